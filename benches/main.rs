@@ -1,5 +1,9 @@
-//! `cargo bench --bench gridhook -- [NAME…]`: see `harness`. Ends with 1 where a budget is missed by more than noise.
-#![expect(clippy::disallowed_methods, reason = "a bench measures real processes and sockets by the real clock")]
+//! `cargo bench --bench gridhook -- [NAME…]`: see `harness`. Ends with 1 where a budget is missed
+//! by more than noise.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a bench measures real processes and sockets by the real clock"
+)]
 
 mod harness;
 /// What a bench needs of what tests are made of.
@@ -43,10 +47,16 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Cargo adds `--bench`.
-    let names: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let names: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
     let known = BENCHES.map(|(name, _)| name);
     if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        eprintln!("there is no bench {unknown:?}; there are {}", known.join(", "));
+        eprintln!(
+            "there is no bench {unknown:?}; there are {}",
+            known.join(", ")
+        );
         return ExitCode::from(2);
     }
     let scale = std::env::var("BENCH_SCALE").unwrap_or_else(|_| "full".to_owned());
@@ -58,9 +68,18 @@ fn main() -> ExitCode {
         }
     };
     let bench = Bench { scale, again };
-    let asked = BENCHES.into_iter().filter(|(name, _)| names.is_empty() || names.iter().any(|asked| asked == name));
+    let asked = BENCHES
+        .into_iter()
+        .filter(|(name, _)| names.is_empty() || names.iter().any(|asked| asked == name));
     let verdicts: Vec<Verdict> = asked.flat_map(|(name, run)| bench.run(name, run)).collect();
-    let missed = verdicts.iter().filter(|verdict| **verdict == Verdict::Missed).count();
+    let missed = verdicts
+        .iter()
+        .filter(|verdict| **verdict == Verdict::Missed)
+        .count();
     println!("\n{missed} of {} budgets missed", verdicts.len());
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if missed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -1,4 +1,5 @@
-//! The pure parts, each alone: what is done for every event between the socket and the disk. `cargo bench --bench pure`.
+//! The pure parts, each alone: what is done for every event between the socket and the disk. `cargo
+//! bench --bench pure`.
 
 use std::{collections::VecDeque, hint::black_box, sync::Arc, time::Duration};
 
@@ -47,7 +48,10 @@ fn write(out: &mut BytesMut, number: usize) -> WriterStamp {
     let before = out.len();
     let span = |text: &str| {
         let start = wire.find(text).map_or(0, |at| before + at);
-        TextRange { start: start as u32, len: text.len() as u32 }
+        TextRange {
+            start: start as u32,
+            len: text.len() as u32,
+        }
     };
     let spans = EventRanges {
         id: span(&format!("{number:019}")),
@@ -56,7 +60,10 @@ fn write(out: &mut BytesMut, number: usize) -> WriterStamp {
         ..EventRanges::default()
     };
     out.put_slice(wire.as_bytes());
-    WriterStamp { wire_end: out.len(), spans }
+    WriterStamp {
+        wire_end: out.len(),
+        spans,
+    }
 }
 
 fn stamped() -> Bytes {
@@ -65,7 +72,9 @@ fn stamped() -> Bytes {
 }
 
 fn events() -> Vec<Event> {
-    Chunk::decode(Seq::FIRST, stamped()).and_then(|chunk| chunk.events()).expect("a sound chunk")
+    Chunk::decode(Seq::FIRST, stamped())
+        .and_then(|chunk| chunk.events())
+        .expect("a sound chunk")
 }
 
 fn filter(json: serde_json::Value) -> Filter {
@@ -75,7 +84,10 @@ fn filter(json: serde_json::Value) -> Filter {
 fn filters(criterion: &mut Criterion) {
     let events = events();
     let kinds = [
-        ("type and prefix", json!({"includedEventTypes": ["Bench.Event"], "subjectBeginsWith": "/bench"})),
+        (
+            "type and prefix",
+            json!({"includedEventTypes": ["Bench.Event"], "subjectBeginsWith": "/bench"}),
+        ),
         (
             "a number in data",
             json!({"advancedFilters": [{"operatorType": "NumberGreaterThan", "key": "data.total", "value": 50}]}),
@@ -86,16 +98,25 @@ fn filters(criterion: &mut Criterion) {
     for (name, json) in kinds {
         let filter = filter(json);
         group.bench_function(name, |bench| {
-            bench.iter(|| events.iter().filter(|event| filter.matches(black_box(event))).count());
+            bench.iter(|| {
+                events
+                    .iter()
+                    .filter(|event| filter.matches(black_box(event)))
+                    .count()
+            });
         });
     }
     for size in [10, 1_000] {
-        let filters: Vec<_> =
-            (0..size).map(|number| filter(json!({"subjectBeginsWith": format!("/bench/{number:04}")}))).collect();
+        let filters: Vec<_> = (0..size)
+            .map(|number| filter(json!({"subjectBeginsWith": format!("/bench/{number:04}")})))
+            .collect();
         let index = FilterIndex::new(&filters);
         group.bench_function(format!("an index of {size}"), |bench| {
             bench.iter(|| {
-                events.iter().map(|event| index.candidates(&EventView::new(black_box(event))).len()).sum::<usize>()
+                events
+                    .iter()
+                    .map(|event| index.candidates(&EventView::new(black_box(event))).len())
+                    .sum::<usize>()
             });
         });
     }
@@ -108,19 +129,32 @@ fn chunks(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(EVENTS as u64));
     group.bench_function("seal", |bench| bench.iter(sealed));
     group.bench_function("read", |bench| {
-        bench.iter(|| Chunk::decode(Seq::FIRST, black_box(bytes.clone())).and_then(|chunk| chunk.events()));
+        bench.iter(|| {
+            Chunk::decode(Seq::FIRST, black_box(bytes.clone())).and_then(|chunk| chunk.events())
+        });
     });
     group.finish();
 }
 
 fn records(criterion: &mut Criterion) {
-    let lane =
-        LaneCursor { lane: Lane::LIVE, read: Seq(1_000_000), end: None, open: vec![Seq(999_990)], done: Vec::new() };
-    let cursor = Cursor { lanes: vec![lane], began: Seq::FIRST, ..Cursor::default() };
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(1_000_000),
+        end: None,
+        open: vec![Seq(999_990)],
+        done: Vec::new(),
+    };
+    let cursor = Cursor {
+        lanes: vec![lane],
+        began: Seq::FIRST,
+        ..Cursor::default()
+    };
     let bytes = cursor.encode();
     let mut group = criterion.benchmark_group("cursor");
     group.bench_function("encode", |bench| bench.iter(|| black_box(&cursor).encode()));
-    group.bench_function("decode", |bench| bench.iter(|| Cursor::decode(black_box(&bytes))));
+    group.bench_function("decode", |bench| {
+        bench.iter(|| Cursor::decode(black_box(&bytes)))
+    });
     group.finish();
 }
 
@@ -135,7 +169,11 @@ fn settings() -> SubscriptionSettings {
         attempts_max: 30,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),
-        batch: BatchLimits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
+        batch: BatchLimits {
+            events_max: 1,
+            bytes_preferred: 64 * 1024,
+            schema: Schema::EventGrid,
+        },
         grouping: Arc::new([]),
         order: None,
         concurrency_max: 16,
@@ -164,22 +202,41 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
         for effect in effects {
             match effect {
                 Effect::ReadLog { lane, from, .. } => {
-                    let placed = (first.0..).zip(events).skip((from.0 - first.0) as usize).map(|(seq, event)| {
-                        let mut event = event.clone();
-                        event.seq = Seq(seq);
-                        event
-                    });
+                    let placed = (first.0..)
+                        .zip(events)
+                        .skip((from.0 - first.0) as usize)
+                        .map(|(seq, event)| {
+                            let mut event = event.clone();
+                            event.seq = Seq(seq);
+                            event
+                        });
                     let events: Vec<Event> = placed.collect();
-                    inputs.push_back(Input::Read { lane, from, upto: *end, total: events.len() as u64, events });
+                    inputs.push_back(Input::Read {
+                        lane,
+                        from,
+                        upto: *end,
+                        total: events.len() as u64,
+                        events,
+                    });
                 }
                 Effect::Send { request, .. } => {
                     sent += request.items.len();
-                    let answer = RequestResult { status: Some(200), ..RequestResult::bare(Outcome::Delivered) };
-                    inputs.push_back(Input::Finished { request: request.id, answer });
+                    let answer = RequestResult {
+                        status: Some(200),
+                        ..RequestResult::bare(Outcome::Delivered)
+                    };
+                    inputs.push_back(Input::Finished {
+                        request: request.id,
+                        answer,
+                    });
                 }
                 // All are as young as the first, where it is read.
                 Effect::FindPosition { before } => {
-                    inputs.push_back(Input::Position { before, at: first, appended: Some(now) });
+                    inputs.push_back(Input::Position {
+                        before,
+                        at: first,
+                        appended: Some(now),
+                    });
                 }
                 // Nothing fails, so nothing else is asked for.
                 _ => {}
@@ -193,15 +250,38 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
 }
 
 fn core(criterion: &mut Criterion) {
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
-    let cursor = Cursor { lanes: vec![lane], began: Seq::FIRST, ..Cursor::default() };
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq::FIRST,
+        end: None,
+        open: Vec::new(),
+        done: Vec::new(),
+    };
+    let cursor = Cursor {
+        lanes: vec![lane],
+        began: Seq::FIRST,
+        ..Cursor::default()
+    };
     let (events, now) = (events(), Timestamp(1_615_410_176_000_000));
-    let mut machine = Subscription::recover(settings(), &cursor, Seq::FIRST, Vec::new(), RequestId(1), now);
+    let mut machine = Subscription::recover(
+        settings(),
+        &cursor,
+        Seq::FIRST,
+        Vec::new(),
+        RequestId(1),
+        now,
+    );
     let mut end = Seq::FIRST;
-    assert_eq!(deliver(&mut machine, &events, &mut end, now), EVENTS, "each event is sent once");
+    assert_eq!(
+        deliver(&mut machine, &events, &mut end, now),
+        EVENTS,
+        "each event is sent once"
+    );
     let mut group = criterion.benchmark_group("core");
     group.throughput(Throughput::Elements(EVENTS as u64));
-    group.bench_function("deliver", |bench| bench.iter(|| deliver(&mut machine, &events, &mut end, now)));
+    group.bench_function("deliver", |bench| {
+        bench.iter(|| deliver(&mut machine, &events, &mut end, now))
+    });
     group.finish();
 }
 

@@ -19,8 +19,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     // Tokens and keys are in memory.
     server::core_dumps::forbid();
-    let cli = Cli::from_arg_matches(&cli::command().get_matches()).unwrap_or_else(|error| error.exit());
-    output::run(cli.command, &Program { serve, check: server::check, living_nodes })
+    let cli =
+        Cli::from_arg_matches(&cli::command().get_matches()).unwrap_or_else(|error| error.exit());
+    output::run(
+        cli.command,
+        &Program {
+            serve,
+            check: server::check,
+            living_nodes,
+        },
+    )
 }
 
 fn living_nodes(config: &Config) -> anyhow::Result<Vec<String>> {
@@ -31,7 +39,11 @@ fn serve(sources: SettingSources) -> anyhow::Result<()> {
     let config = Config::load(&sources)?;
     let log = telemetry::init(&config.log)?;
     for (variable, meant) in config::near_misses(&sources) {
-        tracing::warn!(variable, meant, "unknown environment variable, similar to a setting");
+        tracing::warn!(
+            variable,
+            meant,
+            "unknown environment variable, similar to a setting"
+        );
     }
     server::run(config, sources, log)?;
     Ok(())

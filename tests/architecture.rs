@@ -1,5 +1,5 @@
-//! What cargo does not say of the crates in `src/`: which crates of others each may use, that `src/README.md` lists all of
-//! them with what they depend on, and what only some files may do.
+//! What cargo does not say of the crates in `src/`: which crates of others each may use, that
+//! `src/README.md` lists all of them with what they depend on, and what only some files may do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,11 +7,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The pure crates (no input or output, no clock, no randomness), and the crates of others that they may use.
+/// The pure crates (no input or output, no clock, no randomness), and the crates of others that
+/// they may use.
 const PURE: [(&str, &[&str]); 6] = [
     ("escape", &[]),
     ("metrics", &[]),
-    ("event", &["bytes", "foldhash", "jiff", "serde", "serde_json", "thiserror"]),
+    (
+        "event",
+        &[
+            "bytes",
+            "foldhash",
+            "jiff",
+            "serde",
+            "serde_json",
+            "thiserror",
+        ],
+    ),
     (
         "policy",
         &[
@@ -26,15 +37,37 @@ const PURE: [(&str, &[&str]); 6] = [
             "thiserror",
         ],
     ),
-    ("declared", &["jiff", "percent-encoding", "serde_json", "thiserror", "toml"]),
-    ("template", &["base64", "jiff", "percent-encoding", "ring", "serde_json", "thiserror"]),
+    (
+        "declared",
+        &[
+            "jiff",
+            "percent-encoding",
+            "serde_json",
+            "thiserror",
+            "toml",
+        ],
+    ),
+    (
+        "template",
+        &[
+            "base64",
+            "jiff",
+            "percent-encoding",
+            "ring",
+            "serde_json",
+            "thiserror",
+        ],
+    ),
 ];
 
 /// Crates of others that only these crates may use.
 const RESERVED: [(&str, &[&str]); 5] = [
     ("rocksdb", &["store"]),
     ("awc", &["cli", "deliver", "server"]),
-    ("actix-web", &["admin", "cli", "dashboard", "publish", "pull", "server"]),
+    (
+        "actix-web",
+        &["admin", "cli", "dashboard", "publish", "pull", "server"],
+    ),
     ("lapin", &["deliver"]),
     ("object_store", &["dead_letter", "deliver"]),
 ];
@@ -45,29 +78,53 @@ fn root() -> PathBuf {
 
 /// The names of a member's dependencies, by the member's folder.
 fn manifests() -> BTreeMap<String, BTreeSet<String>> {
-    let folders = fs::read_dir(root()).expect("a folder of crates").map(|entry| entry.expect("an entry").path());
+    let folders = fs::read_dir(root())
+        .expect("a folder of crates")
+        .map(|entry| entry.expect("an entry").path());
     let members = folders.filter_map(|folder| {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).ok()?;
         let manifest: toml::Table = manifest.parse().expect("a manifest");
         let dependencies = manifest.get("dependencies").and_then(toml::Value::as_table);
-        let names = dependencies.into_iter().flat_map(toml::Table::keys).cloned().collect();
-        Some((folder.file_name().expect("a name").to_string_lossy().into_owned(), names))
+        let names = dependencies
+            .into_iter()
+            .flat_map(toml::Table::keys)
+            .cloned()
+            .collect();
+        Some((
+            folder
+                .file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned(),
+            names,
+        ))
     });
     members.collect()
 }
 
 /// Those of `dependencies` that are ours, by their folders.
 fn members(dependencies: &BTreeSet<String>) -> Vec<String> {
-    dependencies.iter().filter_map(|name| name.strip_prefix("gridhook-")).map(|name| name.replace('-', "_")).collect()
+    dependencies
+        .iter()
+        .filter_map(|name| name.strip_prefix("gridhook-"))
+        .map(|name| name.replace('-', "_"))
+        .collect()
 }
 
 #[test]
 fn pure_crates_use_only_what_is_pure() {
     let manifests = manifests();
     for (member, allowed) in PURE {
-        let others = manifests[member].iter().filter(|name| !name.starts_with("gridhook-"));
-        let wrong: Vec<_> = others.filter(|name| !allowed.contains(&name.as_str())).collect();
-        assert!(wrong.is_empty(), "src/{member}/Cargo.toml has {wrong:?}; it may have {allowed:?}");
+        let others = manifests[member]
+            .iter()
+            .filter(|name| !name.starts_with("gridhook-"));
+        let wrong: Vec<_> = others
+            .filter(|name| !allowed.contains(&name.as_str()))
+            .collect();
+        assert!(
+            wrong.is_empty(),
+            "src/{member}/Cargo.toml has {wrong:?}; it may have {allowed:?}"
+        );
     }
 }
 
@@ -76,7 +133,10 @@ fn reserved_crates_are_used_where_they_belong() {
     for (member, dependencies) in manifests() {
         for (name, allowed) in RESERVED {
             let is_allowed = allowed.contains(&member.as_str());
-            assert!(is_allowed || !dependencies.contains(name), "src/{member} uses {name}, which is for {allowed:?}");
+            assert!(
+                is_allowed || !dependencies.contains(name),
+                "src/{member} uses {name}, which is for {allowed:?}"
+            );
         }
     }
 }
@@ -89,14 +149,21 @@ fn quoted(text: &str) -> Vec<&str> {
 #[test]
 fn the_table_of_crates_is_true() {
     let readme = include_str!("../src/README.md");
-    let rows = readme.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+    let rows = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
     let rows: BTreeMap<&str, &str> = rows.collect();
     let mut wrong = Vec::new();
     for (member, dependencies) in manifests() {
         let ours = members(&dependencies);
-        let row = rows.get(member.as_str()).and_then(|row| row.rsplit(" | ").next()).map(quoted);
+        let row = rows
+            .get(member.as_str())
+            .and_then(|row| row.rsplit(" | ").next())
+            .map(quoted);
         if row.as_ref().is_none_or(|row| *row != ours) {
-            wrong.push(format!("src/{member}/Cargo.toml has {ours:?}, src/README.md says {row:?}"));
+            wrong.push(format!(
+                "src/{member}/Cargo.toml has {ours:?}, src/README.md says {row:?}"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -125,7 +192,9 @@ fn code(text: &str) -> String {
         } else if let Some(hashes) = raw_string(rest) {
             let close = format!("\"{}", "#".repeat(hashes));
             let open = hashes + 2;
-            rest[open..].find(&close).map_or(rest.len(), |end| open + end + close.len())
+            rest[open..]
+                .find(&close)
+                .map_or(rest.len(), |end| open + end + close.len())
         } else if c == '"' {
             string_end(rest)
         } else if rest.starts_with("'\"'") || rest.starts_with("b'\"'") {
@@ -135,7 +204,11 @@ fn code(text: &str) -> String {
             rest = &rest[c.len_utf8()..];
             continue;
         };
-        out.extend(rest[..skip].chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+        out.extend(
+            rest[..skip]
+                .chars()
+                .map(|c| if c == '\n' { '\n' } else { ' ' }),
+        );
         rest = &rest[skip..];
     }
     out
@@ -168,20 +241,37 @@ const NATS: [&str; 2] = ["cluster/nats.rs", "journal/changelog/nats.rs"];
 fn only_two_files_use_the_client_of_nats() {
     let mut files = Vec::new();
     sources(&root(), &mut files);
-    let name = |path: &Path| path.strip_prefix(root()).expect("a file below src").to_string_lossy().replace('\\', "/");
-    let users = files.iter().filter(|path| code(&fs::read_to_string(path).expect("a source")).contains("async_nats"));
+    let name = |path: &Path| {
+        path.strip_prefix(root())
+            .expect("a file below src")
+            .to_string_lossy()
+            .replace('\\', "/")
+    };
+    let users = files
+        .iter()
+        .filter(|path| code(&fs::read_to_string(path).expect("a source")).contains("async_nats"));
     let mut users: Vec<String> = users.map(|path| name(path)).collect();
     users.sort();
     assert_eq!(users, NATS);
 }
 
-/// Files that may print by themselves, and what they print: everything else goes through `cli::print`, which escapes.
+/// Files that may print by themselves, and what they print: everything else goes through
+/// `cli::print`, which escapes.
 const PRINTERS: [(&str, &str); 5] = [
     ("cli/print.rs", "the one place"),
-    ("cli/top/screen.rs", "a screen, drawn with escapes of its own"),
+    (
+        "cli/top/screen.rs",
+        "a screen, drawn with escapes of its own",
+    ),
     ("telemetry/lib.rs", "the log, which escapes"),
-    ("server/startup.rs", "the path of the admin token, and why the store failed"),
-    ("server/listener.rs", "the addresses that the server listens on"),
+    (
+        "server/startup.rs",
+        "the path of the admin token, and why the store failed",
+    ),
+    (
+        "server/listener.rs",
+        "the addresses that the server listens on",
+    ),
 ];
 
 #[test]
@@ -191,16 +281,37 @@ fn output_of_commands_goes_through_the_function_that_escapes_it() {
     sources(&root, &mut files);
     let mut wrong = Vec::new();
     for path in files {
-        let file = path.strip_prefix(&root).expect("a file below src").to_string_lossy().replace('\\', "/");
+        let file = path
+            .strip_prefix(&root)
+            .expect("a file below src")
+            .to_string_lossy()
+            .replace('\\', "/");
         let text = code(&fs::read_to_string(&path).expect("a source"));
-        let prints = ["println!", "print!", "dbg!", "stdout()", "stderr()", "io::stdout", "io::stderr"];
-        let found: Vec<_> = prints.iter().filter(|print| text.contains(**print)).collect();
-        // A progress bar draws by itself where standard error is a terminal; its texts are escaped where they are set.
-        let only_bars = text.matches("stderr()").count() == text.matches("ProgressDrawTarget::stderr()").count()
+        let prints = [
+            "println!",
+            "print!",
+            "dbg!",
+            "stdout()",
+            "stderr()",
+            "io::stdout",
+            "io::stderr",
+        ];
+        let found: Vec<_> = prints
+            .iter()
+            .filter(|print| text.contains(**print))
+            .collect();
+        // A progress bar draws by itself where standard error is a terminal; its texts are escaped
+        // where they are set.
+        let only_bars = text.matches("stderr()").count()
+            == text.matches("ProgressDrawTarget::stderr()").count()
             && found.iter().all(|print| **print == "stderr()");
         if !found.is_empty() && !only_bars && PRINTERS.iter().all(|(known, _)| *known != file) {
             wrong.push(format!("src/{file}: {found:?}"));
         }
     }
-    assert!(wrong.is_empty(), "these print past cli::print:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "these print past cli::print:\n{}",
+        wrong.join("\n")
+    );
 }

@@ -9,7 +9,11 @@ use crate::harness::{BENCHES, Bench, Scale, is_floor};
 /// This program once more, as the process of a floor.
 fn again() -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "bench::a_floor_has_a_process_of_its_own", "--nocapture"]);
+    command.args([
+        "--exact",
+        "bench::a_floor_has_a_process_of_its_own",
+        "--nocapture",
+    ]);
     command
 }
 
@@ -22,7 +26,10 @@ fn a_floor_has_a_process_of_its_own() {
 
 #[test]
 fn every_bench_works() {
-    let bench = Bench { scale: Scale::named("smoke").expect("a scale"), again };
+    let bench = Bench {
+        scale: Scale::named("smoke").expect("a scale"),
+        again,
+    };
     for (name, run) in BENCHES {
         let written = bench.scale.results.join(format!("{name}.json"));
         fs::remove_file(&written).ok();
@@ -32,8 +39,14 @@ fn every_bench_works() {
         let rows = figures["rows"].as_array().expect("rows");
         assert_eq!(rows.len(), lines, "{name}");
         // A ratio of so little time may be none.
-        assert!(rows.iter().all(|row| row["figures"][0].is_f64()), "{figures}");
+        assert!(
+            rows.iter().all(|row| row["figures"][0].is_f64()),
+            "{figures}"
+        );
     }
     let plot = fs::read_to_string(bench.scale.plots.join("growth.svg")).expect("a plot is drawn");
-    assert!(plot.starts_with("<svg") && plot.contains("a bare relay"), "{plot}");
+    assert!(
+        plot.starts_with("<svg") && plot.contains("a bare relay"),
+        "{plot}"
+    );
 }

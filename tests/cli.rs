@@ -16,7 +16,11 @@ use crate::support::port::ReservedPort;
 
 fn gridhook(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -32,50 +36,79 @@ struct Listening {
 
 impl Listening {
     fn start(more: &[&str]) -> Self {
-        let mut child = gridhook(&[&["listen", "--port", "0"], more].concat()).spawn().expect("a process");
+        let mut child = gridhook(&[&["listen", "--port", "0"], more].concat())
+            .spawn()
+            .expect("a process");
         let mut stderr = BufReader::new(child.stderr.take().expect("its standard error"));
         let mut line = String::new();
         stderr.read_line(&mut line).expect("a first line");
-        let at = line.trim().trim_start_matches("listening on http://").trim_end_matches('/');
+        let at = line
+            .trim()
+            .trim_start_matches("listening on http://")
+            .trim_end_matches('/');
         let at = at.parse().unwrap_or_else(|_| panic!("no address: {line}"));
         // The rest is read so that the process never blocks on a full pipe.
         let notes = Arc::<Mutex<String>>::default();
         let received = Arc::clone(&notes);
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                received.lock().expect("nobody panicked").push_str(&format!("{line}\n"));
+                received
+                    .lock()
+                    .expect("nobody panicked")
+                    .push_str(&format!("{line}\n"));
             }
         });
         let out = child.stdout.take().map(BufReader::new);
-        Self { child, at, out, notes }
+        Self {
+            child,
+            at,
+            out,
+            notes,
+        }
     }
 
     /// The next line that it prints.
     fn whole_line(&mut self) -> String {
         let mut line = String::new();
-        self.out.as_mut().expect("somebody who reads").read_line(&mut line).expect("a line");
+        self.out
+            .as_mut()
+            .expect("somebody who reads")
+            .read_line(&mut line)
+            .expect("a line");
         line
     }
 
     /// The next line that it prints, without the time.
     fn line(&mut self) -> String {
         let line = self.whole_line();
-        line.trim_end().split_once(' ').map(|(_, rest)| rest.to_owned()).unwrap_or(line)
+        line.trim_end()
+            .split_once(' ')
+            .map(|(_, rest)| rest.to_owned())
+            .unwrap_or(line)
     }
 
     /// The response to a request with these headers and this body.
     fn request(&self, method: &str, headers: &[(&str, &str)], body: &str) -> String {
         let mut answer = String::new();
-        self.send(method, headers, body).read_to_string(&mut answer).expect("an answer");
+        self.send(method, headers, body)
+            .read_to_string(&mut answer)
+            .expect("an answer");
         answer
     }
 
     fn send(&self, method: &str, headers: &[(&str, &str)], body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.at).expect("a connection");
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers: String = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
         let length = body.len();
-        write!(stream, "{method} /hook?code=1 HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n{headers}\r\n{body}")
-            .expect("a request that is sent");
+        write!(
+            stream,
+            "{method} /hook?code=1 HTTP/1.1\r\nhost: x\r\nconnection: \
+             close\r\ncontent-length: {length}\r\n{headers}\r\n{body}"
+        )
+        .expect("a request that is sent");
         stream
     }
 }
@@ -115,11 +148,16 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
             reader.read_exact(&mut body).expect("a body");
             // The request for the topic's schema comes first and does not use up a response.
             if head.starts_with("OPTIONS ") {
-                stream.write_all(OK.as_bytes()).expect("an answer that is sent");
+                stream
+                    .write_all(OK.as_bytes())
+                    .expect("an answer that is sent");
                 continue 'answers;
             }
-            stream.write_all(answer.as_bytes()).expect("an answer that is sent");
-            send.send((head, String::from_utf8(body).expect("UTF-8"))).ok();
+            stream
+                .write_all(answer.as_bytes())
+                .expect("an answer that is sent");
+            send.send((head, String::from_utf8(body).expect("UTF-8")))
+                .ok();
             next = answers.next();
         }
     });
@@ -129,18 +167,33 @@ fn scripted(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<(St
 /// Runs `gridhook publish` with `input` as its standard input.
 fn publish(at: SocketAddr, more: &[&str], input: &str) -> Output {
     let url = format!("http://{at}/topics/orders/api/events");
-    let file = more.iter().position(|argument| !argument.starts_with('-') && argument.ends_with(".json"));
-    let (file, more): (&[&str], &[&str]) = if file == Some(0) { more.split_at(1) } else { (&["-"], more) };
+    let file = more
+        .iter()
+        .position(|argument| !argument.starts_with('-') && argument.ends_with(".json"));
+    let (file, more): (&[&str], &[&str]) = if file == Some(0) {
+        more.split_at(1)
+    } else {
+        (&["-"], more)
+    };
     let arguments = [&["publish", &url], file, more].concat();
-    let mut child =
-        gridhook(&arguments).env("GRIDHOOK_KEY", "secret").stdin(Stdio::piped()).spawn().expect("a process");
+    let mut child = gridhook(&arguments)
+        .env("GRIDHOOK_KEY", "secret")
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("a process");
     // The process may end before it has read everything.
-    child.stdin.take().expect("its standard input").write_all(input.as_bytes()).ok();
+    child
+        .stdin
+        .take()
+        .expect("its standard input")
+        .write_all(input.as_bytes())
+        .ok();
     child.wait_with_output().expect("an end")
 }
 
 fn summary(output: &Output, at: SocketAddr) -> String {
-    let [out, error] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let [out, error] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     format!("{}: {out}{error}", output.status.code().unwrap_or(-1))
         .replace(&at.to_string(), "SERVER")
         .trim_end()
@@ -173,14 +226,25 @@ fn the_listener_prints_published_events() {
 #[test]
 fn the_listener_prints_json_for_machines() {
     let mut listening = Listening::start(&["--output", "json"]);
-    let headers = [("aeg-delivery-count", "2"), ("aeg-subscription-name", "ALL")];
+    let headers = [
+        ("aeg-delivery-count", "2"),
+        ("aeg-subscription-name", "ALL"),
+    ];
     let event = r#"{"id":"7","data":{"z":12.50,"a":9007199254740993}}"#;
     let answer = listening.request("POST", &headers, &format!("[{event}]"));
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let line = listening.whole_line();
-    let (_, rest) = line.split_once(r#","status""#).expect("a time, then the status");
+    let (_, rest) = line
+        .split_once(r#","status""#)
+        .expect("a time, then the status");
     let expected = format!(r#":200,"subscription":"ALL","deliveryCount":2,"event":{event}}}"#);
-    assert_eq!((serde_json::from_str::<Value>(&line).is_ok(), rest.trim_end()), (true, &*expected));
+    assert_eq!(
+        (
+            serde_json::from_str::<Value>(&line).is_ok(),
+            rest.trim_end()
+        ),
+        (true, &*expected)
+    );
 }
 
 #[test]
@@ -188,34 +252,61 @@ fn the_listener_answers_both_handshakes_with_a_failing_status() {
     let listening = Listening::start(&["--status", "503"]);
     let validation = json!([{"id": "1", "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
         "data": {"validationCode": "512D38B6", "validationUrl": "http://x/"}}]);
-    let answer = listening.request("POST", &[("aeg-event-type", "SubscriptionValidation")], &validation.to_string());
+    let answer = listening.request(
+        "POST",
+        &[("aeg-event-type", "SubscriptionValidation")],
+        &validation.to_string(),
+    );
     assert!(
-        answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("{\"validationResponse\":\"512D38B6\"}"),
+        answer.starts_with("HTTP/1.1 200 ")
+            && answer.ends_with("{\"validationResponse\":\"512D38B6\"}"),
         "{answer}"
     );
 
-    let asking = [("WebHook-Request-Origin", "eventgrid.azure.net"), ("WebHook-Request-Rate", "120")];
-    let answer = listening.request("OPTIONS", &asking, "").to_ascii_lowercase();
+    let asking = [
+        ("WebHook-Request-Origin", "eventgrid.azure.net"),
+        ("WebHook-Request-Rate", "120"),
+    ];
+    let answer = listening
+        .request("OPTIONS", &asking, "")
+        .to_ascii_lowercase();
     assert!(answer.starts_with("http/1.1 200 "), "{answer}");
-    assert!(answer.contains("webhook-allowed-origin: eventgrid.azure.net\r\n"), "{answer}");
+    assert!(
+        answer.contains("webhook-allowed-origin: eventgrid.azure.net\r\n"),
+        "{answer}"
+    );
     assert!(answer.contains("webhook-allowed-rate: *\r\n"), "{answer}");
-    assert!(listening.request("GET", &[], "").starts_with("HTTP/1.1 405 "));
+    assert!(
+        listening
+            .request("GET", &[], "")
+            .starts_with("HTTP/1.1 405 ")
+    );
 }
 
 #[test]
 fn the_listener_simulates_an_endpoint_that_recovers() {
     let listening = Listening::start(&["--fail-first", "2", "--retry-after", "7s", "--quiet"]);
-    let answers: Vec<_> = (0..3).map(|id| listening.request("POST", &[], &event(id).to_string())).collect();
+    let answers: Vec<_> = (0..3)
+        .map(|id| listening.request("POST", &[], &event(id).to_string()))
+        .collect();
     for failure in &answers[..2] {
-        assert!(failure.starts_with("HTTP/1.1 503 ") && failure.contains("retry-after: 7\r\n"), "{failure}");
+        assert!(
+            failure.starts_with("HTTP/1.1 503 ") && failure.contains("retry-after: 7\r\n"),
+            "{failure}"
+        );
     }
-    assert!(answers[2].starts_with("HTTP/1.1 200 ") && !answers[2].contains("retry-after"), "{}", answers[2]);
+    assert!(
+        answers[2].starts_with("HTTP/1.1 200 ") && !answers[2].contains("retry-after"),
+        "{}",
+        answers[2]
+    );
 }
 
 #[test]
 fn control_characters_of_an_event_are_escaped() {
     let hostile = "a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n99 forged";
-    let event = serde_json::to_string_pretty(&json!({"type": hostile, "source": "s"})).expect("JSON");
+    let event =
+        serde_json::to_string_pretty(&json!({"type": hostile, "source": "s"})).expect("JSON");
     let mut listening = Listening::start(&["--status", "404"]);
     listening.request("POST", &[("aeg-delivery-count", "1")], &event);
     expect![[r#"404 a\u{1b}[2J\u{9b}2J\u{7f}\u{202e}\n99 forged subject=- id=- delivery-count=1"#]]
@@ -223,19 +314,37 @@ fn control_characters_of_an_event_are_escaped() {
     let mut listening = Listening::start(&["--output", "json"]);
     listening.request("POST", &[], &event);
     let line = listening.whole_line();
-    assert!(line.trim_end().chars().all(|c| !gridhook::escape::is_unsafe(c)), "{line:?}");
-    assert_eq!(serde_json::from_str::<Value>(&line).expect("JSON")["event"]["type"], hostile);
+    assert!(
+        line.trim_end()
+            .chars()
+            .all(|c| !gridhook::escape::is_unsafe(c)),
+        "{line:?}"
+    );
+    assert_eq!(
+        serde_json::from_str::<Value>(&line).expect("JSON")["event"]["type"],
+        hostile
+    );
 }
 
 #[test]
 fn control_characters_of_a_handshake_are_escaped() {
     let listening = Listening::start(&[]);
-    // A header may contain these bytes: a C1 control sequence in UTF-8, and a bidirectional override.
-    listening.request("OPTIONS", &[("WebHook-Request-Origin", "evil\u{9b}2J\u{202e}moc.live")], "");
-    let farewell = [("aeg-event-type", "SubscriptionDeletion"), ("aeg-subscription-name", "a\u{9b}2Jb")];
+    // A header may contain these bytes: a C1 control sequence in UTF-8, and a bidirectional
+    // override.
+    listening.request(
+        "OPTIONS",
+        &[("WebHook-Request-Origin", "evil\u{9b}2J\u{202e}moc.live")],
+        "",
+    );
+    let farewell = [
+        ("aeg-event-type", "SubscriptionDeletion"),
+        ("aeg-subscription-name", "a\u{9b}2Jb"),
+    ];
     listening.request("POST", &farewell, "[]");
     let notes = || listening.notes.lock().expect("nobody panicked").clone();
-    crate::support::server::wait_for("both notes", Duration::from_secs(60), || notes().lines().count() == 2);
+    crate::support::server::wait_for("both notes", Duration::from_secs(60), || {
+        notes().lines().count() == 2
+    });
     expect![[r#"
         validation handshake: allowed origin evil\u{9b}2J\u{202e}moc.live
         subscription a\u{9b}2Jb was deleted
@@ -254,17 +363,27 @@ fn the_listener_ends_when_standard_output_is_closed() {
 
 #[test]
 fn a_busy_server_receives_the_same_events_again() {
-    const BUSY: &str = "HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    const BUSY: &str =
+        "HTTP/1.1 503 Busy\r\nretry-after: 0\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let (at, requests) = scripted(&[BUSY, OK]);
     let output = publish(at, &[], &event(1).to_string());
     expect!["0: published 1 event in 1 request"].assert_eq(&summary(&output, at));
-    let [(head, first), (_, second)] =
-        [(); 2].map(|()| requests.recv_timeout(Duration::from_secs(60)).expect("a request"));
+    let [(head, first), (_, second)] = [(); 2].map(|()| {
+        requests
+            .recv_timeout(Duration::from_secs(60))
+            .expect("a request")
+    });
     assert_eq!((&first, &first), (&second, &format!("[{}]", event(1))));
     let head = head.to_ascii_lowercase();
-    assert!(head.starts_with("post /topics/orders/api/events http/1.1\r\n"), "{head}");
+    assert!(
+        head.starts_with("post /topics/orders/api/events http/1.1\r\n"),
+        "{head}"
+    );
     assert!(head.contains("\r\naeg-sas-key: secret\r\n"), "{head}");
-    assert!(head.contains("\r\ncontent-type: application/json; charset=utf-8\r\n"), "{head}");
+    assert!(
+        head.contains("\r\ncontent-type: application/json; charset=utf-8\r\n"),
+        "{head}"
+    );
 }
 
 #[test]
@@ -272,18 +391,22 @@ fn cloud_events_go_as_a_batch() {
     let (at, requests) = scripted(&[OK]);
     let output = publish(at, &["--cloud-events"], &event(1).to_string());
     assert!(output.status.success());
-    let (head, _) = requests.recv_timeout(Duration::from_secs(60)).expect("a request");
+    let (head, _) = requests
+        .recv_timeout(Duration::from_secs(60))
+        .expect("a request");
     let content_type = "content-type: application/cloudevents-batch+json; charset=utf-8\r\n";
     assert!(head.to_ascii_lowercase().contains(content_type), "{head}");
 }
 
 #[test]
 fn an_error_response_is_printed_with_the_number_of_published_events() {
-    const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 112\r\nconnection: close\r\n\r\n{\"error\":{\"code\":\"Unauthorized\",\"message\":\"The key is wrong.\",\"details\":[{\"code\":\"InvalidSas\",\"message\":\"x\"}]}}\n";
+    const REFUSED: &str = "HTTP/1.1 401 Unauthorized\r\ncontent-length: 112\r\nconnection: \
+        close\r\n\r\n{\"error\":{\"code\":\"Unauthorized\",\"message\":\"The key is wrong.\",\"details\":[{\"code\":\"InvalidSas\",\"message\":\"x\"}]}}\n";
     let (at, _requests) = scripted(&[OK, REFUSED]);
     let output = publish(at, &["--batch-events", "2"], &lines(5));
     expect![
-        "1: gridhook: the server responded 401 Unauthorized: InvalidSas: The key is wrong. (2 events published before)"
+        "1: gridhook: the server responded 401 Unauthorized: InvalidSas: The key is wrong. (2 \
+         events published before)"
     ]
     .assert_eq(&summary(&output, at));
 }
@@ -291,17 +414,31 @@ fn an_error_response_is_printed_with_the_number_of_published_events() {
 #[test]
 fn input_that_is_not_json_is_reported_with_its_position() {
     let (at, _requests) = scripted(&[OK]);
-    let output = publish(at, &["--batch-events", "1"], &format!("{}\n{{\"id\": \n", event(0)));
-    expect!["1: gridhook: standard input: event 2: EOF while parsing a value at line 3 column 0; allowed is a JSON array, a JSON object, or one object after another (1 event published before)"].assert_eq(&summary(&output, at));
+    let output = publish(
+        at,
+        &["--batch-events", "1"],
+        &format!("{}\n{{\"id\": \n", event(0)),
+    );
+    expect![
+        "1: gridhook: standard input: event 2: EOF while parsing a value at line 3 column 0; \
+         allowed is a JSON array, a JSON object, or one object after another (1 event published \
+         before)"
+    ]
+    .assert_eq(&summary(&output, at));
 }
 
 #[test]
 fn a_missing_server_and_a_missing_file_are_reported() {
     let port = ReservedPort::new();
     let free = port.address;
-    expect!["1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: Connection refused (os error 111) (0 events published before)"].assert_eq(&summary(&publish(free, &[], &lines(1)), free));
     expect![
-        "2: gridhook: nowhere.json: cannot be read: No such file or directory (os error 2) (0 events published before)"
+        "1: gridhook: http://SERVER/topics/orders/api/events: Failed to connect to host: \
+         Connection refused (os error 111) (0 events published before)"
+    ]
+    .assert_eq(&summary(&publish(free, &[], &lines(1)), free));
+    expect![
+        "2: gridhook: nowhere.json: cannot be read: No such file or directory (os error 2) (0 \
+         events published before)"
     ]
     .assert_eq(&summary(&publish(free, &["nowhere.json"], ""), free));
 }
@@ -309,7 +446,10 @@ fn a_missing_server_and_a_missing_file_are_reported() {
 #[test]
 fn serve_refuses_settings_that_cannot_be_used() {
     let check = |arguments: &[&str], expected: Expect| {
-        let output = gridhook(arguments).env_remove("GRIDHOOK_ADMIN_TOKEN").output().expect("an end");
+        let output = gridhook(arguments)
+            .env_remove("GRIDHOOK_ADMIN_TOKEN")
+            .output()
+            .expect("an end");
         assert_eq!(output.status.code(), Some(2));
         expected.assert_eq(String::from_utf8_lossy(&output.stderr).trim_end());
     };
@@ -325,7 +465,9 @@ fn serve_refuses_settings_that_cannot_be_used() {
     );
     check(
         &["serve", "--log-format", "xml"],
-        expect![[r#"gridhook: flag --log-format: log.format is "xml"; allowed is "text" or "json""#]],
+        expect![[
+            r#"gridhook: flag --log-format: log.format is "xml"; allowed is "text" or "json""#
+        ]],
     );
 }
 
@@ -333,13 +475,21 @@ fn serve_refuses_settings_that_cannot_be_used() {
 fn settings_are_checked_without_a_start() {
     let check = |arguments: &[&str]| {
         let mut command = gridhook(&[&["config", "check"], arguments].concat());
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_"))
+        {
             command.env_remove(name);
         }
-        command.env("GRIDHOOK_ADMIN_TOKEN", "very-secret-and-long").env("GRIDHOOK_LOG__FORMAT", "json");
+        command
+            .env("GRIDHOOK_ADMIN_TOKEN", "very-secret-and-long")
+            .env("GRIDHOOK_LOG__FORMAT", "json");
         let output = command.output().expect("an end");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
     };
     let (code, text, _) = check(&["--changed", "--listen", "127.0.0.1:0"]);
     assert_eq!(code, Some(0));
@@ -351,9 +501,19 @@ fn settings_are_checked_without_a_start() {
     .assert_eq(&text);
     let (code, text, _) = check(&["--output", "json"]);
     let all: Value = serde_json::from_str(&text).expect("JSON");
-    let waits = all["value"].as_array().expect("a list").iter().find(|one| one["key"] == "delivery.response_timeout");
-    assert_eq!(waits, Some(&json!({"key": "delivery.response_timeout", "value": "\"30s\"", "origin": "default"})));
-    assert!(code == Some(0) && !text.contains("very-secret-and-long"), "{text}");
+    let waits = all["value"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|one| one["key"] == "delivery.response_timeout");
+    assert_eq!(
+        waits,
+        Some(&json!({"key": "delivery.response_timeout", "value": "\"30s\"", "origin": "default"}))
+    );
+    assert!(
+        code == Some(0) && !text.contains("very-secret-and-long"),
+        "{text}"
+    );
     let (code, text, reported) = check(&["--listen", "here"]);
     assert_eq!((code, text.as_str()), (Some(2), ""));
     expect![[r#"gridhook: flag --listen: server.listen is "here"; allowed is an IP address and a port, such as "127.0.0.1:8080" or "[::]:8080""#]].assert_eq(&reported);
@@ -361,10 +521,19 @@ fn settings_are_checked_without_a_start() {
 
 fn cut(input: &str, events: usize, bytes: usize) -> String {
     let mut out = Vec::new();
-    let read = batches::read(input.as_bytes(), InputForm::Events, RequestLimits { events, bytes }, |batch| {
-        out.push(format!("{}×{}", batch.events, String::from_utf8_lossy(&batch.body)));
-        true
-    });
+    let read = batches::read(
+        input.as_bytes(),
+        InputForm::Events,
+        RequestLimits { events, bytes },
+        |batch| {
+            out.push(format!(
+                "{}×{}",
+                batch.events,
+                String::from_utf8_lossy(&batch.body)
+            ));
+            true
+        },
+    );
     out.extend(read.err().map(|error| error.to_string()));
     out.join("\n")
 }
@@ -375,12 +544,20 @@ fn input_is_cut_into_batches_byte_for_byte() {
         2×[{"a": 1.0},{"b":2}]
         1×[{"c":3}]"#]]
     .assert_eq(&cut("{\"a\": 1.0}\n{\"b\":2}\n\n{\"c\":3}", 2, 100));
-    expect![[r#"2×[{"a": 1.0},{"b":2}]"#]].assert_eq(&cut(" [ {\"a\": 1.0} , {\"b\":2} ] ", 100, 100));
+    expect![[r#"2×[{"a": 1.0},{"b":2}]"#]].assert_eq(&cut(
+        " [ {\"a\": 1.0} , {\"b\":2} ] ",
+        100,
+        100,
+    ));
     expect![[r#"
         1×[{"a":1}]
         1×[{"b":"longer than the others"}]
         2×[{"c":3},{"d":4}]"#]]
-    .assert_eq(&cut("{\"a\":1}{\"b\":\"longer than the others\"}{\"c\":3}{\"d\":4}", 100, 17));
+    .assert_eq(&cut(
+        "{\"a\":1}{\"b\":\"longer than the others\"}{\"c\":3}{\"d\":4}",
+        100,
+        17,
+    ));
     expect![[r#"1×[{"a": 1.0}]"#]].assert_eq(&cut("\u{feff}{\"a\": 1.0}", 2, 100));
     expect![[r#"1×[{"a": 1.0}]"#]].assert_eq(&cut("\u{feff}\r\n[{\"a\": 1.0}]", 2, 100));
     expect![""].assert_eq(&cut("\u{feff}", 1, 1));
@@ -401,10 +578,18 @@ fn input_is_cut_into_batches_byte_for_byte() {
 fn reading_stops_when_the_receiver_stops() {
     let mut seen = 0;
     let endless = std::iter::repeat_n("{\"a\":1}", 1_000).collect::<String>();
-    let read = batches::read(endless.as_bytes(), InputForm::Events, RequestLimits { events: 1, bytes: 100 }, |_| {
-        seen += 1;
-        seen < 3
-    });
+    let read = batches::read(
+        endless.as_bytes(),
+        InputForm::Events,
+        RequestLimits {
+            events: 1,
+            bytes: 100,
+        },
+        |_| {
+            seen += 1;
+            seen < 3
+        },
+    );
     assert!(read.is_ok());
     assert_eq!(seen, 3);
 }

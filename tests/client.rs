@@ -11,15 +11,24 @@ fn a_resource_has_a_short_and_a_full_name() {
         ("orders", format!("{SCOPE}/topics/orders")),
         ("topics/orders", format!("{SCOPE}/topics/orders")),
         ("domains/shop", format!("{SCOPE}/domains/shop")),
-        ("domains/shop/topics/eu", format!("{SCOPE}/domains/shop/topics/eu")),
-        ("namespaces/shop/topics/eu", format!("{SCOPE}/namespaces/shop/topics/eu")),
+        (
+            "domains/shop/topics/eu",
+            format!("{SCOPE}/domains/shop/topics/eu"),
+        ),
+        (
+            "namespaces/shop/topics/eu",
+            format!("{SCOPE}/namespaces/shop/topics/eu"),
+        ),
         (whole, whole.to_owned()),
         ("a name?", format!("{SCOPE}/topics/a%20name%3F")),
     ];
     for (named, path) in table {
         let resource: ResourceName = named.parse().expect("a resource");
         assert_eq!(resource.path(""), path, "{named}");
-        assert_eq!(resource.subscription("b/c", "/status"), format!("{path}/eventSubscriptions/b%2Fc/status"));
+        assert_eq!(
+            resource.subscription("b/c", "/status"),
+            format!("{path}/eventSubscriptions/b%2Fc/status")
+        );
     }
 }
 

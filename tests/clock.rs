@@ -1,11 +1,12 @@
-//! The clock: it never goes back, it approaches the wall clock, and it reports steps of the wall clock.
+//! The clock: it never goes back, it approaches the wall clock, and it reports steps of the wall
+//! clock.
 
 use std::{sync::Mutex, thread, time::Duration};
 
 use gridhook::{
     clock::{
-        Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, MachineBoot, OwnerClock, Skew,
-        UnconfirmedJump, begin,
+        Beginning, Clock, ClockJump, ClockLimits, ClockRecord, ClockStep, Follower, MachineBoot,
+        OwnerClock, Skew, UnconfirmedJump, begin,
     },
     event::Timestamp,
 };
@@ -21,7 +22,10 @@ fn seconds(seconds: u64) -> Duration {
 fn a_correct_wall_clock_is_followed_exactly() {
     let mut follower = Follower::new(NOON);
     for second in 1..100 {
-        assert_eq!(follower.observe(seconds(second), NOON.after(seconds(second))), NOON.after(seconds(second)));
+        assert_eq!(
+            follower.observe(seconds(second), NOON.after(seconds(second))),
+            NOON.after(seconds(second))
+        );
     }
     assert_eq!(follower.step(), None);
 }
@@ -30,11 +34,20 @@ fn a_correct_wall_clock_is_followed_exactly() {
 fn an_hour_added_to_the_wall_clock_is_reported_and_followed_in_twenty() {
     let mut follower = Follower::new(NOON);
     let ahead = |elapsed| NOON.after(elapsed + seconds(3_600));
-    assert_eq!(follower.observe(seconds(1), ahead(seconds(1))), NOON.after(Duration::from_millis(1_050)));
-    let step = ClockStep { wall: ahead(seconds(1)), expected: NOON.after(seconds(1)) };
+    assert_eq!(
+        follower.observe(seconds(1), ahead(seconds(1))),
+        NOON.after(Duration::from_millis(1_050))
+    );
+    let step = ClockStep {
+        wall: ahead(seconds(1)),
+        expected: NOON.after(seconds(1)),
+    };
     assert_eq!(follower.step(), Some(step));
     let ten_hours = seconds(36_000);
-    assert_eq!(follower.observe(ten_hours, ahead(ten_hours)), NOON.after(ten_hours + seconds(1_800)));
+    assert_eq!(
+        follower.observe(ten_hours, ahead(ten_hours)),
+        NOON.after(ten_hours + seconds(1_800))
+    );
     let day = seconds(86_400);
     assert_eq!(follower.observe(day, ahead(day)), ahead(day));
 }
@@ -43,8 +56,14 @@ fn an_hour_added_to_the_wall_clock_is_reported_and_followed_in_twenty() {
 fn a_wall_clock_that_is_set_back_slows_the_clock_and_never_turns_it() {
     let mut follower = Follower::new(NOON);
     let behind = |elapsed: Duration| NOON.before(seconds(3_600)).after(elapsed);
-    assert_eq!(follower.observe(seconds(20), behind(seconds(20))), NOON.after(seconds(19)));
-    assert_eq!(follower.observe(seconds(20), behind(seconds(20))), NOON.after(seconds(19)));
+    assert_eq!(
+        follower.observe(seconds(20), behind(seconds(20))),
+        NOON.after(seconds(19))
+    );
+    assert_eq!(
+        follower.observe(seconds(20), behind(seconds(20))),
+        NOON.after(seconds(19))
+    );
     assert!(follower.step().is_some());
 }
 
@@ -75,7 +94,9 @@ fn the_clock_of_the_machine_is_the_same_for_every_thread() {
     let clock = Clock::system();
     let clones: Vec<_> = (0..4).map(|_| clock.clone()).collect();
     let before = clock.now();
-    let threads = clones.into_iter().map(|clock| std::thread::spawn(move || clock.now()));
+    let threads = clones
+        .into_iter()
+        .map(|clock| std::thread::spawn(move || clock.now()));
     for thread in threads.collect::<Vec<_>>() {
         let reported = thread.join().expect("a thread that reads the clock");
         assert!(before <= reported && reported <= clock.now());
@@ -120,20 +141,33 @@ fn a_manual_clock_moves_by_hand_only() {
     assert_eq!(clock.clone().now(), NOON.after(seconds(60)));
 }
 
-const LIMITS: ClockLimits =
-    ClockLimits { jump_max: Duration::from_secs(3_600), expiry_pause_max: Duration::from_secs(12 * 3_600) };
+const LIMITS: ClockLimits = ClockLimits {
+    jump_max: Duration::from_secs(3_600),
+    expiry_pause_max: Duration::from_secs(12 * 3_600),
+};
 
 fn machine(boot: &str, up: u64) -> MachineBoot {
-    MachineBoot { boot: Some(boot.to_owned()), up: seconds(up) }
+    MachineBoot {
+        boot: Some(boot.to_owned()),
+        up: seconds(up),
+    }
 }
 
 fn past(boot: &str, up: u64, unconfirmed: Option<UnconfirmedJump>) -> ClockRecord {
-    ClockRecord { reported: NOON, machine: machine(boot, up), unconfirmed }
+    ClockRecord {
+        reported: NOON,
+        machine: machine(boot, up),
+        unconfirmed,
+    }
 }
 
 #[test]
 fn a_pause_of_expiry_is_stored_under_the_name_that_older_versions_read() {
-    let first = UnconfirmedJump { before: NOON, machine: machine("a", 1), rest: Duration::from_secs(60) };
+    let first = UnconfirmedJump {
+        before: NOON,
+        machine: machine("a", 1),
+        rest: Duration::from_secs(60),
+    };
     let stored = serde_json::to_value(past("a", 1, Some(first))).expect("JSON");
     assert_eq!(stored["held"]["rest"]["secs"], 60, "{stored}");
 }
@@ -141,22 +175,54 @@ fn a_pause_of_expiry_is_stored_under_the_name_that_older_versions_read() {
 #[test]
 fn a_first_process_believes_the_wall_clock() {
     let beginning = begin(None, NOON, &machine("a", 5), LIMITS);
-    assert_eq!(beginning, Beginning { reported: NOON, jump: None, unconfirmed: None });
+    assert_eq!(
+        beginning,
+        Beginning {
+            reported: NOON,
+            jump: None,
+            unconfirmed: None
+        }
+    );
 }
 
 #[test]
 fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
     let (day, past) = (86_400, past("a", 100, None));
     // The server was off for a day, and the wall clock advanced by a day.
-    let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 100 + day), LIMITS);
-    assert_eq!(beginning, Beginning { reported: NOON.after(seconds(day)), jump: None, unconfirmed: None });
+    let beginning = begin(
+        Some(&past),
+        NOON.after(seconds(day)),
+        &machine("a", 100 + day),
+        LIMITS,
+    );
+    assert_eq!(
+        beginning,
+        Beginning {
+            reported: NOON.after(seconds(day)),
+            jump: None,
+            unconfirmed: None
+        }
+    );
     // The server was off for a second, and the wall clock advanced by a day.
-    let beginning = begin(Some(&past), NOON.after(seconds(day)), &machine("a", 101), LIMITS);
+    let beginning = begin(
+        Some(&past),
+        NOON.after(seconds(day)),
+        &machine("a", 101),
+        LIMITS,
+    );
     assert_eq!(beginning.reported, NOON.after(seconds(day)));
     assert_eq!(beginning.jump, Some(ClockJump::Ahead(seconds(day - 1))));
-    assert_eq!(beginning.unconfirmed.expect("unconfirmed").rest, LIMITS.expiry_pause_max);
+    assert_eq!(
+        beginning.unconfirmed.expect("unconfirmed").rest,
+        LIMITS.expiry_pause_max
+    );
     // The server was off for a day, and the wall clock advanced by a second.
-    let beginning = begin(Some(&past), NOON.after(seconds(1)), &machine("a", 100 + day), LIMITS);
+    let beginning = begin(
+        Some(&past),
+        NOON.after(seconds(1)),
+        &machine("a", 100 + day),
+        LIMITS,
+    );
     assert_eq!(beginning.reported, NOON.after(seconds(day)));
     assert_eq!(beginning.jump, Some(ClockJump::Behind(seconds(day - 1))));
 }
@@ -165,14 +231,31 @@ fn a_jump_of_the_clock_is_not_taken_for_a_pause() {
 fn after_another_start_of_the_machine_the_clock_never_begins_earlier_and_a_long_pause_is_doubted() {
     let past = past("a", 100, None);
     let at = |wall| begin(Some(&past), wall, &machine("b", 3), LIMITS);
-    assert_eq!(at(NOON.before(seconds(60))), Beginning { reported: NOON, jump: None, unconfirmed: None });
-    assert_eq!(at(NOON.before(seconds(7_200))).jump, Some(ClockJump::Behind(seconds(7_200))));
+    assert_eq!(
+        at(NOON.before(seconds(60))),
+        Beginning {
+            reported: NOON,
+            jump: None,
+            unconfirmed: None
+        }
+    );
+    assert_eq!(
+        at(NOON.before(seconds(7_200))).jump,
+        Some(ClockJump::Behind(seconds(7_200)))
+    );
     assert_eq!(at(NOON.before(seconds(7_200))).reported, NOON);
     assert_eq!(
         at(NOON.after(seconds(3_600))),
-        Beginning { reported: NOON.after(seconds(3_600)), jump: None, unconfirmed: None }
+        Beginning {
+            reported: NOON.after(seconds(3_600)),
+            jump: None,
+            unconfirmed: None
+        }
     );
-    assert_eq!(at(NOON.after(seconds(3_601))).jump, Some(ClockJump::Ahead(seconds(3_601))));
+    assert_eq!(
+        at(NOON.after(seconds(3_601))).jump,
+        Some(ClockJump::Ahead(seconds(3_601)))
+    );
 }
 
 #[test]
@@ -190,60 +273,147 @@ fn a_clock_goes_on_from_that_of_another_machine_and_expiry_stays_paused() {
     let unconfirmed = ClockRecord::of_other_machine(NOON, true, LIMITS);
     for wall in [NOON.before(day), NOON.after(seconds(5)), NOON.after(day)] {
         let next = at(&unconfirmed, wall);
-        assert!(next.reported >= NOON && next.unconfirmed.is_some(), "{next:?}");
+        assert!(
+            next.reported >= NOON && next.unconfirmed.is_some(),
+            "{next:?}"
+        );
     }
 }
 
 #[test]
 fn a_node_continues_the_clock_of_the_last_owner_and_its_own_file_if_it_was_that_itself() {
     let saved = past("a", 100, None);
-    let owner = |is_here| Some(OwnerClock { time: NOON.before(seconds(18_000)), expiry_is_paused: true, is_here });
-    assert_eq!(ClockRecord::latest(Some(saved.clone()), None, LIMITS), Some(saved.clone()), "no owner is known");
-    assert_eq!(ClockRecord::latest(Some(saved.clone()), owner(true), LIMITS), Some(saved.clone()));
-    // The clock of this node may have been wrong, and an operator has confirmed that of a later owner.
-    let of_owner = Some(ClockRecord::of_other_machine(NOON.before(seconds(18_000)), true, LIMITS));
-    assert_eq!(ClockRecord::latest(Some(saved), owner(false), LIMITS), of_owner);
-    assert_eq!(ClockRecord::latest(None, owner(true), LIMITS), of_owner, "the file was lost");
+    let owner = |is_here| {
+        Some(OwnerClock {
+            time: NOON.before(seconds(18_000)),
+            expiry_is_paused: true,
+            is_here,
+        })
+    };
+    assert_eq!(
+        ClockRecord::latest(Some(saved.clone()), None, LIMITS),
+        Some(saved.clone()),
+        "no owner is known"
+    );
+    assert_eq!(
+        ClockRecord::latest(Some(saved.clone()), owner(true), LIMITS),
+        Some(saved.clone())
+    );
+    // The clock of this node may have been wrong, and an operator has confirmed that of a later
+    // owner.
+    let of_owner = Some(ClockRecord::of_other_machine(
+        NOON.before(seconds(18_000)),
+        true,
+        LIMITS,
+    ));
+    assert_eq!(
+        ClockRecord::latest(Some(saved), owner(false), LIMITS),
+        of_owner
+    );
+    assert_eq!(
+        ClockRecord::latest(None, owner(true), LIMITS),
+        of_owner,
+        "the file was lost"
+    );
 }
 
 #[test]
 fn a_pause_goes_on_until_the_wall_clock_is_back_and_remembers_the_first_jump() {
     let days = seconds(3 * 86_400);
-    let first = begin(Some(&past("a", 100, None)), NOON.after(days), &machine("a", 101), LIMITS)
-        .unconfirmed
-        .expect("unconfirmed");
-    let mut past =
-        ClockRecord { reported: NOON.after(days), machine: machine("a", 200), unconfirmed: Some(first.clone()) };
+    let first = begin(
+        Some(&past("a", 100, None)),
+        NOON.after(days),
+        &machine("a", 101),
+        LIMITS,
+    )
+    .unconfirmed
+    .expect("unconfirmed");
+    let mut past = ClockRecord {
+        reported: NOON.after(days),
+        machine: machine("a", 200),
+        unconfirmed: Some(first.clone()),
+    };
     // A restart of the server alone changes nothing.
-    let again = begin(Some(&past), NOON.after(days + seconds(5)), &machine("a", 205), LIMITS);
-    assert_eq!((again.jump, again.unconfirmed.as_ref()), (None, Some(&first)));
-    // After a second jump the pause lasts for the full time again, and returning from the first jump ends it.
-    let further = begin(Some(&past), NOON.after(days + days), &machine("a", 205), LIMITS);
+    let again = begin(
+        Some(&past),
+        NOON.after(days + seconds(5)),
+        &machine("a", 205),
+        LIMITS,
+    );
+    assert_eq!(
+        (again.jump, again.unconfirmed.as_ref()),
+        (None, Some(&first))
+    );
+    // After a second jump the pause lasts for the full time again, and returning from the first
+    // jump ends it.
+    let further = begin(
+        Some(&past),
+        NOON.after(days + days),
+        &machine("a", 205),
+        LIMITS,
+    );
     assert!(matches!(further.jump, Some(ClockJump::Ahead(_))));
-    assert_eq!(further.unconfirmed, Some(UnconfirmedJump { rest: LIMITS.expiry_pause_max, ..first.clone() }));
+    assert_eq!(
+        further.unconfirmed,
+        Some(UnconfirmedJump {
+            rest: LIMITS.expiry_pause_max,
+            ..first.clone()
+        })
+    );
     past.unconfirmed = further.unconfirmed;
-    let back = begin(Some(&past), NOON.after(seconds(110)), &machine("a", 210), LIMITS);
+    let back = begin(
+        Some(&past),
+        NOON.after(seconds(110)),
+        &machine("a", 210),
+        LIMITS,
+    );
     assert_eq!(
         back,
-        Beginning { reported: NOON.after(seconds(110)), jump: Some(ClockJump::Undone), unconfirmed: None }
+        Beginning {
+            reported: NOON.after(seconds(110)),
+            jump: Some(ClockJump::Undone),
+            unconfirmed: None
+        }
     );
 }
 
 #[test]
 fn a_clock_pauses_expiry_after_a_jump_until_it_is_confirmed_or_the_time_is_over() {
-    let past = ClockRecord { reported: Timestamp::default(), machine: machine("a", 0), unconfirmed: None };
+    let past = ClockRecord {
+        reported: Timestamp::default(),
+        machine: machine("a", 0),
+        unconfirmed: None,
+    };
     let (clock, jump) = Clock::resumed(Skew::default(), Some(&past), Some("b"), LIMITS);
     assert!(matches!(jump, Some(ClockJump::Ahead(_))) && clock.expiry_is_paused());
-    assert!(clock.past(Some("b")).expect("a clock of the machine").unconfirmed.is_some());
+    assert!(
+        clock
+            .past(Some("b"))
+            .expect("a clock of the machine")
+            .unconfirmed
+            .is_some()
+    );
     clock.confirm();
     assert!(!clock.expiry_is_paused());
-    assert!(clock.past(Some("b")).expect("a clock of the machine").unconfirmed.is_none());
+    assert!(
+        clock
+            .past(Some("b"))
+            .expect("a clock of the machine")
+            .unconfirmed
+            .is_none()
+    );
 
-    let short = ClockLimits { expiry_pause_max: Duration::ZERO, ..LIMITS };
+    let short = ClockLimits {
+        expiry_pause_max: Duration::ZERO,
+        ..LIMITS
+    };
     let skew = Skew::default();
     let (clock, _) = Clock::resumed(skew.clone(), Some(&past), Some("b"), short);
     skew.ahead(seconds(7_200));
-    assert!(clock.expiry_is_paused(), "a clock that is known to be wrong confirms nothing");
+    assert!(
+        clock.expiry_is_paused(),
+        "a clock that is known to be wrong confirms nothing"
+    );
     skew.ahead(Duration::ZERO);
     assert!(!clock.expiry_is_paused(), "the time is over");
 }
@@ -253,7 +423,10 @@ fn a_confirmed_clock_that_is_ahead_is_followed_at_once_and_one_that_is_behind_at
     let skew = Skew::default();
     let clock = Clock::skewed(skew.clone());
     skew.ahead(seconds(7_200));
-    assert!(clock.wall().seconds_ahead_of(clock.now()) > 7_000.0, "time does not jump by itself");
+    assert!(
+        clock.wall().seconds_ahead_of(clock.now()) > 7_000.0,
+        "time does not jump by itself"
+    );
     clock.confirm();
     let confirmed = clock.now();
     assert!(clock.wall().seconds_ahead_of(confirmed).abs() < 1.0);

@@ -1,4 +1,5 @@
-//! The threads that compute: slices, shares, budgets of time and memory, panics, and results that nobody waits for.
+//! The threads that compute: slices, shares, budgets of time and memory, panics, and results that
+//! nobody waits for.
 
 use std::{
     sync::{
@@ -15,7 +16,11 @@ use gridhook::{
 use tokio::sync::oneshot;
 
 fn limits() -> ComputeLimits {
-    ComputeLimits { threads: 1, time_max: Duration::from_secs(1), bytes_max: 1000 }
+    ComputeLimits {
+        threads: 1,
+        time_max: Duration::from_secs(1),
+        bytes_max: 1000,
+    }
 }
 
 thread_local! {
@@ -52,8 +57,11 @@ async fn callers_have_turns_however_many_tasks_each_has() {
     let seen: Arc<Mutex<Vec<&'static str>>> = Arc::default();
     // Until all tasks are there the only thread is busy.
     let (start, started) = std::sync::mpsc::channel::<()>();
-    let gate = compute.run(operator("gate"), |_| async move { started.recv().expect("a start") });
-    let many = (0..3).map(|_| compute.run(topic(1), |meter| note(meter, Arc::clone(&seen), "many", 4)));
+    let gate = compute.run(operator("gate"), |_| async move {
+        started.recv().expect("a start")
+    });
+    let many =
+        (0..3).map(|_| compute.run(topic(1), |meter| note(meter, Arc::clone(&seen), "many", 4)));
     let one = compute.run(topic(2), |meter| note(meter, Arc::clone(&seen), "one", 4));
     let begin = async {
         tokio::task::yield_now().await;
@@ -62,8 +70,14 @@ async fn callers_have_turns_however_many_tasks_each_has() {
     let (gate, _, one, ()) = tokio::join!(gate, futures_util::future::join_all(many), one, begin);
     assert_eq!((gate, one), (Ok(()), Ok(())));
     let seen = seen.lock().expect("it is not poisoned");
-    let last = seen.iter().rposition(|name| *name == "one").expect("it ran");
-    assert!(last <= 9, "one task has half of the time beside three of another caller: {seen:?}");
+    let last = seen
+        .iter()
+        .rposition(|name| *name == "one")
+        .expect("it ran");
+    assert!(
+        last <= 9,
+        "one task has half of the time beside three of another caller: {seen:?}"
+    );
     assert_eq!(seen.len(), 16);
 }
 
@@ -89,14 +103,23 @@ async fn a_task_that_uses_its_time_ends_and_a_delivery_does_not() {
         }
         Ok::<(), ComputeError>(())
     };
-    assert_eq!(compute.run(ComputeCaller::Subscription(key), long).await, Ok(Ok(())));
+    assert_eq!(
+        compute.run(ComputeCaller::Subscription(key), long).await,
+        Ok(Ok(()))
+    );
 }
 
 #[actix_web::test]
 async fn memory_is_bounded_for_a_task_a_caller_and_all() {
     let compute = Compute::new(limits());
-    let alone = compute.run(operator("a"), |meter| async move { meter.reserve(501) }).await;
-    assert_eq!(alone, Ok(Err(ComputeError::Memory(500))), "a task has half at most");
+    let alone = compute
+        .run(operator("a"), |meter| async move { meter.reserve(501) })
+        .await;
+    assert_eq!(
+        alone,
+        Ok(Err(ComputeError::Memory(500))),
+        "a task has half at most"
+    );
     // The task holds its memory until it ends.
     let (end, ended) = oneshot::channel::<()>();
     let (begun, holds) = oneshot::channel();
@@ -106,15 +129,31 @@ async fn memory_is_bounded_for_a_task_a_caller_and_all() {
     });
     let others = async {
         assert_eq!(holds.await, Ok(Ok(())));
-        let more = compute.run(operator("a"), |meter| async move { meter.reserve(1) }).await;
-        assert_eq!(more, Ok(Err(ComputeError::Busy)), "a caller leaves as much as it holds");
-        let other = compute.run(operator("b"), |meter| async move { [meter.reserve(250), meter.reserve(1)] }).await;
-        assert_eq!(other, Ok([Ok(()), Err(ComputeError::Busy)]), "another one may have half of the rest");
+        let more = compute
+            .run(operator("a"), |meter| async move { meter.reserve(1) })
+            .await;
+        assert_eq!(
+            more,
+            Ok(Err(ComputeError::Busy)),
+            "a caller leaves as much as it holds"
+        );
+        let other = compute
+            .run(operator("b"), |meter| async move {
+                [meter.reserve(250), meter.reserve(1)]
+            })
+            .await;
+        assert_eq!(
+            other,
+            Ok([Ok(()), Err(ComputeError::Busy)]),
+            "another one may have half of the rest"
+        );
         end.send(()).expect("it waits");
     };
     let (held, ()) = tokio::join!(hold, others);
     assert_eq!(held, Ok(()));
-    let again = compute.run(operator("a"), |meter| async move { meter.reserve(500) }).await;
+    let again = compute
+        .run(operator("a"), |meter| async move { meter.reserve(500) })
+        .await;
     assert_eq!(again, Ok(Ok(())), "the memory is free again");
 }
 
@@ -124,15 +163,25 @@ async fn a_caller_leaves_tasks_to_others() {
     let (end, ended) = tokio::sync::watch::channel(false);
     let wait = || {
         let mut ended = ended.clone();
-        compute.run(topic(1), |_| async move { ended.wait_for(|ended| *ended).await.map(|_| ()).is_ok() })
+        compute.run(topic(1), |_| async move {
+            ended.wait_for(|ended| *ended).await.map(|_| ()).is_ok()
+        })
     };
     let (refused, admitted) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let all = futures_util::future::join_all((0..600).map(|_| async {
-        let count = if wait().await.is_ok() { &admitted } else { &refused };
+        let count = if wait().await.is_ok() {
+            &admitted
+        } else {
+            &refused
+        };
         count.fetch_add(1, Ordering::Relaxed);
     }));
     let other = async {
-        assert_eq!(compute.run(topic(2), |_| async { 7 }).await, Ok(7), "another caller is admitted");
+        assert_eq!(
+            compute.run(topic(2), |_| async { 7 }).await,
+            Ok(7),
+            "another caller is admitted"
+        );
         end.send_replace(true);
     };
     tokio::join!(all, other);
@@ -147,7 +196,10 @@ async fn a_panic_and_a_caller_that_goes_end_a_task_and_no_thread() {
             panic!("on purpose");
         }
     };
-    assert_eq!(compute.run(topic(1), panics).await, Err(ComputeError::Interrupted));
+    assert_eq!(
+        compute.run(topic(1), panics).await,
+        Err(ComputeError::Interrupted)
+    );
     let is_dropped = Arc::new(AtomicBool::new(false));
     struct Noted(Arc<AtomicBool>);
     impl Drop for Noted {

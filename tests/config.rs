@@ -1,11 +1,13 @@
-//! Settings: every key is explained, the layers override each other in order, and an invalid value is reported with its
-//! source, its key and the allowed values.
+//! Settings: every key is explained, the layers override each other in order, and an invalid value
+//! is reported with its source, its key and the allowed values.
 
 use std::{ffi::OsString, fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use expect_test::{Expect, expect};
 use gridhook::{
-    config::{Config, DEFAULTS, KeySource, LogFormat, NatsLogin, SettingFlag, SettingSources, TrustRoots},
+    config::{
+        Config, DEFAULTS, KeySource, LogFormat, NatsLogin, SettingFlag, SettingSources, TrustRoots,
+    },
     policy::{
         edition::{Edition, StepOrigin},
         outcome::Failure,
@@ -22,9 +24,19 @@ fn load(
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("gridhook.toml");
     fs::write(&path, file).expect("a file that can be written");
-    let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let flags = flags.iter().map(|(name, key, value)| SettingFlag { name, key, value: (*value).to_owned() });
-    let sources = SettingSources { file: Some(path), environment: environment.collect(), flags: flags.collect() };
+    let environment = environment
+        .iter()
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let flags = flags.iter().map(|(name, key, value)| SettingFlag {
+        name,
+        key,
+        value: (*value).to_owned(),
+    });
+    let sources = SettingSources {
+        file: Some(path),
+        environment: environment.collect(),
+        flags: flags.collect(),
+    };
     let folder = format!("{}/", folder.path().display());
     Config::load(&sources).map_err(|error| error.to_string().replace(&folder, ""))
 }
@@ -42,9 +54,16 @@ fn every_key_stands_below_a_comment_of_one_or_two_lines() {
     let (mut comment, mut keys) = (0, 0);
     for line in DEFAULTS.lines() {
         let is_key = !line.starts_with('#') && line.contains(" = ");
-        assert!(!is_key || (1..=2).contains(&comment), "{comment} lines of comment: {line}");
+        assert!(
+            !is_key || (1..=2).contains(&comment),
+            "{comment} lines of comment: {line}"
+        );
         keys += usize::from(is_key);
-        comment = if line.starts_with("# ") { comment + 1 } else { 0 };
+        comment = if line.starts_with("# ") {
+            comment + 1
+        } else {
+            0
+        };
     }
     assert!(keys > 30, "{keys} keys were found");
 }
@@ -54,7 +73,10 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
     let table: toml::Table = DEFAULTS.parse().expect("the defaults are TOML");
     for (section, keys) in &table {
         let keys = keys.as_table().expect("a section");
-        assert!(keys.values().all(|value| !value.is_table()), "[{section}] has a section inside");
+        assert!(
+            keys.values().all(|value| !value.is_table()),
+            "[{section}] has a section inside"
+        );
     }
     let again = load(DEFAULTS, &[], &[]).expect("the file can be given as it is");
     assert_eq!(format!("{again:?}"), format!("{:?}", defaults()));
@@ -62,7 +84,9 @@ fn every_default_stands_in_a_section_and_is_read_as_it_is() {
 
 #[test]
 fn the_defaults_are_those_of_the_design() {
-    let _rows = crate::spec::shows(&["S000-021", "S000-036", "S002-007", "S002-020", "S003-041", "S003-056"]);
+    let _rows = crate::spec::shows(&[
+        "S000-021", "S000-036", "S002-007", "S002-020", "S003-041", "S003-056",
+    ]);
     let Config {
         server,
         log,
@@ -84,46 +108,108 @@ fn the_defaults_are_those_of_the_design() {
     } = defaults();
     assert!(cluster.is_none());
     assert!(backup.store.is_none() && backup.schedule.is_none() && backup.key_file.is_none());
-    assert_eq!((backup.keep, backup.keep_for), (7, Duration::from_secs(30 * 24 * 3_600)));
-    assert_eq!((clock.jump_max, clock.expiry_pause_max), (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600)));
+    assert_eq!(
+        (backup.keep, backup.keep_for),
+        (7, Duration::from_secs(30 * 24 * 3_600))
+    );
+    assert_eq!(
+        (clock.jump_max, clock.expiry_pause_max),
+        (Duration::from_secs(3_600), Duration::from_secs(12 * 3_600))
+    );
     assert_eq!(server.listen, SocketAddr::from(([127, 0, 0, 1], 8080)));
     assert!(server.admin_token.is_none() && server.public_url.is_none());
-    assert_eq!((log.format, log.filter.as_str()), (LogFormat::Text, "info,actix_server=warn"));
-    assert_eq!((publish.request_bytes, publish.event_bytes, publish.events_per_request), (1_536_000, 1_049_600, 5_000));
+    assert_eq!(
+        (log.format, log.filter.as_str()),
+        (LogFormat::Text, "info,actix_server=warn")
+    );
+    assert_eq!(
+        (
+            publish.request_bytes,
+            publish.event_bytes,
+            publish.events_per_request
+        ),
+        (1_536_000, 1_049_600, 5_000)
+    );
     assert_eq!(publish.bytes_in_flight, 64 << 20);
-    assert_eq!((publish.events_per_second, publish.bytes_per_second), (0, 0));
+    assert_eq!(
+        (publish.events_per_second, publish.bytes_per_second),
+        (0, 0)
+    );
     assert!(auth.issuer.is_none() && auth.trusted_proxies.is_empty());
-    assert_eq!((delivery.response_timeout, delivery.concurrency), (Duration::from_secs(30), 64));
+    assert_eq!(
+        (delivery.response_timeout, delivery.concurrency),
+        (Duration::from_secs(30), 64)
+    );
     assert_eq!(delivery.late_timeout, Duration::from_secs(180));
-    assert_eq!((delivery.batch_events, delivery.batch_kilobytes), (5000, 64));
-    assert_eq!((journal.outcome_delay, journal.retention), (Duration::from_millis(10), Duration::ZERO));
-    assert_eq!((journal.write_buffer_bytes, journal.max_total_wal_bytes), (32 << 20, 64 << 20));
-    assert_eq!((topic.recent_events_bytes, limits.read_bytes), (32 << 20, 64 << 20));
-    assert_eq!((metrics.subscriptions, metrics.subscriptions_per_topic, metrics.topics), (100, 50, 100));
+    assert_eq!(
+        (delivery.batch_events, delivery.batch_kilobytes),
+        (5000, 64)
+    );
+    assert_eq!(
+        (journal.outcome_delay, journal.retention),
+        (Duration::from_millis(10), Duration::ZERO)
+    );
+    assert_eq!(
+        (journal.write_buffer_bytes, journal.max_total_wal_bytes),
+        (32 << 20, 64 << 20)
+    );
+    assert_eq!(
+        (topic.recent_events_bytes, limits.read_bytes),
+        (32 << 20, 64 << 20)
+    );
+    assert_eq!(
+        (
+            metrics.subscriptions,
+            metrics.subscriptions_per_topic,
+            metrics.topics
+        ),
+        (100, 50, 100)
+    );
     assert!(!metrics.public && metrics.token.is_none());
     let folder = std::path::absolute("data/dead-letters").expect("a folder");
-    let stores: Vec<_> =
-        dead_letter.stores.iter().map(|(name, store)| (name.as_str(), store.address.to_string())).collect();
+    let stores: Vec<_> = dead_letter
+        .stores
+        .iter()
+        .map(|(name, store)| (name.as_str(), store.address.to_string()))
+        .collect();
     assert_eq!(stores, [("folder", format!("file://{}", folder.display()))]);
-    assert_eq!((system_topic.name, system_topic.disk_free_bytes), (None, 1 << 30));
     assert_eq!(
-        (policy.edition.as_str(), policy.editions.names().collect::<Vec<_>>()),
-        ("current", vec!["2020", "2021", "2023", "current", "namespace"])
+        (system_topic.name, system_topic.disk_free_bytes),
+        (None, 1 << 30)
+    );
+    assert_eq!(
+        (
+            policy.edition.as_str(),
+            policy.editions.names().collect::<Vec<_>>()
+        ),
+        (
+            "current",
+            vec!["2020", "2021", "2023", "current", "namespace"]
+        )
     );
     assert!(!chaos.enabled);
     assert!(telemetry.otlp_endpoint.is_none() && telemetry.sample_share == 1.0);
     assert!(server.admin_listen.is_none());
     assert!(server.dashboard);
-    assert_eq!((limits.connections, limits.connections_per_address), (8192, 4096));
     assert_eq!(
-        (limits.event_types, limits.advanced_filters, limits.advanced_values, limits.filter_text),
+        (limits.connections, limits.connections_per_address),
+        (8192, 4096)
+    );
+    assert_eq!(
+        (
+            limits.event_types,
+            limits.advanced_filters,
+            limits.advanced_values,
+            limits.filter_text
+        ),
         (25, 25, 25, 512)
     );
 }
 
 #[test]
 fn a_flag_goes_over_a_variable_and_that_over_the_file() {
-    let file = "[server]\nlisten = \"127.0.0.1:1\"\ndata_dir = \"of-file\"\n[delivery]\nconcurrency = 3\n";
+    let file =
+        "[server]\nlisten = \"127.0.0.1:1\"\ndata_dir = \"of-file\"\n[delivery]\nconcurrency = 3\n";
     let variables = [
         ("GRIDHOOK_SERVER__LISTEN", "127.0.0.1:2"),
         ("GRIDHOOK_SERVER__DATA_DIR", "of-variable"),
@@ -134,11 +220,22 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
         ("GRIDHOOK_SYSTEM_TOPIC__NAME", "system"),
         ("HOME", "/nowhere"),
     ];
-    let config = load(file, &variables, &[("--listen", "server.listen", "127.0.0.1:3")]).expect("good settings");
+    let config = load(
+        file,
+        &variables,
+        &[("--listen", "server.listen", "127.0.0.1:3")],
+    )
+    .expect("good settings");
     assert_eq!(config.server.listen.port(), 3);
     assert_eq!(config.server.data_dir, PathBuf::from("of-variable"));
     assert_eq!(config.delivery.concurrency, 3);
-    assert_eq!((config.delivery.batch_events, config.delivery.batch_kilobytes), (20, 128));
+    assert_eq!(
+        (
+            config.delivery.batch_events,
+            config.delivery.batch_kilobytes
+        ),
+        (20, 128)
+    );
     assert_eq!(config.system_topic.name.as_deref(), Some("system"));
     assert!(config.chaos.enabled);
     let edition = config.policy.editions.get("current").expect("the edition");
@@ -147,78 +244,225 @@ fn a_flag_goes_over_a_variable_and_that_over_the_file() {
 
 #[test]
 fn a_node_of_a_cluster_names_what_it_lacks() {
-    let base = "[server]\nadmin_token = \"0123456789abcdef\"\n[cluster]\nengine = \"nats\"\nnode = \"a\"\nurls = [\"nats://h:4222\"]\n\
-                durability = \"unchecked\"\nnode_listen = \"127.0.0.1:0\"\nsecret_file = \"s\"\n";
-    let cluster = load(base, &[], &[]).expect("good settings").cluster.expect("a node");
-    assert_eq!((cluster.node.as_str(), cluster.replicas, cluster.login), ("a", 3, NatsLogin::Anonymous));
-    let both = [("GRIDHOOK_CLUSTER__USERNAME", "u"), ("GRIDHOOK_CLUSTER__PASSWORD_FILE", "p")];
-    let login = load(base, &both, &[]).expect("good settings").cluster.expect("a node").login;
-    assert_eq!(login, NatsLogin::Password("u".to_owned(), PathBuf::from("p")));
+    let base = "[server]\nadmin_token = \"0123456789abcdef\"\n[cluster]\nengine = \"nats\"\nnode = \
+        \"a\"\nurls = [\"nats://h:4222\"]\n\
+        durability = \"unchecked\"\nnode_listen = \"127.0.0.1:0\"\nsecret_file = \"s\"\n";
+    let cluster = load(base, &[], &[])
+        .expect("good settings")
+        .cluster
+        .expect("a node");
+    assert_eq!(
+        (cluster.node.as_str(), cluster.replicas, cluster.login),
+        ("a", 3, NatsLogin::Anonymous)
+    );
+    let both = [
+        ("GRIDHOOK_CLUSTER__USERNAME", "u"),
+        ("GRIDHOOK_CLUSTER__PASSWORD_FILE", "p"),
+    ];
+    let login = load(base, &both, &[])
+        .expect("good settings")
+        .cluster
+        .expect("a node")
+        .login;
+    assert_eq!(
+        login,
+        NatsLogin::Password("u".to_owned(), PathBuf::from("p"))
+    );
     for (variable, value, key, allowed) in [
         ("ENGINE", "kafka", "cluster.engine", "\"none\" or \"nats\""),
         ("NAME", "a.b", "cluster.name", "letters, digits"),
         ("NODE", "", "cluster.node", "no other node has"),
         ("URLS", "http://h", "cluster.urls", "nats://"),
-        ("URLS", "nats://u:secret@h", "cluster.urls is (not shown)", "without user information"),
-        ("USERNAME", "u", "cluster.credentials", "cluster.username with cluster.password_file"),
-        ("DURABILITY", "fsync", "cluster.system_credentials", "unchecked"),
-        ("DURABILITY", "lazy", "cluster.durability", "\"fsync\" or \"unchecked\""),
+        (
+            "URLS",
+            "nats://u:secret@h",
+            "cluster.urls is (not shown)",
+            "without user information",
+        ),
+        (
+            "USERNAME",
+            "u",
+            "cluster.credentials",
+            "cluster.username with cluster.password_file",
+        ),
+        (
+            "DURABILITY",
+            "fsync",
+            "cluster.system_credentials",
+            "unchecked",
+        ),
+        (
+            "DURABILITY",
+            "lazy",
+            "cluster.durability",
+            "\"fsync\" or \"unchecked\"",
+        ),
         ("REPLICAS", "2", "cluster.replicas", "1, 3 or 5"),
-        ("SHARDS", "2", "cluster.node_listen", "the first of 2 ports in a row"),
+        (
+            "SHARDS",
+            "2",
+            "cluster.node_listen",
+            "the first of 2 ports in a row",
+        ),
         ("SHARDS", "65", "cluster.shards", "from 1 to 64"),
-        ("COPIES", "0", "cluster.copies", "at least one node that takes over"),
-        ("COPIES", "1", "cluster.copies", "at least one node that takes over"),
+        (
+            "COPIES",
+            "0",
+            "cluster.copies",
+            "at least one node that takes over",
+        ),
+        (
+            "COPIES",
+            "1",
+            "cluster.copies",
+            "at least one node that takes over",
+        ),
         ("COPIES", "65", "cluster.copies", "to 64"),
-        ("REPLACE_AFTER", "1s", "cluster.replace_after", "at least cluster.expiry"),
-        ("STRATEGY", "fair", "cluster.strategy", "\"greedy\" or \"balanced\""),
-        ("STREAM_BYTES", "2047 MiB", "cluster.stream_bytes", "at least twice cluster.stream_keep_bytes"),
-        ("EXPIRY", "1s", "cluster.expiry", "three times cluster.renew"),
-        ("NODE_LISTEN", "", "cluster.node_listen", "other nodes reach"),
-        ("NODE_LISTEN", "0.0.0.0:1", "cluster.advertise", "host and port"),
+        (
+            "REPLACE_AFTER",
+            "1s",
+            "cluster.replace_after",
+            "at least cluster.expiry",
+        ),
+        (
+            "STRATEGY",
+            "fair",
+            "cluster.strategy",
+            "\"greedy\" or \"balanced\"",
+        ),
+        (
+            "STREAM_BYTES",
+            "2047 MiB",
+            "cluster.stream_bytes",
+            "at least twice cluster.stream_keep_bytes",
+        ),
+        (
+            "EXPIRY",
+            "1s",
+            "cluster.expiry",
+            "three times cluster.renew",
+        ),
+        (
+            "NODE_LISTEN",
+            "",
+            "cluster.node_listen",
+            "other nodes reach",
+        ),
+        (
+            "NODE_LISTEN",
+            "0.0.0.0:1",
+            "cluster.advertise",
+            "host and port",
+        ),
         ("SECRET_FILE", "", "cluster.secret_file", "share"),
         ("CA_FILE", "ca", "cluster.urls", "tls://"),
-        ("CERTIFICATE_FILE", "c", "cluster.certificate_file", "set together"),
-        ("NODE_KEY_FILE", "k", "cluster.node_certificate_file", "set together"),
+        (
+            "CERTIFICATE_FILE",
+            "c",
+            "cluster.certificate_file",
+            "set together",
+        ),
+        (
+            "NODE_KEY_FILE",
+            "k",
+            "cluster.node_certificate_file",
+            "set together",
+        ),
     ] {
         let name = format!("GRIDHOOK_CLUSTER__{variable}");
-        let refused = load(base, &[(name.as_str(), value)], &[]).expect_err(variable).to_string();
-        assert!(refused.contains(key) && refused.contains(allowed), "{variable}={value}: {refused}");
+        let refused = load(base, &[(name.as_str(), value)], &[])
+            .expect_err(variable)
+            .to_string();
+        assert!(
+            refused.contains(key) && refused.contains(allowed),
+            "{variable}={value}: {refused}"
+        );
     }
-    let files =
-        ["NODE_CA_FILE", "NODE_CERTIFICATE_FILE", "NODE_KEY_FILE"].map(|key| format!("GRIDHOOK_CLUSTER__{key}"));
-    let tls = [(files[0].as_str(), "ca"), (files[1].as_str(), "crt"), (files[2].as_str(), "key")];
-    let tls = load(base, &tls, &[]).expect("good settings").cluster.expect("a node").node_tls.expect("TLS");
-    assert_eq!((tls.authorities, tls.identity.key), (PathBuf::from("ca"), PathBuf::from("key")));
+    let files = ["NODE_CA_FILE", "NODE_CERTIFICATE_FILE", "NODE_KEY_FILE"]
+        .map(|key| format!("GRIDHOOK_CLUSTER__{key}"));
+    let tls = [
+        (files[0].as_str(), "ca"),
+        (files[1].as_str(), "crt"),
+        (files[2].as_str(), "key"),
+    ];
+    let tls = load(base, &tls, &[])
+        .expect("good settings")
+        .cluster
+        .expect("a node")
+        .node_tls
+        .expect("TLS");
+    assert_eq!(
+        (tls.authorities, tls.identity.key),
+        (PathBuf::from("ca"), PathBuf::from("key"))
+    );
     for (most, keep) in [("2 GiB", "1 GiB"), ("0", "64 TiB"), ("1 MiB", "0")] {
-        let sizes = [("GRIDHOOK_CLUSTER__STREAM_BYTES", most), ("GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES", keep)];
+        let sizes = [
+            ("GRIDHOOK_CLUSTER__STREAM_BYTES", most),
+            ("GRIDHOOK_CLUSTER__STREAM_KEEP_BYTES", keep),
+        ];
         assert!(load(base, &sizes, &[]).is_ok(), "{most} and {keep}");
     }
-    let refused = load(base, &[("GRIDHOOK_SERVER__ADMIN_TOKEN", "")], &[]).expect_err("no token").to_string();
-    assert!(refused.contains("server.admin_token") && refused.contains("share"), "{refused}");
+    let refused = load(base, &[("GRIDHOOK_SERVER__ADMIN_TOKEN", "")], &[])
+        .expect_err("no token")
+        .to_string();
+    assert!(
+        refused.contains("server.admin_token") && refused.contains("share"),
+        "{refused}"
+    );
 }
 
 #[test]
 fn only_the_issuers_own_keys_are_accepted() {
     let with = |issuer: &str, jwks: &str| {
         load(
-            &format!("[auth]\nissuer = \"{issuer}\"\njwks = \"{jwks}\"\ntrusted_proxies = [\"10.0.0.0/8\"]\n"),
+            &format!(
+                "[auth]\nissuer = \"{issuer}\"\njwks = \"{jwks}\"\ntrusted_proxies = \
+                 [\"10.0.0.0/8\"]\n"
+            ),
             &[],
             &[],
         )
     };
-    let keys = |jwks: &str| with("https://issuer/", jwks).expect("good settings").auth.issuer.expect("an issuer").keys;
-    assert_eq!(keys("keys.json"), KeySource::File(PathBuf::from("keys.json")));
-    for url in ["https://issuer/keys", "http://127.0.0.1:9/keys", "http://[::1]/keys", "http://localhost/keys"] {
+    let keys = |jwks: &str| {
+        with("https://issuer/", jwks)
+            .expect("good settings")
+            .auth
+            .issuer
+            .expect("an issuer")
+            .keys
+    };
+    assert_eq!(
+        keys("keys.json"),
+        KeySource::File(PathBuf::from("keys.json"))
+    );
+    for url in [
+        "https://issuer/keys",
+        "http://127.0.0.1:9/keys",
+        "http://[::1]/keys",
+        "http://localhost/keys",
+    ] {
         assert_eq!(keys(url), KeySource::Web(url.parse().expect("a URL")));
     }
-    let refused = [("https://issuer/", "http://issuer/keys"), ("https://issuer/", ""), ("", "keys.json")];
-    let lines: Vec<_> = refused.iter().map(|(issuer, jwks)| with(issuer, jwks).expect_err("it is refused")).collect();
+    let refused = [
+        ("https://issuer/", "http://issuer/keys"),
+        ("https://issuer/", ""),
+        ("", "keys.json"),
+    ];
+    let lines: Vec<_> = refused
+        .iter()
+        .map(|(issuer, jwks)| with(issuer, jwks).expect_err("it is refused"))
+        .collect();
     expect![[r#"
         gridhook.toml: auth.jwks is "http://issuer/keys"; allowed is a file, an https URL, or an http URL of loopback
         gridhook.toml: auth.jwks is ""; allowed is the location of the keys of auth.issuer
         gridhook.toml: auth.issuer is ""; allowed is the issuer of the keys in auth.jwks"#]]
     .assert_eq(&lines.join("\n"));
-    let proxies = load("", &[("GRIDHOOK_AUTH__TRUSTED_PROXIES", "10.0.0.0/8, ::1/128")], &[]).expect("good settings");
+    let proxies = load(
+        "",
+        &[("GRIDHOOK_AUTH__TRUSTED_PROXIES", "10.0.0.0/8, ::1/128")],
+        &[],
+    )
+    .expect("good settings");
     assert_eq!(proxies.auth.trusted_proxies.len(), 2);
     refuses(
         "[auth]\ntrusted_proxies = [\"10.0.0.1\"]\n",
@@ -231,15 +475,25 @@ fn only_the_issuers_own_keys_are_accepted() {
 
 #[test]
 fn the_admin_token_has_a_short_variable_and_is_never_shown() {
-    let config = load("", &[("GRIDHOOK_ADMIN_TOKEN", "a-token-of-some-length")], &[]).expect("good settings");
-    let token = config.server.admin_token.as_ref().map(|token| token.expose().to_owned());
+    let config = load(
+        "",
+        &[("GRIDHOOK_ADMIN_TOKEN", "a-token-of-some-length")],
+        &[],
+    )
+    .expect("good settings");
+    let token = config
+        .server
+        .admin_token
+        .as_ref()
+        .map(|token| token.expose().to_owned());
     assert_eq!(token.as_deref(), Some("a-token-of-some-length"));
     assert!(!format!("{config:?}").contains("a-token"));
     refuses(
         "",
         &[("GRIDHOOK_ADMIN_TOKEN", "short")],
         expect![
-            "environment variable GRIDHOOK_ADMIN_TOKEN: server.admin_token is (not shown); allowed is 16 to 256 visible ASCII characters"
+            "environment variable GRIDHOOK_ADMIN_TOKEN: server.admin_token is (not shown); allowed \
+             is 16 to 256 visible ASCII characters"
         ],
     );
 }
@@ -255,26 +509,44 @@ fn an_unknown_key_is_reported_with_similar_ones() {
         "",
         &[("GRIDHOOK_SERVER__LISTN", "127.0.0.1:80")],
         expect![
-            "environment variable GRIDHOOK_SERVER__LISTN: unknown key server.listn; did you mean GRIDHOOK_SERVER__LISTEN?"
+            "environment variable GRIDHOOK_SERVER__LISTN: unknown key server.listn; did you mean \
+             GRIDHOOK_SERVER__LISTEN?"
         ],
     );
     refuses(
         "server = 5\n",
         &[],
         expect![
-            "gridhook.toml: unknown key server; allowed are server.admin_listen, server.admin_token, server.apply, server.dashboard, server.data_dir, server.host_names, server.listen, server.public_url, server.shutdown_timeout, server.tls_certificate, server.tls_key, server.tls_minimum_version, server.tls_reload, server.workers"
+            "gridhook.toml: unknown key server; allowed are server.admin_listen, \
+             server.admin_token, server.apply, server.dashboard, server.data_dir, \
+             server.host_names, server.listen, server.public_url, server.shutdown_timeout, \
+             server.tls_certificate, server.tls_key, server.tls_minimum_version, \
+             server.tls_reload, server.workers"
         ],
     );
 }
 
 #[test]
 fn an_empty_table_is_a_section_that_is_known() {
-    for known in ["[server]", "[dead_letter.stores]", "[dead_letter.stores.main]", "[backup.store]", "[delivery]"] {
+    for known in [
+        "[server]",
+        "[dead_letter.stores]",
+        "[dead_letter.stores.main]",
+        "[backup.store]",
+        "[delivery]",
+    ] {
         load(known, &[], &[]).unwrap_or_else(|error| panic!("{known}: {error}"));
     }
-    for (unknown, key) in [("[servr]", "servr"), ("[server.tls]", "server.tls"), ("[a.b.c]", "a.b.c")] {
+    for (unknown, key) in [
+        ("[servr]", "servr"),
+        ("[server.tls]", "server.tls"),
+        ("[a.b.c]", "a.b.c"),
+    ] {
         let error = load(unknown, &[], &[]).expect_err(unknown);
-        assert!(error.contains(&format!("gridhook.toml: unknown key {key}")), "{unknown}: {error}");
+        assert!(
+            error.contains(&format!("gridhook.toml: unknown key {key}")),
+            "{unknown}: {error}"
+        );
     }
 }
 
@@ -286,10 +558,22 @@ fn azure_is_a_rate_and_other_words_are_none() {
     };
     let azure = "[publish]\nevents_per_second = \"azure\"\nbytes_per_second = \"azure\"\n";
     assert_eq!(rates(azure, &[]), (5_000, 5_000_000));
-    let names = ["GRIDHOOK_PUBLISH__EVENTS_PER_SECOND", "GRIDHOOK_PUBLISH__BYTES_PER_SECOND"];
-    assert_eq!(rates("", &names.map(|name| (name, "azure"))), (5_000, 5_000_000));
+    let names = [
+        "GRIDHOOK_PUBLISH__EVENTS_PER_SECOND",
+        "GRIDHOOK_PUBLISH__BYTES_PER_SECOND",
+    ];
+    assert_eq!(
+        rates("", &names.map(|name| (name, "azure"))),
+        (5_000, 5_000_000)
+    );
     assert_eq!(rates(azure, &names.map(|name| (name, "0"))), (0, 0));
-    assert_eq!(rates("[publish]\nevents_per_second = 7\nbytes_per_second = \"2 MB\"\n", &[]), (7, 2_000_000));
+    assert_eq!(
+        rates(
+            "[publish]\nevents_per_second = 7\nbytes_per_second = \"2 MB\"\n",
+            &[]
+        ),
+        (7, 2_000_000)
+    );
     refuses(
         "[publish]\nevents_per_second = \"aws\"\n",
         &[],
@@ -308,11 +592,17 @@ fn azure_is_a_rate_and_other_words_are_none() {
 
 #[test]
 fn host_names_are_hosts_without_ports() {
-    let names =
-        |file: &str| load(file, &[], &[]).map(|config| config.server.host_names).map_err(|error| error.to_string());
+    let names = |file: &str| {
+        load(file, &[], &[])
+            .map(|config| config.server.host_names)
+            .map_err(|error| error.to_string())
+    };
     let list = |names: &str| format!("[server]\nhost_names = {names}\n");
     assert_eq!(
-        names(&list(r#"["GridHook", "*.Events.example.com", "10.1.2.3", "[::1]"]"#)).expect("good"),
+        names(&list(
+            r#"["GridHook", "*.Events.example.com", "10.1.2.3", "[::1]"]"#
+        ))
+        .expect("good"),
         ["gridhook", "*.events.example.com", "10.1.2.3", "[::1]"]
     );
     assert!(names("").expect("good").is_empty());
@@ -327,7 +617,10 @@ fn host_names_are_hosts_without_ports() {
         "true",
     ] {
         let error = names(&list(bad)).expect_err(bad);
-        assert!(error.contains("server.host_names") && error.contains("a list of hosts without ports"), "{error}");
+        assert!(
+            error.contains("server.host_names") && error.contains("a list of hosts without ports"),
+            "{error}"
+        );
     }
 }
 
@@ -396,7 +689,8 @@ fn a_wrong_unit_or_kind_is_reported_with_what_is_allowed() {
         "",
         &[("GRIDHOOK_DELIVERY__CONCURRENCY", "0")],
         expect![
-            "environment variable GRIDHOOK_DELIVERY__CONCURRENCY: delivery.concurrency is 0; allowed is a whole number from 1 to 10000"
+            "environment variable GRIDHOOK_DELIVERY__CONCURRENCY: delivery.concurrency is 0; \
+             allowed is a whole number from 1 to 10000"
         ],
     );
     let flag = load("", &[], &[("--listen", "server.listen", "8080")]).expect_err("a port alone");
@@ -443,11 +737,14 @@ fn settings_that_contradict_each_other_are_reported_with_both_sources() {
     refuses(
         "[policy]\nedition = \"2019\"\n",
         &[],
-        expect![[r#"gridhook.toml: policy.edition is "2019"; allowed is one of 2020, 2021, 2023, current, namespace"#]],
+        expect![[
+            r#"gridhook.toml: policy.edition is "2019"; allowed is one of 2020, 2021, 2023, current, namespace"#
+        ]],
     );
 }
 
-/// A value that is wrong by itself, an unknown key, and contradictions in every section that can have one.
+/// A value that is wrong by itself, an unknown key, and contradictions in every section that can
+/// have one.
 const EVERYTHING_WRONG: &str = r#"
 [server]
 listen = "8080"
@@ -515,12 +812,19 @@ fn all_errors_of_the_settings_are_reported_at_once() {
 fn every_edition_that_cannot_be_read_is_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     for name in ["a", "b"] {
-        fs::write(folder.path().join(format!("{name}.toml")), "steps = 3\n").expect("a file that can be written");
+        fs::write(folder.path().join(format!("{name}.toml")), "steps = 3\n")
+            .expect("a file that can be written");
     }
-    let file = format!("[policy]\nedition = \"c\"\neditions_dir = {:?}\n", folder.path());
+    let file = format!(
+        "[policy]\nedition = \"c\"\neditions_dir = {:?}\n",
+        folder.path()
+    );
     let errors = load(&file, &[], &[]).expect_err("two editions that cannot be read");
     assert!(errors.starts_with("2 settings cannot be used:"), "{errors}");
-    assert!(errors.contains("a.toml: ") && errors.contains("b.toml: "), "{errors}");
+    assert!(
+        errors.contains("a.toml: ") && errors.contains("b.toml: "),
+        "{errors}"
+    );
     // Whether there is an edition c is not known.
     assert!(!errors.contains("policy.edition is"), "{errors}");
 }
@@ -548,22 +852,37 @@ fn a_certificate_and_its_key_are_given_together() {
             r#"gridhook.toml: delivery.tls_roots is []; allowed is a list of "system" and paths of PEM files, not empty"#
         ]],
     );
-    let config = load("", &[("GRIDHOOK_DELIVERY__TLS_ROOTS", "system, ca.pem")], &[]).expect("good settings");
-    assert_eq!(config.delivery.tls_roots, [TrustRoots::System, TrustRoots::File("ca.pem".into())]);
+    let config = load(
+        "",
+        &[("GRIDHOOK_DELIVERY__TLS_ROOTS", "system, ca.pem")],
+        &[],
+    )
+    .expect("good settings");
+    assert_eq!(
+        config.delivery.tls_roots,
+        [TrustRoots::System, TrustRoots::File("ca.pem".into())]
+    );
 }
 
 #[test]
 fn a_missing_file_is_reported() {
-    let sources = SettingSources { file: Some("nowhere/gridhook.toml".into()), ..SettingSources::default() };
+    let sources = SettingSources {
+        file: Some("nowhere/gridhook.toml".into()),
+        ..SettingSources::default()
+    };
     let error = Config::load(&sources).expect_err("no file").to_string();
-    expect!["nowhere/gridhook.toml cannot be read: No such file or directory (os error 2)"].assert_eq(&error);
+    expect!["nowhere/gridhook.toml cannot be read: No such file or directory (os error 2)"]
+        .assert_eq(&error);
 }
 
 #[test]
 fn only_a_server_on_loopback_delivers_to_loopback_and_by_http() {
     let listening = |at: &str, more: &str| {
         let file = format!("[server]\nlisten = \"{at}\"\n[delivery]\n{more}");
-        load(&file, &[], &[]).expect("good settings").delivery.to_string()
+        load(&file, &[], &[])
+            .expect("good settings")
+            .delivery
+            .to_string()
     };
     expect!["http and https endpoints, at public addresses and in 127.0.0.0/8 and in ::1/128"]
         .assert_eq(&listening("127.0.0.1:8080", ""));
@@ -571,11 +890,25 @@ fn only_a_server_on_loopback_delivers_to_loopback_and_by_http() {
         .assert_eq(&listening("[::1]:8080", "allow_http = false"));
     expect!["https endpoints only, at public addresses"].assert_eq(&listening("0.0.0.0:8080", ""));
     expect!["http and https endpoints, at public addresses and in 10.0.0.0/8 and in fd00::/8"]
-        .assert_eq(&listening("0.0.0.0:8080", "allow_http = true\nallow_networks = [\"10.0.0.0/8\", \"fd00::/8\"]"));
-    let variables =
-        [("GRIDHOOK_DELIVERY__ALLOW_HTTP", "true"), ("GRIDHOOK_DELIVERY__ALLOW_NETWORKS", "10.0.0.0/8, 127.0.0.0/8")];
+        .assert_eq(&listening(
+            "0.0.0.0:8080",
+            "allow_http = true\nallow_networks = [\"10.0.0.0/8\", \"fd00::/8\"]",
+        ));
+    let variables = [
+        ("GRIDHOOK_DELIVERY__ALLOW_HTTP", "true"),
+        (
+            "GRIDHOOK_DELIVERY__ALLOW_NETWORKS",
+            "10.0.0.0/8, 127.0.0.0/8",
+        ),
+    ];
     let config = load("", &variables, &[]).expect("good settings");
-    assert_eq!((config.delivery.allow_http, config.delivery.allow_networks.len()), (true, 2));
+    assert_eq!(
+        (
+            config.delivery.allow_http,
+            config.delivery.allow_networks.len()
+        ),
+        (true, 2)
+    );
 }
 
 #[test]
@@ -583,17 +916,41 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
     let _rows = crate::spec::shows(&["S000-170"]);
     let folder = tempfile::tempdir().expect("a folder");
     let current = include_str!("../config/editions/current.toml");
-    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file that can be written");
-    let quicker =
-        current.replace("schedule = [\"10s\"", "schedule = [\"20ms\"").replace("Busy = \"10s\"", "Busy = \"7s\"");
+    let write = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).expect("a file that can be written")
+    };
+    let quicker = current
+        .replace("schedule = [\"10s\"", "schedule = [\"20ms\"")
+        .replace("Busy = \"10s\"", "Busy = \"7s\"");
     write("quick.toml", &quicker);
     write("notes.txt", "not an edition");
-    let file = format!("[policy]\nedition = \"quick\"\neditions_dir = {:?}\n", folder.path());
+    let file = format!(
+        "[policy]\nedition = \"quick\"\neditions_dir = {:?}\n",
+        folder.path()
+    );
     let config = load(&file, &[], &[]).expect("good settings");
-    let quick = config.policy.editions.get(&config.policy.edition).expect("the edition");
-    assert_eq!((quick.retry.schedule[0], quick.retry.steps), (Duration::from_millis(20), StepOrigin::Delays));
-    let busy = |name: &str| config.policy.editions.get(name).expect("the edition").probation.durations[&Failure::Busy];
-    assert_eq!((busy("quick"), busy("current")), (Duration::from_secs(7), Duration::from_secs(10)));
+    let quick = config
+        .policy
+        .editions
+        .get(&config.policy.edition)
+        .expect("the edition");
+    assert_eq!(
+        (quick.retry.schedule[0], quick.retry.steps),
+        (Duration::from_millis(20), StepOrigin::Delays)
+    );
+    let busy = |name: &str| {
+        config
+            .policy
+            .editions
+            .get(name)
+            .expect("the edition")
+            .probation
+            .durations[&Failure::Busy]
+    };
+    assert_eq!(
+        (busy("quick"), busy("current")),
+        (Duration::from_secs(7), Duration::from_secs(10))
+    );
     assert_eq!(
         config.policy.editions.names().collect::<Vec<_>>(),
         ["2020", "2021", "2023", "current", "namespace", "quick"]
@@ -601,7 +958,9 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
 
     let shown = |text: &str| {
         write("quick.toml", text);
-        load(&file, &[], &[]).expect_err("a bad edition").replace(&format!("{}/", folder.path().display()), "")
+        load(&file, &[], &[])
+            .expect_err("a bad edition")
+            .replace(&format!("{}/", folder.path().display()), "")
     };
     expect![[r#"
         quick.toml: TOML parse error at line 17, column 10
@@ -609,9 +968,12 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
         17 | repeat = "12 moons"
            |          ^^^^^^^^^^
         invalid value: string "12 moons", expected a duration"#]]
-    .assert_eq(&shown(&current.replace("repeat = \"12h\"", "repeat = \"12 moons\"")));
-    expect!["quick.toml: retry.jitter_share is 10; allowed is a number from 0 to 1"]
-        .assert_eq(&shown(&current.replace("jitter_share = 0.1", "jitter_share = 10")));
+    .assert_eq(&shown(
+        &current.replace("repeat = \"12h\"", "repeat = \"12 moons\""),
+    ));
+    expect!["quick.toml: retry.jitter_share is 10; allowed is a number from 0 to 1"].assert_eq(
+        &shown(&current.replace("jitter_share = 0.1", "jitter_share = 10")),
+    );
     expect![[r#"
         quick.toml: TOML parse error at line 100, column 1
             |
@@ -623,34 +985,57 @@ fn editions_of_ones_own_are_read_from_a_folder_and_checked() {
 #[test]
 fn an_edition_of_ones_own_may_have_only_what_differs_from_its_base() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = format!("[policy]\nedition = \"own\"\neditions_dir = {:?}\n", folder.path());
+    let file = format!(
+        "[policy]\nedition = \"own\"\neditions_dir = {:?}\n",
+        folder.path()
+    );
     let own = |text: &str| {
         fs::write(folder.path().join("own.toml"), text).expect("a file that can be written");
         load(&file, &[], &[]).map(|config| config.policy.editions)
     };
     let text = "base = \"2021\"\n[retry]\nrepeat = \"2h\"\n[webhook.waits]\n503 = \"1m\"\n";
     let editions = own(text).expect("an edition");
-    let [edition, base] = ["own", "2021"].map(|name| Edition::clone(&editions.get(name).expect("an edition")));
+    let [edition, base] =
+        ["own", "2021"].map(|name| Edition::clone(&editions.get(name).expect("an edition")));
     let mut expected = base.clone();
     expected.retry.repeat = Duration::from_secs(7200);
     expected.webhook.waits = [(503, Duration::from_secs(60))].into();
     assert_eq!(edition, expected);
     // The base of an edition of the program is never an edition of the operator's.
-    fs::write(folder.path().join("current.toml"), "base = \"current\"\n[retry]\nrepeat = \"7h\"\n").expect("a file");
+    fs::write(
+        folder.path().join("current.toml"),
+        "base = \"current\"\n[retry]\nrepeat = \"7h\"\n",
+    )
+    .expect("a file");
     let editions = own(text).expect("an edition");
     assert_eq!(editions.get("own").as_deref(), Some(&expected));
-    assert_eq!(editions.get("current").expect("an edition").retry.repeat, Duration::from_secs(7 * 3600));
+    assert_eq!(
+        editions.get("current").expect("an edition").retry.repeat,
+        Duration::from_secs(7 * 3600)
+    );
 
     let refused = |text: &str| {
-        own(text).map(drop).expect_err("a bad edition").replace(&format!("{}/", folder.path().display()), "")
+        own(text)
+            .map(drop)
+            .expect_err("a bad edition")
+            .replace(&format!("{}/", folder.path().display()), "")
     };
     expect![[r#"own.toml: base is "other"; allowed are the editions of the program: "2020", "2021", "2023", "current", "namespace""#]]
         .assert_eq(&refused("base = \"other\""));
     expect![[r#"own.toml: retry.repeat: invalid value: string "12 moons", expected a duration"#]]
         .assert_eq(&refused("base = \"2021\"\n[retry]\nrepeat = \"12 moons\""));
-    expect!["own.toml: retry.repaet: unknown field `repaet`, expected one of `schedule`, `steps`, `repeat`, `jitter_share`, `jitter_max`, `retry_after_max`"].assert_eq(&refused("base = \"2021\"\n[retry]\nrepaet = \"12h\""));
-    expect!["own.toml: webhook has a wait for status 410 and never retries it; allowed is one of the two"]
-        .assert_eq(&refused("base = \"2021\"\n[webhook]\nnever_retried = [410]"));
+    expect![
+        "own.toml: retry.repaet: unknown field `repaet`, expected one of `schedule`, `steps`, \
+         `repeat`, `jitter_share`, `jitter_max`, `retry_after_max`"
+    ]
+    .assert_eq(&refused("base = \"2021\"\n[retry]\nrepaet = \"12h\""));
+    expect![
+        "own.toml: webhook has a wait for status 410 and never retries it; allowed is one of \
+         the two"
+    ]
+    .assert_eq(&refused(
+        "base = \"2021\"\n[webhook]\nnever_retried = [410]",
+    ));
 }
 
 const STORES: &str = r#"
@@ -670,18 +1055,46 @@ url = "https://account1.blob.core.windows.net"
 
 #[test]
 fn stores_of_dead_letters_are_tables_with_names() {
-    let config = load(STORES, &[("GRIDHOOK_DEAD_LETTER__STORES__BLOB__ACCESS_KEY", "c2VjcmV0")], &[]).expect("stores");
+    let config = load(
+        STORES,
+        &[("GRIDHOOK_DEAD_LETTER__STORES__BLOB__ACCESS_KEY", "c2VjcmV0")],
+        &[],
+    )
+    .expect("stores");
     let stores = &config.dead_letter.stores;
     assert_eq!(stores.keys().collect::<Vec<_>>(), ["archive", "blob"]);
     let archive = &stores["archive"];
-    assert_eq!((archive.address.to_string().as_str(), archive.allow_http), ("s3://letters/prefix", true));
-    assert_eq!(archive.endpoint.as_ref().map(url::Url::as_str), Some("http://127.0.0.1:9000/"));
-    let secrets: Vec<_> = archive.credentials.iter().map(|(name, secret)| (*name, secret.expose())).collect();
-    assert_eq!(secrets, [("access_key_id", "key"), ("secret_access_key", "very secret")]);
+    assert_eq!(
+        (archive.address.to_string().as_str(), archive.allow_http),
+        ("s3://letters/prefix", true)
+    );
+    assert_eq!(
+        archive.endpoint.as_ref().map(url::Url::as_str),
+        Some("http://127.0.0.1:9000/")
+    );
+    let secrets: Vec<_> = archive
+        .credentials
+        .iter()
+        .map(|(name, secret)| (*name, secret.expose()))
+        .collect();
+    assert_eq!(
+        secrets,
+        [
+            ("access_key_id", "key"),
+            ("secret_access_key", "very secret")
+        ]
+    );
     assert_eq!(stores["blob"].credentials[0].1.expose(), "c2VjcmV0");
     assert!(!format!("{config:?}").contains("very secret"));
-    let place = config.dead_letter.named_stores.find("MyStorageAccount", "a").expect("a place");
-    assert_eq!((place.store.as_str(), place.folder.as_str()), ("archive", "a"));
+    let place = config
+        .dead_letter
+        .named_stores
+        .find("MyStorageAccount", "a")
+        .expect("a place");
+    assert_eq!(
+        (place.store.as_str(), place.folder.as_str()),
+        ("archive", "a")
+    );
 }
 
 #[test]
@@ -690,11 +1103,15 @@ fn a_credential_may_stand_in_a_file() {
     let path = folder.path().join("key");
     fs::write(&path, "from a file\n").expect("written");
     let store = format!(
-        "[dead_letter.stores.a]\nurl = \"s3://b\"\naccess_key_id = \"k\"\nsecret_access_key_file = {:?}\n",
+        "[dead_letter.stores.a]\nurl = \"s3://b\"\naccess_key_id = \"k\"\nsecret_access_key_file = \
+         {:?}\n",
         path.display().to_string()
     );
     let config = load(&store, &[], &[]).expect("a store");
-    assert_eq!(config.dead_letter.stores["a"].credentials[1].1.expose(), "from a file");
+    assert_eq!(
+        config.dead_letter.stores["a"].credentials[1].1.expose(),
+        "from a file"
+    );
 }
 
 #[test]
@@ -711,28 +1128,45 @@ fn an_impossible_store_is_reported_without_its_secrets() {
         &store("accounts = [\"b\"]"),
         &[],
         expect![
-            "default: dead_letter.stores.a.url is missing; allowed is file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container or az://account/container"
+            "default: dead_letter.stores.a.url is missing; allowed is file:///folder, \
+             s3://bucket/prefix, gs://bucket/prefix, \
+             https://account.blob.core.windows.net/container or az://account/container"
         ],
     );
     refuses(
         &store("url = \"s3://b\"\nbucket = \"c\""),
         &[],
         expect![
-            "gridhook.toml: unknown key dead_letter.stores.a.bucket; allowed are dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, dead_letter.stores.a.client_id, dead_letter.stores.a.client_id_file, dead_letter.stores.a.client_secret, dead_letter.stores.a.client_secret_file, dead_letter.stores.a.endpoint, dead_letter.stores.a.region, dead_letter.stores.a.sas_token, dead_letter.stores.a.sas_token_file, dead_letter.stores.a.secret_access_key, dead_letter.stores.a.secret_access_key_file, dead_letter.stores.a.service_account_key, dead_letter.stores.a.service_account_key_file, dead_letter.stores.a.session_token, dead_letter.stores.a.session_token_file, dead_letter.stores.a.tenant_id, dead_letter.stores.a.tenant_id_file, dead_letter.stores.a.url, dead_letter.stores.a.used_by"
+            "gridhook.toml: unknown key dead_letter.stores.a.bucket; allowed are \
+             dead_letter.stores.a.access_key, dead_letter.stores.a.access_key_file, \
+             dead_letter.stores.a.access_key_id, dead_letter.stores.a.access_key_id_file, \
+             dead_letter.stores.a.accounts, dead_letter.stores.a.allow_http, \
+             dead_letter.stores.a.client_id, dead_letter.stores.a.client_id_file, \
+             dead_letter.stores.a.client_secret, dead_letter.stores.a.client_secret_file, \
+             dead_letter.stores.a.endpoint, dead_letter.stores.a.region, \
+             dead_letter.stores.a.sas_token, dead_letter.stores.a.sas_token_file, \
+             dead_letter.stores.a.secret_access_key, dead_letter.stores.a.secret_access_key_file, \
+             dead_letter.stores.a.service_account_key, \
+             dead_letter.stores.a.service_account_key_file, dead_letter.stores.a.session_token, \
+             dead_letter.stores.a.session_token_file, dead_letter.stores.a.tenant_id, \
+             dead_letter.stores.a.tenant_id_file, dead_letter.stores.a.url, \
+             dead_letter.stores.a.used_by"
         ],
     );
     refuses(
         &store("url = \"s3://b\"\naccess_key = \"secret\""),
         &[],
         expect![
-            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); allowed is nothing: the credentials for s3://b are access_key_id, secret_access_key, session_token"
+            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); allowed is nothing: \
+             the credentials for s3://b are access_key_id, secret_access_key, session_token"
         ],
     );
     refuses(
         &store("url = \"file:///b\"\naccess_key = \"secret\""),
         &[],
         expect![
-            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); allowed is nothing: a folder needs no credentials (file:///b)"
+            "gridhook.toml: dead_letter.stores.a.access_key is (not shown); allowed is nothing: a \
+             folder needs no credentials (file:///b)"
         ],
     );
     refuses(
@@ -770,7 +1204,8 @@ fn an_impossible_store_is_reported_without_its_secrets() {
             r#"gridhook.toml: dead_letter.stores.folder.url is "s3://b"; allowed is another name: "folder" is the store of dead_letter.folder"#
         ]],
     );
-    let two = |a: &str, b: &str| format!("[dead_letter.stores.a]\n{a}\n[dead_letter.stores.b]\n{b}\n");
+    let two =
+        |a: &str, b: &str| format!("[dead_letter.stores.a]\n{a}\n[dead_letter.stores.b]\n{b}\n");
     refuses(
         &two("url = \"s3://b\"", "url = \"s3://b/\""),
         &[],
@@ -778,7 +1213,10 @@ fn an_impossible_store_is_reported_without_its_secrets() {
             r#"gridhook.toml: dead_letter.stores.b.url is "s3://b/"; allowed is an address that no other store has; the store a has it"#
         ]],
     );
-    let [one, other] = ["url = \"s3://b\"\naccounts = [\"x\"]", "url = \"s3://c\"\naccounts = [\"x\"]"];
+    let [one, other] = [
+        "url = \"s3://b\"\naccounts = [\"x\"]",
+        "url = \"s3://c\"\naccounts = [\"x\"]",
+    ];
     refuses(
         &two(one, other),
         &[],
@@ -804,8 +1242,14 @@ fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_reported() {
     let config = load("", &OF_KUBERNETES, &[]).expect("nothing of it is a setting");
     assert_eq!(config.server.listen, defaults().server.listen);
     let near = |names: &[(&str, &str)]| {
-        let environment = names.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
-        gridhook::config::near_misses(&SettingSources { environment, ..SettingSources::default() })
+        let environment = names
+            .iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)))
+            .collect();
+        gridhook::config::near_misses(&SettingSources {
+            environment,
+            ..SettingSources::default()
+        })
     };
     assert_eq!(near(&OF_KUBERNETES), []);
     let response = near(&[
@@ -823,7 +1267,10 @@ fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_reported() {
         [
             pair("GRIDHOOK_SERVER_LISTEN", "GRIDHOOK_SERVER__LISTEN"),
             pair("GRIDHOOK_LISTEN", "GRIDHOOK_SERVER__LISTEN"),
-            pair("GRIDHOOK_JOURNAL_BACKLOG_MAX", "GRIDHOOK_JOURNAL__BACKLOG_MAX"),
+            pair(
+                "GRIDHOOK_JOURNAL_BACKLOG_MAX",
+                "GRIDHOOK_JOURNAL__BACKLOG_MAX"
+            ),
         ]
     );
 }
@@ -831,16 +1278,31 @@ fn variables_that_are_no_settings_do_no_harm_and_near_misses_are_reported() {
 /// Each shard of a cluster has a folder of the destination of backups.
 #[test]
 fn a_part_of_the_destination_of_backups_has_its_credentials() {
-    let file = "[backup.store]\nurl = \"s3://bucket/gridhook\"\nregion = \"eu-north-1\"\naccess_key_id = \"id\"\n\
-                secret_access_key = \"secret\"\n";
+    let file = "[backup.store]\nurl = \"s3://bucket/gridhook\"\nregion = \
+        \"eu-north-1\"\naccess_key_id = \"id\"\n\
+        secret_access_key = \"secret\"\n";
     let backup = load(file, &[], &[]).expect("good settings").backup;
-    let store = |url| backup_store(&backup, url).expect("an address").expect("a store");
+    let store = |url| {
+        backup_store(&backup, url)
+            .expect("an address")
+            .expect("a store")
+    };
     let of_settings = store(None);
     assert_eq!(of_settings.credentials.len(), 2);
     let of_shard = store(Some("s3://bucket/gridhook/shard-3"));
-    assert_eq!((of_shard.address.path.len(), of_shard.region.as_deref()), (3, Some("eu-north-1")));
+    assert_eq!(
+        (of_shard.address.path.len(), of_shard.region.as_deref()),
+        (3, Some("eu-north-1"))
+    );
     assert_eq!(of_shard.credentials.len(), 2);
-    for other in ["s3://bucket/other", "s3://bucket", "gs://bucket/gridhook/shard-3"] {
-        assert!(store(Some(other)).credentials.is_empty(), "{other} is another store");
+    for other in [
+        "s3://bucket/other",
+        "s3://bucket",
+        "gs://bucket/gridhook/shard-3",
+    ] {
+        assert!(
+            store(Some(other)).credentials.is_empty(),
+            "{other} is another store"
+        );
     }
 }

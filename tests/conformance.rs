@@ -1,8 +1,8 @@
 //! The public conformance suites of JMESPath, JSON Schema and CloudEvents.
 //!
-//! `tests/data` has the facts of their cases. What gridhook does otherwise on purpose is listed here, with the reason
-//! and the number of cases, so that a case that is neither met nor listed fails, and so does one that is listed and
-//! met.
+//! `tests/data` has the facts of their cases. What gridhook does otherwise on purpose is listed
+//! here, with the reason and the number of cases, so that a case that is neither met nor listed
+//! fails, and so does one that is listed and met.
 
 use ::bytes::Bytes;
 use gridhook::{
@@ -23,17 +23,30 @@ use crate::support::publisher::topic;
 /// A schema by its name, and examples with whether they are valid.
 type SchemaCases = (String, Value, Vec<(Value, bool)>);
 
-/// Schemas that are refused when an event type is declared, although the draft allows them: what the reason says, why
-/// it is so, and how many schemas of the suite it concerns. All others are met.
+/// Schemas that are refused when an event type is declared, although the draft allows them: what
+/// the reason says, why it is so, and how many schemas of the suite it concerns. All others are
+/// met.
 const REFUSED_SCHEMAS: [(&str, &str, usize); 5] = [
     (
         "allowed is $ref with a JSON pointer",
         "anchors and dynamic references, whose expansion is not bounded before use",
         23,
     ),
-    ("allowed is $id at the top", "schemas inside with an address of their own", 11),
-    ("and nothing is fetched", "references to another document", 25),
-    ("allowed are schemas without recursion", "the work for an event is bounded", 2),
+    (
+        "allowed is $id at the top",
+        "schemas inside with an address of their own",
+        11,
+    ),
+    (
+        "and nothing is fetched",
+        "references to another document",
+        25,
+    ),
+    (
+        "allowed are schemas without recursion",
+        "the work for an event is bounded",
+        2,
+    ),
     ("has the $schema", "another dialect", 2),
 ];
 
@@ -42,10 +55,18 @@ fn is_equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left.as_f64() == right.as_f64(),
         (Value::Array(left), Value::Array(right)) => {
-            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| is_equal(left, right))
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(right)
+                    .all(|(left, right)| is_equal(left, right))
         }
         (Value::Object(left), Value::Object(right)) => {
-            let has_equal = |(name, value)| right.get::<String>(name).is_some_and(|other| is_equal(value, other));
+            let has_equal = |(name, value)| {
+                right
+                    .get::<String>(name)
+                    .is_some_and(|other| is_equal(value, other))
+            };
             left.len() == right.len() && left.iter().all(has_equal)
         }
         _ => left == right,
@@ -54,15 +75,34 @@ fn is_equal(left: &Value, right: &Value) -> bool {
 
 fn event(data: &Value) -> Event {
     let wire = json!({ "data": data }).to_string();
-    let whole = TextRange { start: 0, len: wire.len() as u32 };
-    Event::new(Seq(1), Timestamp(0), Schema::EventGrid, Bytes::from(wire), whole, EventRanges::default())
+    let whole = TextRange {
+        start: 0,
+        len: wire.len() as u32,
+    };
+    Event::new(
+        Seq(1),
+        Timestamp(0),
+        Schema::EventGrid,
+        Bytes::from(wire),
+        whole,
+        EventRanges::default(),
+    )
 }
 
 fn transform(expression: &str, event: &Event) -> Result<Value, String> {
-    let transform = Transform { body: Some(format!("data | {expression}")), ..Transform::default() };
-    let program = Program::new(&transform, false, Schema::EventGrid).map_err(|error| error.to_string())?;
-    let made = program.apply(event, Schema::EventGrid).map_err(|error| error.to_string())?;
-    Ok(serde_json::from_slice(&made.body.expect("there is an expression")).expect("a body is JSON"))
+    let transform = Transform {
+        body: Some(format!("data | {expression}")),
+        ..Transform::default()
+    };
+    let program =
+        Program::new(&transform, false, Schema::EventGrid).map_err(|error| error.to_string())?;
+    let made = program
+        .apply(event, Schema::EventGrid)
+        .map_err(|error| error.to_string())?;
+    Ok(
+        serde_json::from_slice(&made.body.expect("there is an expression"))
+            .expect("a body is JSON"),
+    )
 }
 
 /// All cases are met.
@@ -77,7 +117,9 @@ fn transformations_conform_to_the_suite_of_jmespath() {
             count += 1;
             let expression = case[0].as_str().expect("an expression");
             match (transform(expression, &event), case.get(2)) {
-                (Ok(result), Some(expected)) => assert!(is_equal(&result, expected), "{expression}: {result}"),
+                (Ok(result), Some(expected)) => {
+                    assert!(is_equal(&result, expected), "{expression}: {result}")
+                }
                 (Err(error), Some(expected)) => panic!("{expression}: {error}, and not {expected}"),
                 (Ok(result), None) => panic!("{expression}: {result}, and not {}", case[1]),
                 (Err(_), None) => {}
@@ -103,7 +145,9 @@ fn schemas_of_event_types_conform_to_the_suite_of_json_schema() {
     let mut refused = [0; REFUSED_SCHEMAS.len()];
     for (name, schema, cases) in groups {
         if let Err(error) = check(&schema, &[]) {
-            let reason = REFUSED_SCHEMAS.iter().position(|(says, ..)| error.contains(says));
+            let reason = REFUSED_SCHEMAS
+                .iter()
+                .position(|(says, ..)| error.contains(says));
             refused[reason.unwrap_or_else(|| panic!("{name}: {error}"))] += 1;
             continue;
         }
@@ -113,19 +157,33 @@ fn schemas_of_event_types_conform_to_the_suite_of_json_schema() {
             assert_eq!(checked.is_ok(), is_valid, "{name}: {example}: {checked:?}");
         }
     }
-    assert_eq!((met, refused), (1_160, REFUSED_SCHEMAS.map(|(_, _, count)| count)));
+    assert_eq!(
+        (met, refused),
+        (1_160, REFUSED_SCHEMAS.map(|(_, _, count)| count))
+    );
 }
 
 /// The stored form of a CloudEvent.
 fn publish(content_type: &str, attributes: &[(&str, &str)], body: &str) -> Value {
-    let draft = read(content_type, attributes, body).unwrap_or_else(|refusal| panic!("{content_type}: {refusal:?}"));
+    let draft = read(content_type, attributes, body)
+        .unwrap_or_else(|refusal| panic!("{content_type}: {refusal:?}"));
     let events = crate::publish::decode(draft);
     serde_json::from_slice(&events[0].wire()).expect("JSON")
 }
 
-fn read(content_type: &str, attributes: &[(&str, &str)], body: &str) -> Result<ChunkBuilder, Refusal> {
-    let attributes = attributes.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
-    let content = RequestContent { content_type: Some(content_type), attributes };
+fn read(
+    content_type: &str,
+    attributes: &[(&str, &str)],
+    body: &str,
+) -> Result<ChunkBuilder, Refusal> {
+    let attributes = attributes
+        .iter()
+        .map(|(name, value)| (*name, value.as_bytes()))
+        .collect();
+    let content = RequestContent {
+        content_type: Some(content_type),
+        attributes,
+    };
     let body = Bytes::copy_from_slice(body.as_bytes());
     let target = EventTarget::of(&topic("t", Schema::CloudEvents));
     schema::read(&target, &content, &body, &PublishLimits::default())
@@ -141,7 +199,10 @@ fn published_cloud_events_conform_to_the_suite_of_cloud_events() {
         ("source", "/mycontext/subcontext"),
     ];
     let expected = |content_type: &str| {
-        let mut event: Value = common.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        let mut event: Value = common
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), json!(value)))
+            .collect();
         event["datacontenttype"] = json!(content_type);
         event["data"] = json!({"message": "Hello World!"});
         event
@@ -151,31 +212,67 @@ fn published_cloud_events_conform_to_the_suite_of_cloud_events() {
         assert_eq!(publish(content_type, &common, data), expected(content_type));
     }
     let structured = expected("application/json").to_string();
-    for content_type in ["application/cloudevents+json", "application/cloudevents+json; charset=utf-8"] {
-        assert_eq!(publish(content_type, &[], &structured), expected("application/json"));
+    for content_type in [
+        "application/cloudevents+json",
+        "application/cloudevents+json; charset=utf-8",
+    ] {
+        assert_eq!(
+            publish(content_type, &[], &structured),
+            expected("application/json")
+        );
     }
     // The events of the suite's YAML, in binary mode.
     let source = "//github.com/cloudevents/cloudeventsconformance/yaml/v1.yaml";
     for (id, content_type, data, member, value) in [
-        ("0003", "application/json; charset=utf-8", "\"Hello, 🌎!\"\n", "data", json!("Hello, 🌎!")),
-        ("0004", "application/json; charset=utf-8", "{\"msg\":\"Hello, 🌎!\"}\n", "data", json!({"msg": "Hello, 🌎!"})),
-        ("0005", "application/json; charset=utf-8", "[\"Hello\",\"🌎!\"]\n", "data", json!(["Hello", "🌎!"])),
+        (
+            "0003",
+            "application/json; charset=utf-8",
+            "\"Hello, 🌎!\"\n",
+            "data",
+            json!("Hello, 🌎!"),
+        ),
+        (
+            "0004",
+            "application/json; charset=utf-8",
+            "{\"msg\":\"Hello, 🌎!\"}\n",
+            "data",
+            json!({"msg": "Hello, 🌎!"}),
+        ),
+        (
+            "0005",
+            "application/json; charset=utf-8",
+            "[\"Hello\",\"🌎!\"]\n",
+            "data",
+            json!(["Hello", "🌎!"]),
+        ),
     ] {
         let id = format!("conformance-{id}");
-        let attributes =
-            [("specversion", "1.0"), ("type", "io.cloudevents.minimum"), ("id", id.as_str()), ("source", source)];
+        let attributes = [
+            ("specversion", "1.0"),
+            ("type", "io.cloudevents.minimum"),
+            ("id", id.as_str()),
+            ("source", source),
+        ];
         let event = publish(content_type, &attributes, data);
         assert_eq!(event[member], value, "{event}");
-        assert_eq!((&event["id"], &event["datacontenttype"]), (&json!(id), &json!(content_type)));
+        assert_eq!(
+            (&event["id"], &event["datacontenttype"]),
+            (&json!(id), &json!(content_type))
+        );
     }
-    // A deliberate difference: in binary mode a custom topic takes JSON only, as Event Grid does. A namespace topic takes all.
+    // A deliberate difference: in binary mode a custom topic takes JSON only, as Event Grid does. A
+    // namespace topic takes all.
     for (content_type, body) in [
         ("text/plain; charset=us-ascii", "Hello, World!\n"),
         ("text/plain; charset=utf-8", "Hello, 🌎!\n"),
         ("application/xml; charset=utf-8", "<msg>Hello, 🌎!</msg>\n"),
     ] {
         let refused = read(content_type, &common, body);
-        assert!(matches!(refused, Err(Refusal::BinaryContentType { .. })), "{content_type}: {:?}", refused.err());
+        assert!(
+            matches!(refused, Err(Refusal::BinaryContentType { .. })),
+            "{content_type}: {:?}",
+            refused.err()
+        );
     }
     let extensions = [
         ("specversion", "1.0"),

@@ -21,28 +21,44 @@ use crate::support::{
 /// The binary in a folder, without variables and contexts of the environment.
 fn gridhook(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_"))
+    {
         command.env_remove(name);
     }
-    command.args(arguments).current_dir(folder).env("XDG_CONFIG_HOME", folder).stdin(Stdio::null());
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env("XDG_CONFIG_HOME", folder)
+        .stdin(Stdio::null());
     command
 }
 
 fn output_text(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    format!("{}{}", text(&output.stdout), text(&output.stderr)).trim_end().to_owned()
+    format!("{}{}", text(&output.stdout), text(&output.stderr))
+        .trim_end()
+        .to_owned()
 }
 
 fn run(folder: &Path, arguments: &[&str]) -> String {
-    let output = gridhook(folder, arguments).output().expect("the binary starts");
-    assert!(output.status.success(), "{arguments:?}: {}", output_text(&output));
+    let output = gridhook(folder, arguments)
+        .output()
+        .expect("the binary starts");
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        output_text(&output)
+    );
     output_text(&output)
 }
 
 /// All commands; subcommands with their full names.
 fn walk(command: &clap::Command, above: &str, found: &mut Vec<(String, clap::Command)>) {
     for child in command.get_subcommands() {
-        let name = format!("{above} {}", child.get_name()).trim_start().to_owned();
+        let name = format!("{above} {}", child.get_name())
+            .trim_start()
+            .to_owned();
         walk(child, &name, found);
         found.push((name, child.clone()));
     }
@@ -59,11 +75,19 @@ fn commands() -> Vec<(String, clap::Command)> {
 fn every_command_is_in_one_group_of_the_help() {
     let folder = tempfile::tempdir().expect("a folder");
     let help = run(folder.path(), &["--help"]);
-    for name in cli::command().get_subcommands().map(clap::Command::get_name) {
-        let lines = help.lines().filter(|line| line.starts_with(&format!("  {name} ")));
+    for name in cli::command()
+        .get_subcommands()
+        .map(clap::Command::get_name)
+    {
+        let lines = help
+            .lines()
+            .filter(|line| line.starts_with(&format!("  {name} ")));
         assert_eq!(lines.count(), 1, "{name} stands once in\n{help}");
     }
-    let headings: Vec<&str> = help.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+    let headings: Vec<&str> = help
+        .lines()
+        .filter(|line| line.ends_with(':') && !line.starts_with(' '))
+        .collect();
     expect![[r#"
         Run a server:
         Set up topics:
@@ -86,13 +110,24 @@ fn flags_are_grouped_under_their_headings() {
         for argument in command.get_arguments() {
             let (id, heading) = (argument.get_id().as_str(), argument.get_help_heading());
             match heading {
-                Some("Server") => assert!(SERVER.contains(&id), "--{id} of {name} is not about the server"),
-                Some("Settings") => assert!(name.ends_with("create") || name.ends_with("update"), "{name} --{id}"),
+                Some("Server") => assert!(
+                    SERVER.contains(&id),
+                    "--{id} of {name} is not about the server"
+                ),
+                Some("Settings") => assert!(
+                    name.ends_with("create") || name.ends_with("update"),
+                    "{name} --{id}"
+                ),
                 Some("Faults") => assert_eq!(name, "chaos", "--{id}"),
-                Some("Which dead letters") => assert!(name.starts_with("dead-letters"), "{name} --{id}"),
+                Some("Which dead letters") => {
+                    assert!(name.starts_with("dead-letters"), "{name} --{id}")
+                }
                 Some(other) => panic!("{name} --{id} stands under {other}"),
                 // In `context add` these flags are properties of the context.
-                None => assert!(!SERVER.contains(&id) || name == "context add", "{name} --{id} has no heading"),
+                None => assert!(
+                    !SERVER.contains(&id) || name == "context add",
+                    "{name} --{id} has no heading"
+                ),
             }
             headed.extend(heading.map(|heading| heading.to_string()));
         }
@@ -107,22 +142,37 @@ fn flags_have_the_same_names_in_all_commands() {
     let all = commands();
     for (name, command) in &all {
         let is_leaf = command.get_subcommands().next().is_none();
-        let output = command.get_arguments().find(|argument| argument.get_id() == "output");
+        let output = command
+            .get_arguments()
+            .find(|argument| argument.get_id() == "output");
         match output {
             Some(output) => {
-                let forms: Vec<String> =
-                    output.get_possible_values().iter().map(|form| form.get_name().to_owned()).collect();
+                let forms: Vec<String> = output
+                    .get_possible_values()
+                    .iter()
+                    .map(|form| form.get_name().to_owned())
+                    .collect();
                 assert_eq!(forms, ["table", "json"], "{name} --output");
             }
-            None => assert!(!is_leaf || WITHOUT.contains(&name.as_str()), "{name} has no --output"),
+            None => assert!(
+                !is_leaf || WITHOUT.contains(&name.as_str()),
+                "{name} has no --output"
+            ),
         }
         for argument in command.get_arguments() {
             let long = argument.get_long().unwrap_or_default();
-            let other = ["top", "count", "events-per-second", "pause", "url", "lines"].contains(&long);
-            assert!(!other, "{name} --{long}: its name is --limit, --rate, hold or TOPIC elsewhere");
+            let other =
+                ["top", "count", "events-per-second", "pause", "url", "lines"].contains(&long);
+            assert!(
+                !other,
+                "{name} --{long}: its name is --limit, --rate, hold or TOPIC elsewhere"
+            );
         }
     }
-    assert!(all.iter().all(|(name, _)| name != "subscriptions pause"), "it is held: status says heldBy");
+    assert!(
+        all.iter().all(|(name, _)| name != "subscriptions pause"),
+        "it is held: status says heldBy"
+    );
 }
 
 #[test]
@@ -130,7 +180,11 @@ fn help_explains_commands_and_subjects() {
     let folder = tempfile::tempdir().expect("a folder");
     let help = |words: &[&str]| run(folder.path(), &[&["help"], words].concat());
     assert_eq!(help(&[]), run(folder.path(), &["--help"]));
-    assert!(help(&["topics", "create"]).starts_with("Create a topic"), "{}", help(&["topics", "create"]));
+    assert!(
+        help(&["topics", "create"]).starts_with("Create a topic"),
+        "{}",
+        help(&["topics", "create"])
+    );
     expect![[r#"
         TIMES
 
@@ -167,7 +221,12 @@ fn help_explains_commands_and_subjects() {
         let text = help(&[chapter.name]);
         assert_eq!(text, chapter.text(), "{}", chapter.name);
         assert!(text.lines().count() > 3, "{}", chapter.name);
-        assert!(list.split([' ', ',', '\n']).any(|name| name == chapter.name), "{} is listed", chapter.name);
+        assert!(
+            list.split([' ', ',', '\n'])
+                .any(|name| name == chapter.name),
+            "{} is listed",
+            chapter.name
+        );
     }
 }
 
@@ -175,8 +234,17 @@ fn help_explains_commands_and_subjects() {
 fn assert_quiet(mut command: Command) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    let output = command.stdout(writer).stderr(Stdio::piped()).output().expect("the binary starts");
-    assert!(output.status.success(), "{command:?}: {}: {}", output.status, output_text(&output));
+    let output = command
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .expect("the binary starts");
+    assert!(
+        output.status.success(),
+        "{command:?}: {}: {}",
+        output.status,
+        output_text(&output)
+    );
     assert_eq!(output_text(&output), "", "{command:?}");
 }
 
@@ -196,11 +264,25 @@ fn a_closed_pipe_ends_every_command_quietly() {
     ] {
         assert_quiet(gridhook(folder, arguments));
     }
-    let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "1h")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("JOURNAL__RETENTION", "1h")]),
+        Sink::start(),
+    );
     let at = format!("http://{}", server.at());
     let token = server.data_dir().join("admin-token");
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
-    operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
+    operator(
+        &server,
+        &[
+            "subscriptions",
+            "create",
+            "orders",
+            "billing",
+            "--endpoint",
+            &sink.url("/a"),
+        ],
+    )
+    .expect("one");
     fs::write(folder.join("events.json"), EVENT).expect("a file");
     fs::write(folder.join("topics.toml"), "[topics.orders]\n").expect("a file");
     for arguments in [
@@ -236,15 +318,28 @@ fn a_closed_pipe_ends_every_command_quietly() {
 #[test]
 fn a_failed_write_is_reported_and_a_closed_standard_error_is_ignored() {
     let folder = tempfile::tempdir().expect("a folder");
-    let full = File::options().write(true).open("/dev/full").expect("a full device");
-    let output = gridhook(folder.path(), &["help", "times"]).stdout(full).output().expect("the binary starts");
+    let full = File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("a full device");
+    let output = gridhook(folder.path(), &["help", "times"])
+        .stdout(full)
+        .output()
+        .expect("the binary starts");
     expect!["gridhook: standard output cannot be written: No space left on device (os error 28)"]
         .assert_eq(&output_text(&output));
     assert_eq!(output.status.code(), Some(1));
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
-    let status = gridhook(folder.path(), &["help", "nothing"]).stderr(writer).status().expect("the binary starts");
-    assert_eq!(status.code(), Some(2), "nobody hears why, and it is no panic");
+    let status = gridhook(folder.path(), &["help", "nothing"])
+        .stderr(writer)
+        .status()
+        .expect("the binary starts");
+    assert_eq!(
+        status.code(),
+        Some(2),
+        "nobody hears why, and it is no panic"
+    );
 }
 
 const EVENT: &str = r#"{"id": "1", "eventType": "Order.Placed", "subject": "/a", "eventTime": "2026-01-01T00:00:00Z",
@@ -255,62 +350,119 @@ fn contexts_are_kept_and_used() {
     let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
     let (at, folder) = (format!("http://{}", server.at()), folder.path());
     fs::copy(server.data_dir().join("admin-token"), folder.join("token")).expect("a token");
-    run(folder, &["context", "add", "here", "--server", &at, "--token-file", "token"]);
-    run(folder, &["context", "add", "nowhere", "--server", "http://127.0.0.1:9"]);
-    let listed =
-        run(folder, &["context", "list"]).replace(&at, "SERVER").replace(folder.to_str().expect("text"), "DIR");
+    run(
+        folder,
+        &[
+            "context",
+            "add",
+            "here",
+            "--server",
+            &at,
+            "--token-file",
+            "token",
+        ],
+    );
+    run(
+        folder,
+        &[
+            "context",
+            "add",
+            "nowhere",
+            "--server",
+            "http://127.0.0.1:9",
+        ],
+    );
+    let listed = run(folder, &["context", "list"])
+        .replace(&at, "SERVER")
+        .replace(folder.to_str().expect("text"), "DIR");
     expect![[r#"
         NAME     IN USE  SERVER                   TOKEN FILE             CA FILE
         here     yes     SERVER/  DIR/token  -
         nowhere  -       http://127.0.0.1:9/      -                      -"#]]
     .assert_eq(&listed);
     let file = fs::metadata(folder.join("gridhook/contexts.toml")).expect("the file of contexts");
-    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777, 0o600);
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&file.permissions()) & 0o777,
+        0o600
+    );
 
     run(folder, &["topics", "create", "orders"]);
     assert!(run(folder, &["topics", "list"]).contains("orders"));
     run(folder, &["context", "use", "nowhere"]);
-    let refused = gridhook(folder, &["topics", "list"]).output().expect("an end");
-    assert!(output_text(&refused).contains("no operator's token found"), "{}", output_text(&refused));
+    let refused = gridhook(folder, &["topics", "list"])
+        .output()
+        .expect("an end");
+    assert!(
+        output_text(&refused).contains("no operator's token found"),
+        "{}",
+        output_text(&refused)
+    );
     assert!(run(folder, &["topics", "list", "--context", "here"]).contains("orders"));
     assert_eq!(run(folder, &["health", "--context", "here"]), "serving");
-    // The environment takes precedence over the context in use, and a named context over the environment.
+    // The environment takes precedence over the context in use, and a named context over the
+    // environment.
     let mut by_variable = gridhook(folder, &["topics", "list"]);
-    by_variable
-        .env("GRIDHOOK_SERVER", &at)
-        .env("GRIDHOOK_TOKEN", fs::read_to_string(folder.join("token")).expect("it"));
+    by_variable.env("GRIDHOOK_SERVER", &at).env(
+        "GRIDHOOK_TOKEN",
+        fs::read_to_string(folder.join("token")).expect("it"),
+    );
     assert!(output_text(&by_variable.output().expect("an end")).contains("orders"));
     let mut named = gridhook(folder, &["topics", "list", "--context", "here"]);
-    named.env("GRIDHOOK_SERVER", "http://127.0.0.1:9").env("GRIDHOOK_TOKEN", "that-of-another-server");
+    named
+        .env("GRIDHOOK_SERVER", "http://127.0.0.1:9")
+        .env("GRIDHOOK_TOKEN", "that-of-another-server");
     assert!(output_text(&named.output().expect("an end")).contains("orders"));
 
     run(folder, &["context", "remove", "nowhere"]);
-    let left: Value = serde_json::from_str(&run(folder, &["context", "list", "--output", "json"])).expect("JSON");
-    assert_eq!((&left["value"][0]["inUse"], left["value"].as_array().map(Vec::len)), (&Value::Bool(false), Some(1)));
+    let left: Value =
+        serde_json::from_str(&run(folder, &["context", "list", "--output", "json"])).expect("JSON");
+    assert_eq!(
+        (
+            &left["value"][0]["inUse"],
+            left["value"].as_array().map(Vec::len)
+        ),
+        (&Value::Bool(false), Some(1))
+    );
 }
 
-/// The health check of the image has no server argument: it must use the port set in the environment.
+/// The health check of the image has no server argument: it must use the port set in the
+/// environment.
 #[test]
 fn commands_use_the_server_of_their_environment() {
     let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
     let health = |variables: &[(&str, &str)]| {
         let mut command = gridhook(folder.path(), &["health", "--live", "--output", "json"]);
-        let output = command.envs(variables.iter().copied()).output().expect("an end");
+        let output = command
+            .envs(variables.iter().copied())
+            .output()
+            .expect("an end");
         (output.status.success(), output_text(&output))
     };
     let at = server.at().to_string();
     let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", &at)]);
     assert!(is_well, "{text}");
     // No server listens at these addresses; the error names the address.
-    for (listen, asked) in [("0.0.0.0:9", "http://127.0.0.1:9/"), ("[::]:9", "http://[::1]:9/")] {
+    for (listen, asked) in [
+        ("0.0.0.0:9", "http://127.0.0.1:9/"),
+        ("[::]:9", "http://[::1]:9/"),
+    ] {
         let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", listen)]);
-        assert!(!is_well && text.contains(&format!("\"server\": \"{asked}\"")), "{listen}: {text}");
+        assert!(
+            !is_well && text.contains(&format!("\"server\": \"{asked}\"")),
+            "{listen}: {text}"
+        );
     }
-    let other = [("GRIDHOOK_SERVER__LISTEN", at.as_str()), ("GRIDHOOK_SERVER", "http://127.0.0.1:9")];
+    let other = [
+        ("GRIDHOOK_SERVER__LISTEN", at.as_str()),
+        ("GRIDHOOK_SERVER", "http://127.0.0.1:9"),
+    ];
     let (is_well, text) = health(&other);
     assert!(!is_well && text.contains("http://127.0.0.1:9/"), "{text}");
     let (is_well, text) = health(&[("GRIDHOOK_SERVER__LISTEN", "8080")]);
-    assert!(!is_well && text.contains("GRIDHOOK_SERVER__LISTEN is \"8080\"; allowed is an IP address"), "{text}");
+    assert!(
+        !is_well && text.contains("GRIDHOOK_SERVER__LISTEN is \"8080\"; allowed is an IP address"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -318,16 +470,29 @@ fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_
     let (server, folder) = (Server::start(&[]), tempfile::tempdir().expect("a folder"));
     let folder = folder.path();
     fs::create_dir(folder.join("data")).expect("a folder");
-    fs::copy(server.data_dir().join("admin-token"), folder.join("data/admin-token")).expect("a token");
+    fs::copy(
+        server.data_dir().join("admin-token"),
+        folder.join("data/admin-token"),
+    )
+    .expect("a token");
     fs::write(folder.join("events.json"), EVENT).expect("a file");
     let cloud = r#"{"specversion": "1.0", "id": "2", "source": "/a", "type": "T", "data": {}}"#;
     fs::write(folder.join("cloud.json"), cloud).expect("a file");
     let at = format!("http://{}", server.at());
     let with = |arguments: &[&str], variables: &[(&str, &str)]| {
         let mut command = gridhook(folder, arguments);
-        output_text(&command.env("GRIDHOOK_SERVER", &at).envs(variables.iter().copied()).output().expect("an end"))
+        output_text(
+            &command
+                .env("GRIDHOOK_SERVER", &at)
+                .envs(variables.iter().copied())
+                .output()
+                .expect("an end"),
+        )
     };
-    for (topic, schema) in [("orders", "EventGridSchema"), ("clouds", "CloudEventSchemaV1_0")] {
+    for (topic, schema) in [
+        ("orders", "EventGridSchema"),
+        ("clouds", "CloudEventSchemaV1_0"),
+    ] {
         with(&["topics", "create", topic, "--input-schema", schema], &[]);
     }
     with(&["topics", "create", "domains/shop"], &[]);
@@ -335,34 +500,91 @@ fn events_are_published_with_the_operators_token_and_with_a_key_that_no_command_
     with(&["topics", "create", "namespaces/plant/topics/heat"], &[]);
     let one = "published 1 event in 1 request";
     assert_eq!(with(&["publish", "orders", "events.json"], &[]), one);
-    assert_eq!(with(&["publish", "clouds", "cloud.json"], &[]), one, "the schema is the topic's");
-    assert_eq!(with(&["publish", "namespaces/plant/topics/heat", "cloud.json"], &[]), one);
     assert_eq!(
-        with(&["publish", "namespaces/plant/topics/heat", "cloud.json", "--output", "json"], &[])
-            .replace(['\n', ' '], ""),
+        with(&["publish", "clouds", "cloud.json"], &[]),
+        one,
+        "the schema is the topic's"
+    );
+    assert_eq!(
+        with(
+            &["publish", "namespaces/plant/topics/heat", "cloud.json"],
+            &[]
+        ),
+        one
+    );
+    assert_eq!(
+        with(
+            &[
+                "publish",
+                "namespaces/plant/topics/heat",
+                "cloud.json",
+                "--output",
+                "json"
+            ],
+            &[]
+        )
+        .replace(['\n', ' '], ""),
         r#"{"events":1,"requests":1}"#
     );
     let typo = with(&["publish", "ordres", "events.json"], &[]);
-    assert!(typo.contains("404") && typo.contains("Did you mean orders?"), "{typo}");
+    assert!(
+        typo.contains("404") && typo.contains("Did you mean orders?"),
+        "{typo}"
+    );
 
     let keys = |of: &str| -> String {
         let printed: Value =
-            serde_json::from_str(&with(&["topics", "keys", of, "--output", "json"], &[])).expect("JSON");
+            serde_json::from_str(&with(&["topics", "keys", of, "--output", "json"], &[]))
+                .expect("JSON");
         printed["key1"].as_str().expect("a key").to_owned()
     };
     fs::write(folder.join("orders.key"), keys("orders") + "\n").expect("a file");
     fs::remove_file(folder.join("data/admin-token")).expect("it is there");
-    assert_eq!(with(&["publish", "orders", "events.json", "--key-file", "orders.key"], &[]), one);
+    assert_eq!(
+        with(
+            &[
+                "publish",
+                "orders",
+                "events.json",
+                "--key-file",
+                "orders.key"
+            ],
+            &[]
+        ),
+        one
+    );
     let key = fs::read_to_string(folder.join("orders.key")).expect("a key");
     let url = format!("{at}/topics/orders/api/events");
-    assert_eq!(with(&["publish", &url, "events.json"], &[("GRIDHOOK_KEY", key.trim())]), one);
-    let wrong = with(&["publish", "clouds", "cloud.json"], &[("GRIDHOOK_KEY", key.trim())]);
+    assert_eq!(
+        with(
+            &["publish", &url, "events.json"],
+            &[("GRIDHOOK_KEY", key.trim())]
+        ),
+        one
+    );
+    let wrong = with(
+        &["publish", "clouds", "cloud.json"],
+        &[("GRIDHOOK_KEY", key.trim())],
+    );
     assert!(wrong.contains("401"), "a key opens its own topic: {wrong}");
-    fs::copy(server.data_dir().join("admin-token"), folder.join("data/admin-token")).expect("a token");
+    fs::copy(
+        server.data_dir().join("admin-token"),
+        folder.join("data/admin-token"),
+    )
+    .expect("a token");
     let plant = keys("namespaces/plant");
-    assert_eq!(with(&["publish", "namespaces/plant/topics/heat", "cloud.json"], &[("GRIDHOOK_KEY", &plant)]), one);
-    let status: Value =
-        serde_json::from_str(&with(&["topics", "show", "orders", "--output", "json"], &[])).expect("JSON");
+    assert_eq!(
+        with(
+            &["publish", "namespaces/plant/topics/heat", "cloud.json"],
+            &[("GRIDHOOK_KEY", &plant)]
+        ),
+        one
+    );
+    let status: Value = serde_json::from_str(&with(
+        &["topics", "show", "orders", "--output", "json"],
+        &[],
+    ))
+    .expect("JSON");
     assert_eq!(status["topic"]["name"], "orders");
 }
 
@@ -373,18 +595,48 @@ fn a_private_certificate_authority_is_trusted_by_ca_file() {
     authority.issue("127.0.0.1").write(folder, "server");
     fs::write(folder.join("ca.pem"), authority.pem()).expect("a file");
     let path = |name: &str| folder.join(name).display().to_string();
-    let settings = [("SERVER__TLS_CERTIFICATE", path("server.crt")), ("SERVER__TLS_KEY", path("server.key"))];
-    let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let settings = [
+        ("SERVER__TLS_CERTIFICATE", path("server.crt")),
+        ("SERVER__TLS_KEY", path("server.key")),
+    ];
+    let settings: Vec<(&str, &str)> = settings
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
     let server = Server::start_tls(&settings, authority.client());
     let at = format!("https://{}", server.at());
-    assert_eq!(run(folder, &["health", "--server", &at, "--ca-file", "ca.pem"]), "serving");
+    assert_eq!(
+        run(folder, &["health", "--server", &at, "--ca-file", "ca.pem"]),
+        "serving"
+    );
     let printed = |arguments: &[&str]| {
-        output_text(&gridhook(folder, arguments).output().expect("an end")).replace(&server.at().to_string(), "SERVER")
+        output_text(&gridhook(folder, arguments).output().expect("an end"))
+            .replace(&server.at().to_string(), "SERVER")
     };
-    expect!["https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; name the file of the certificate authority with --ca-file"].assert_eq(&printed(&["health", "--server", &at]));
-    expect!["http://SERVER/: invalid HTTP version specified; the response is not HTTP: does the server use TLS (https://SERVER)?"].assert_eq(&printed(&["health", "--server", &at.replace("https", "http")]));
-    expect!["gridhook: server.key has no usable certificate: it contains none; allowed is a PEM file"]
-        .assert_eq(&printed(&["health", "--server", &at, "--ca-file", "server.key"]));
+    expect![
+        "https://SERVER/: Failed to connect to host: invalid peer certificate: UnknownIssuer; \
+         name the file of the certificate authority with --ca-file"
+    ]
+    .assert_eq(&printed(&["health", "--server", &at]));
+    expect![
+        "http://SERVER/: invalid HTTP version specified; the response is not HTTP: does the \
+         server use TLS (https://SERVER)?"
+    ]
+    .assert_eq(&printed(&[
+        "health",
+        "--server",
+        &at.replace("https", "http"),
+    ]));
+    expect![
+        "gridhook: server.key has no usable certificate: it contains none; allowed is a PEM file"
+    ]
+    .assert_eq(&printed(&[
+        "health",
+        "--server",
+        &at,
+        "--ca-file",
+        "server.key",
+    ]));
 }
 
 #[test]
@@ -393,7 +645,11 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
     let folder = folder.path();
     let check = |settings: &str| {
         fs::write(folder.join("gridhook.toml"), settings).expect("a file");
-        let output = gridhook(folder, &["config", "check", "--changed", "--config", "gridhook.toml"]).output();
+        let output = gridhook(
+            folder,
+            &["config", "check", "--changed", "--config", "gridhook.toml"],
+        )
+        .output();
         let output = output.expect("an end");
         (output.status.code(), output_text(&output))
     };
@@ -405,8 +661,11 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
         "[auth]\nissuer = \"https://issuer.example\"\naudience = \"a\"\njwks = \"keys.json\"",
         "[server]\napply = \"topics.toml\"",
     ];
-    let refused: Vec<String> =
-        cases.iter().map(|settings| check(settings)).map(|(code, text)| format!("{code:?} {text}")).collect();
+    let refused: Vec<String> = cases
+        .iter()
+        .map(|settings| check(settings))
+        .map(|(code, text)| format!("{code:?} {text}"))
+        .collect();
     expect![[r#"
         Some(1) gridhook: cannot read the certificates in server.crt: I/O error: No such file or directory (os error 2)
         Some(1) gridhook: cannot read the certificates in authority.pem: I/O error: No such file or directory (os error 2)
@@ -426,34 +685,108 @@ fn config_check_reads_the_certificates_that_a_start_would_read() {
 fn irreversible_actions_need_a_confirmation() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
-    operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
+    operator(
+        &server,
+        &[
+            "subscriptions",
+            "create",
+            "orders",
+            "billing",
+            "--endpoint",
+            &sink.url("/a"),
+        ],
+    )
+    .expect("one");
     let refused = |arguments: &[&str]| operator(&server, arguments).expect_err("not confirmed");
     let keys = || operator(&server, &["topics", "keys", "orders"]).expect("keys");
     let before = keys();
-    expect!["gridhook: Regenerate key1 of orders? Publishers that use it will be refused. Nothing was done: confirmation needs a terminal or --yes"].assert_eq(&refused(&["topics", "keys", "orders", "--regenerate", "key1"]));
     expect![
-        "gridhook: Purge 0 dead letters of billing of orders? Nothing was done: confirmation needs a terminal or --yes"
+        "gridhook: Regenerate key1 of orders? Publishers that use it will be refused. Nothing \
+         was done: confirmation needs a terminal or --yes"
     ]
-    .assert_eq(&refused(&["dead-letters", "purge", "orders", "billing", "--all"]));
+    .assert_eq(&refused(&[
+        "topics",
+        "keys",
+        "orders",
+        "--regenerate",
+        "key1",
+    ]));
+    expect![
+        "gridhook: Purge 0 dead letters of billing of orders? Nothing was done: confirmation needs \
+         a terminal or --yes"
+    ]
+    .assert_eq(&refused(&[
+        "dead-letters",
+        "purge",
+        "orders",
+        "billing",
+        "--all",
+    ]));
     assert_eq!(keys(), before);
-    operator(&server, &["topics", "keys", "orders", "--regenerate", "key1", "--yes"]).expect("a new key");
+    operator(
+        &server,
+        &["topics", "keys", "orders", "--regenerate", "key1", "--yes"],
+    )
+    .expect("a new key");
     assert_ne!(keys(), before);
-    let purged = operator(&server, &["dead-letters", "purge", "orders", "billing", "--all", "--yes"]);
+    let purged = operator(
+        &server,
+        &[
+            "dead-letters",
+            "purge",
+            "orders",
+            "billing",
+            "--all",
+            "--yes",
+        ],
+    );
     assert_eq!(purged.expect("it is done"), "0 dead letters purged");
-    let dry = operator(&server, &["dead-letters", "purge", "orders", "billing", "--all", "--dry-run"]);
-    assert_eq!(dry.expect("nothing is done"), "0 dead letters would be purged");
+    let dry = operator(
+        &server,
+        &[
+            "dead-letters",
+            "purge",
+            "orders",
+            "billing",
+            "--all",
+            "--dry-run",
+        ],
+    );
+    assert_eq!(
+        dry.expect("nothing is done"),
+        "0 dead letters would be purged"
+    );
 }
 
 #[test]
 fn commands_manage_namespaces() {
     let (server, sink) = (Server::start(&[]), Sink::start());
-    let done =
-        |arguments: &[&str]| operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
-    let masked = |text: String| text.replace(&server.at().to_string(), "SERVER").replace(&sink.url(""), "SINK");
+    let done = |arguments: &[&str]| {
+        operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    };
+    let masked = |text: String| {
+        text.replace(&server.at().to_string(), "SERVER")
+            .replace(&sink.url(""), "SINK")
+    };
     let heat = "namespaces/plant/topics/heat";
-    done(&["topics", "create", "namespaces/plant", "--tag", "team=plant"]);
+    done(&[
+        "topics",
+        "create",
+        "namespaces/plant",
+        "--tag",
+        "team=plant",
+    ]);
     done(&["topics", "create", heat, "--retention-days", "3"]);
-    let push = ["subscriptions", "create", heat, "push", "--endpoint", &sink.url("/push"), "--event-type", "T"];
+    let push = [
+        "subscriptions",
+        "create",
+        heat,
+        "push",
+        "--endpoint",
+        &sink.url("/push"),
+        "--event-type",
+        "T",
+    ];
     let flags = [
         "--max-attempts",
         "5",
@@ -469,9 +802,31 @@ fn commands_manage_namespaces() {
         "letters",
     ];
     done(&[&push[..], &flags].concat());
-    done(&["subscriptions", "create", heat, "work", "--pull", "--lock", "2m"]);
-    done(&["subscriptions", "update", heat, "push", "--max-attempts", "4"]);
-    done(&["subscriptions", "update", heat, "work", "--time-to-live", "1h"]);
+    done(&[
+        "subscriptions",
+        "create",
+        heat,
+        "work",
+        "--pull",
+        "--lock",
+        "2m",
+    ]);
+    done(&[
+        "subscriptions",
+        "update",
+        heat,
+        "push",
+        "--max-attempts",
+        "4",
+    ]);
+    done(&[
+        "subscriptions",
+        "update",
+        heat,
+        "work",
+        "--time-to-live",
+        "1h",
+    ]);
     expect![[r#"
         namespaces/plant
         id                   /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces/plant
@@ -533,7 +888,11 @@ fn commands_manage_namespaces() {
         &["subscriptions", "list", "namespaces/plant"],
     ] {
         // The sink's address has a varying length, so column widths differ between runs.
-        let listed = masked(done(list)).split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let listed = masked(done(list))
+            .split(' ')
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
         expect![[r#"
             TOPIC NAME ENDPOINT TYPES SCHEMA STATE
             namespaces/plant/topics/heat push SINK/push T CloudEventSchemaV1_0 Succeeded
@@ -542,23 +901,46 @@ fn commands_manage_namespaces() {
     }
     assert!(done(&["topics", "list"]).contains("namespaces/plant"));
     assert!(done(&["topics", "list", "namespaces/plant"]).contains(heat));
-    assert!(done(&["subscriptions", "show", heat, "push", "--full-url"]).contains(&sink.url("/push")));
+    assert!(
+        done(&["subscriptions", "show", heat, "push", "--full-url"]).contains(&sink.url("/push"))
+    );
 
     let mut child = Command::new(env!("CARGO_BIN_EXE_gridhook"))
-        .args(["publish", heat, "--server", &format!("http://{}", server.at()), "--token-file"])
+        .args([
+            "publish",
+            heat,
+            "--server",
+            &format!("http://{}", server.at()),
+            "--token-file",
+        ])
         .arg(server.data_dir().join("admin-token"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("the binary starts");
     let event = r#"{"specversion": "1.0", "id": "first", "source": "/a", "subject": "/a", "type": "T", "data": {}}"#;
-    child.stdin.take().expect("its input").write_all(event.as_bytes()).expect("it reads");
+    child
+        .stdin
+        .take()
+        .expect("its input")
+        .write_all(event.as_bytes())
+        .expect("it reads");
     let mut reported = String::new();
-    child.stdout.take().expect("its output").read_to_string(&mut reported).expect("UTF-8");
+    child
+        .stdout
+        .take()
+        .expect("its output")
+        .read_to_string(&mut reported)
+        .expect("UTF-8");
     assert!(child.wait().expect("an end").success(), "{reported}");
     let traced = done(&["trace", "first"]);
-    assert!(traced.contains("event first in") && traced.contains("work: "), "{traced}");
-    assert!(done(&["explain", heat, "work", "first"]).contains("event first, sequence 1, for work"));
+    assert!(
+        traced.contains("event first in") && traced.contains("work: "),
+        "{traced}"
+    );
+    assert!(
+        done(&["explain", heat, "work", "first"]).contains("event first, sequence 1, for work")
+    );
     for arguments in [
         &["ledger", heat, "push"][..],
         &["dead-letters", "list", heat, "push"],
@@ -567,13 +949,27 @@ fn commands_manage_namespaces() {
         &["subscriptions", "resume", heat, "push"],
         &["subscriptions", "test-filter", heat, "push"],
         &["topics", "keys", heat],
-        &["topics", "keys", "namespaces/plant", "--regenerate", "key1", "--yes"],
+        &[
+            "topics",
+            "keys",
+            "namespaces/plant",
+            "--regenerate",
+            "key1",
+            "--yes",
+        ],
         &["top", "--once", "--every", "500ms"],
     ] {
         done(arguments);
     }
-    let typo = operator(&server, &["topics", "show", "namespaces/plant/topics/haet"]).expect_err("it is not there");
+    let typo = operator(&server, &["topics", "show", "namespaces/plant/topics/haet"])
+        .expect_err("it is not there");
     assert!(typo.ends_with("Did you mean heat?"), "{typo}");
-    assert_eq!(done(&["subscriptions", "delete", heat, "work", "--yes"]), format!("deleted work of {heat}"));
-    assert_eq!(done(&["topics", "delete", "namespaces/plant", "--yes"]), "deleted namespaces/plant");
+    assert_eq!(
+        done(&["subscriptions", "delete", heat, "work", "--yes"]),
+        format!("deleted work of {heat}")
+    );
+    assert_eq!(
+        done(&["topics", "delete", "namespaces/plant", "--yes"]),
+        "deleted namespaces/plant"
+    );
 }

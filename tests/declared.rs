@@ -4,18 +4,39 @@ use expect_test::{Expect, expect};
 use gridhook::declared::{self, ForeignResources, ParameterInput, ResourceGroup, TemplateOptions};
 
 fn resolve(text: &str, is_json: bool, parameters: &[(&str, &str)]) -> String {
-    let given = parameters.iter().map(|(name, value)| ((*name).to_owned(), ParameterInput::Text((*value).to_owned())));
-    let options = TemplateOptions { parameters: given.collect(), ..TemplateOptions::default() };
+    let given = parameters.iter().map(|(name, value)| {
+        (
+            (*name).to_owned(),
+            ParameterInput::Text((*value).to_owned()),
+        )
+    });
+    let options = TemplateOptions {
+        parameters: given.collect(),
+        ..TemplateOptions::default()
+    };
     match declared::read(text, is_json, &ResourceGroup::default(), &options) {
         Ok(declared) => {
             let one = |resource: &declared::DeclaredResource| {
-                format!("{} {} {}", resource.display_name(), resource.path(), resource.body)
+                format!(
+                    "{} {} {}",
+                    resource.display_name(),
+                    resource.path(),
+                    resource.body
+                )
             };
-            declared.resources.iter().map(one).collect::<Vec<_>>().join("\n")
+            declared
+                .resources
+                .iter()
+                .map(one)
+                .collect::<Vec<_>>()
+                .join("\n")
         }
         Err(error) => error,
     }
-    .replace("/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid", "…")
+    .replace(
+        "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid",
+        "…",
+    )
 }
 
 fn check_toml(text: &str, expected: Expect) {
@@ -74,7 +95,10 @@ fn a_file_names_its_own_place() {
     let file = "subscription = \"s\"\nresourceGroup = \"r\"\n[topics.orders]";
     check_toml(
         file,
-        expect!["topic orders /subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders {}"],
+        expect![
+            "topic orders \
+             /subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders {}"
+        ],
     );
 }
 
@@ -82,16 +106,34 @@ fn a_file_names_its_own_place() {
 fn an_unknown_or_wrong_value_is_reported_with_the_allowed_ones() {
     check_toml(
         "[queues.a]",
-        expect!["unknown key queues; allowed are topics, domains, namespaces, subscription and resourceGroup"],
+        expect![
+            "unknown key queues; allowed are topics, domains, namespaces, subscription and \
+             resourceGroup"
+        ],
     );
-    check_toml("topics = 5", expect!["topics is not a table; allowed is a table"]);
-    check_toml("[topics]\norders = 5", expect!["topics.orders is not a table; allowed is a table"]);
-    check_toml("resourceGroup = 5", expect!["resourceGroup is not a string; allowed is a name"]);
+    check_toml(
+        "topics = 5",
+        expect!["topics is not a table; allowed is a table"],
+    );
+    check_toml(
+        "[topics]\norders = 5",
+        expect!["topics.orders is not a table; allowed is a table"],
+    );
+    check_toml(
+        "resourceGroup = 5",
+        expect!["resourceGroup is not a string; allowed is a name"],
+    );
     check_toml(
         "[topics.a.eventSubscriptions.b]\nendpointUrl = \"x\"\ndestination = {}",
-        expect!["topics.a.eventSubscriptions.b: both endpointUrl and destination are set; allowed is one of them"],
+        expect![
+            "topics.a.eventSubscriptions.b: both endpointUrl and destination are set; allowed is \
+             one of them"
+        ],
     );
-    check_toml("[topics.Orders]\n[topics.orders]", expect!["the topic orders is declared twice"]);
+    check_toml(
+        "[topics.Orders]\n[topics.orders]",
+        expect!["the topic orders is declared twice"],
+    );
     check_toml(
         "[topics.orders",
         expect![[r#"
@@ -137,7 +179,9 @@ fn a_template_hangs_subscriptions_on_their_topics_in_several_ways() {
         check_template(
             path,
             &[("secret", "x")],
-            expect!["event subscription billing of orders …/topics/orders/eventSubscriptions/billing {}"],
+            expect![
+                "event subscription billing of orders …/topics/orders/eventSubscriptions/billing {}"
+            ],
         );
     }
     check_template(
@@ -153,18 +197,28 @@ fn a_template_hangs_subscriptions_on_their_topics_in_several_ways() {
 
 #[test]
 fn unknown_parts_of_a_template_are_refused_by_name() {
-    let check = |resource: &str, expected: Expect| check_template(resource, &[("secret", "x")], expected);
-    let named = |name: &str| format!(r#"{{"type": "Microsoft.EventGrid/topics", "name": "{name}"}}"#);
+    let check =
+        |resource: &str, expected: Expect| check_template(resource, &[("secret", "x")], expected);
+    let named =
+        |name: &str| format!(r#"{{"type": "Microsoft.EventGrid/topics", "name": "{name}"}}"#);
     check_template(
         TOPIC,
         &[],
-        expect!["the parameter 'secret' has no default value; give it with --parameter secret=VALUE, or a default"],
+        expect![
+            "the parameter 'secret' has no default value; give it with --parameter secret=VALUE, \
+             or a default"
+        ],
     );
-    check_template(TOPIC, &[("other", "x")], expect!["the template has no parameter 'other'; it has secret, topic"]);
+    check_template(
+        TOPIC,
+        &[("other", "x")],
+        expect!["the template has no parameter 'other'; it has secret, topic"],
+    );
     check(
         &named("[toPhysicalZone('a')]"),
         expect![
-            "[toPhysicalZone('a')]: the expression [toPhysicalZone('a')]: the function toPhysicalZone is not supported: there are no zones"
+            "[toPhysicalZone('a')]: the expression [toPhysicalZone('a')]: the function \
+             toPhysicalZone is not supported: there are no zones"
         ],
     );
     check(
@@ -173,29 +227,45 @@ fn unknown_parts_of_a_template_are_refused_by_name() {
     );
     check(
         &named("[concat('a' 'b')]"),
-        expect!["[concat('a' 'b')]: the expression [concat('a' 'b')]: a comma or a closing bracket is missing"],
+        expect![
+            "[concat('a' 'b')]: the expression [concat('a' 'b')]: a comma or a closing bracket is \
+             missing"
+        ],
     );
     check(
         r#"{"type": "Microsoft.Storage/storageAccounts", "name": "a"}"#,
         expect![
-            "a: a resource of the type Microsoft.Storage/storageAccounts is not supported: it belongs to another service; a service that exists is named in delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid. With --ignore-foreign such resources are left out"
+            "a: a resource of the type Microsoft.Storage/storageAccounts is not supported: it \
+             belongs to another service; a service that exists is named in delivery.resources; \
+             allowed are topics, domains, namespaces, the topics of these two, and \
+             eventSubscriptions below topics and domains, of Microsoft.EventGrid. With \
+             --ignore-foreign such resources are left out"
         ],
     );
     check(
         r#"{"type": "Microsoft.EventGrid/systemTopics", "name": "a"}"#,
         expect![
-            "a: a resource of the type Microsoft.EventGrid/systemTopics is not supported: a system topic has the events of a service of Azure, which publishes none here; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid. With --ignore-foreign such resources are left out"
+            "a: a resource of the type Microsoft.EventGrid/systemTopics is not supported: a system \
+             topic has the events of a service of Azure, which publishes none here; allowed are \
+             topics, domains, namespaces, the topics of these two, and eventSubscriptions below \
+             topics and domains, of Microsoft.EventGrid. With --ignore-foreign such resources are \
+             left out"
         ],
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics/eventSubscriptions", "name": "a"}"#,
-        expect!["a: its type Microsoft.EventGrid/topics/eventSubscriptions has 2 levels and its name 1"],
+        expect![
+            "a: its type Microsoft.EventGrid/topics/eventSubscriptions has 2 levels and its name 1"
+        ],
     );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "copy": {}}"#,
         expect!["a: the count of a loop is not a number; allowed is a whole number"],
     );
-    check(r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": false}"#, expect![""]);
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics", "name": "a", "condition": false}"#,
+        expect![""],
+    );
 }
 
 #[test]
@@ -213,7 +283,8 @@ fn a_default_value_of_a_template_may_be_an_expression() {
     let check = |parameters: &str, properties: &str, given: &[(&str, &str)], expected: Expect| {
         expected.assert_eq(&resolve(&template(parameters, properties), true, given));
     };
-    let usual = r#""Name": {"type": "string", "defaultValue": "[concat('a//', variables('tail'))]"}"#;
+    let usual =
+        r#""Name": {"type": "string", "defaultValue": "[concat('a//', variables('tail'))]"}"#;
     check(
         r#""Name": {"type": "string", "defaultValue": "orders"},
            "place": {"type": "string", "defaultValue": "[resourceGroup().location]"},
@@ -225,18 +296,18 @@ fn a_default_value_of_a_template_may_be_an_expression() {
             r#"topic [sales] …/topics/%5Bsales%5D {"properties":{"f":{"a":["[sales]-local","[x]","// no comment","\"/*"]},"l":"[sales]-local"}}"#
         ]],
     );
-    let unknown =
-        r#""Name": {"type": "string", "defaultValue": "orders"}, "id": {"type": "string", "defaultValue": "[what()]"}"#;
+    let unknown = r#""Name": {"type": "string", "defaultValue": "orders"}, "id": {"type": "string", "defaultValue": "[what()]"}"#;
     let error = resolve(&template(unknown, "{}"), true, &[]);
-    let part =
-        "the default value of the parameter 'id': the expression [what()]: the function what is not known; allowed are";
+    let part = "the default value of the parameter 'id': the expression [what()]: the function \
+        what is not known; allowed are";
     assert!(error.starts_with(part), "{error}");
     check(
         usual,
         "{}",
         &[],
         expect![
-            "the default value of the parameter 'Name': the expression [concat('a//', variables('tail'))]: there is no variable 'tail'"
+            "the default value of the parameter 'Name': the expression [concat('a//', \
+             variables('tail'))]: there is no variable 'tail'"
         ],
     );
     let circle = r#""Name": {"type": "string", "defaultValue": "[parameters('name')]"}"#;
@@ -250,18 +321,26 @@ fn a_default_value_of_a_template_may_be_an_expression() {
 fn a_byte_order_mark_is_skipped() {
     let topic = "topic orders …/topics/orders {}";
     assert_eq!(resolve("\u{feff}[topics.orders]\n", false, &[]), topic);
-    assert_eq!(resolve("\u{feff}{\"topics\": {\"orders\": {}}}", true, &[]), topic);
+    assert_eq!(
+        resolve("\u{feff}{\"topics\": {\"orders\": {}}}", true, &[]),
+        topic
+    );
 }
 
 #[test]
 fn no_template_takes_the_reader_too_deep() {
     let deep = format!("[{}'a'{}]", "concat(".repeat(5_000), ")".repeat(5_000));
     let text = resolve(
-        &format!(r#"{{"resources": [{{"type": "Microsoft.EventGrid/topics", "name": "{deep}"}}]}}"#),
+        &format!(
+            r#"{{"resources": [{{"type": "Microsoft.EventGrid/topics", "name": "{deep}"}}]}}"#
+        ),
         true,
         &[],
     );
-    assert!(text.ends_with("it is nested deeper than 64 levels"), "{text}");
+    assert!(
+        text.ends_with("it is nested deeper than 64 levels"),
+        "{text}"
+    );
     let endless = r#"{"variables": {"a": "[variables('a')]"}, "resources": [{"type": "Microsoft.EventGrid/topics", "name": "[variables('a')]"}]}"#;
     assert!(self::resolve(endless, true, &[]).contains("the variable 'a' refers to itself"));
 }
@@ -269,10 +348,20 @@ fn no_template_takes_the_reader_too_deep() {
 #[test]
 fn a_resource_without_a_name_is_refused_by_its_place() {
     let check = |resources: &str, expected: Expect| {
-        expected.assert_eq(&resolve(&format!(r#"{{"resources": [{resources}]}}"#), true, &[]));
+        expected.assert_eq(&resolve(
+            &format!(r#"{{"resources": [{resources}]}}"#),
+            true,
+            &[],
+        ));
     };
-    check(r#"{"type": "Microsoft.EventGrid/topics"}"#, expect!["resource 1: it has no name"]);
-    check(r#"{"type": "Microsoft.EventGrid/topics", "name": null}"#, expect!["resource 1: it has no name"]);
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics"}"#,
+        expect!["resource 1: it has no name"],
+    );
+    check(
+        r#"{"type": "Microsoft.EventGrid/topics", "name": null}"#,
+        expect!["resource 1: it has no name"],
+    );
     check(
         r#"{"type": "Microsoft.EventGrid/topics", "name": 5}"#,
         expect!["resource 1: name is a number; allowed is a string"],
@@ -298,10 +387,16 @@ fn doubling(first: &str, twice: impl Fn(usize) -> String) -> String {
 
 #[test]
 fn variables_that_double_each_other_are_bounded() {
-    let texts = |level: usize| format!("\"[concat(variables('v{level}'), variables('v{level}'))]\"");
-    let lists = |level: usize| format!("[\"[variables('v{level}')]\", \"[variables('v{level}')]\"]");
+    let texts =
+        |level: usize| format!("\"[concat(variables('v{level}'), variables('v{level}'))]\"");
+    let lists =
+        |level: usize| format!("[\"[variables('v{level}')]\", \"[variables('v{level}')]\"]");
     let long = format!("\"{}\"", "x".repeat(1 << 20));
-    for template in [doubling("\"xxxxxxxxxxxxxxxx\"", texts), doubling("[]", lists), doubling(&long, texts)] {
+    for template in [
+        doubling("\"xxxxxxxxxxxxxxxx\"", texts),
+        doubling("[]", lists),
+        doubling(&long, texts),
+    ] {
         let refused = resolve(&template, true, &[]);
         assert!(
             refused.ends_with("the expressions of the template return more than 16 MiB in total"),
@@ -333,7 +428,8 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
     let toml = |number: &str| {
         let text = format!(
             "[topics.orders.eventSubscriptions.billing]\nendpointUrl = \"https://example.com/\"\n\
-             filter = {{ advancedFilters = [{{ operatorType = \"NumberIn\", key = \"data.k\", values = [1, {number}] }}] }}\n"
+             filter = \
+             {{ advancedFilters = [{{ operatorType = \"NumberIn\", key = \"data.k\", values = [1, {number}] }}] }}\n"
         );
         resolve(&text, false, &[])
     };
@@ -346,23 +442,47 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
     };
     let at = "topics.orders.eventSubscriptions.billing.filter.advancedFilters[0].values[1]";
     let why = "which would be rounded; allowed are integers of 64 bits and numbers of 17 digits";
-    for exact in ["9223372036854775807", "-9223372036854775808", "0.1", "1e22", "1234567890.1234567"] {
-        assert!(toml(exact).contains("\"values\":[1,"), "{exact}: {}", toml(exact));
-        assert!(json(exact).contains("\"values\":[1,"), "{exact}: {}", json(exact));
+    for exact in [
+        "9223372036854775807",
+        "-9223372036854775808",
+        "0.1",
+        "1e22",
+        "1234567890.1234567",
+    ] {
+        assert!(
+            toml(exact).contains("\"values\":[1,"),
+            "{exact}: {}",
+            toml(exact)
+        );
+        assert!(
+            json(exact).contains("\"values\":[1,"),
+            "{exact}: {}",
+            json(exact)
+        );
     }
     for rounded in ["0.12345678901234567890", "-1234567890123456789.5"] {
         assert_eq!(toml(rounded), format!("{at} is {rounded}, {why}"));
         assert_eq!(json(rounded), format!("{at} is {rounded}, {why}"));
     }
-    assert_eq!(toml("+0.12345678901234567890"), format!("{at} is 0.12345678901234567890, {why}"));
+    assert_eq!(
+        toml("+0.12345678901234567890"),
+        format!("{at} is 0.12345678901234567890, {why}")
+    );
     for none in ["inf", "-nan"] {
         assert_eq!(toml(none), format!("{at} is {none}; allowed is a number"));
     }
-    for large in ["9223372036854775808", "-9223372036854775809", "0xffffffffffffffffff"] {
+    for large in [
+        "9223372036854775808",
+        "-9223372036854775809",
+        "0xffffffffffffffffff",
+    ] {
         let allowed = "allowed are integers from -9223372036854775808 to 9223372036854775807";
         assert_eq!(toml(large), format!("{at} is {large}; {allowed}"));
     }
-    assert_eq!(json("18446744073709551617"), format!("{at} is 18446744073709551617, {why}"));
+    assert_eq!(
+        json("18446744073709551617"),
+        format!("{at} is 18446744073709551617, {why}")
+    );
 
     let template = |number: &str| {
         let text = format!(
@@ -373,30 +493,58 @@ fn a_number_that_would_be_rounded_is_refused_with_its_place() {
     };
     assert_eq!(template("7"), "");
     let twenty = "12345678901234567890.5";
-    assert_eq!(template(twenty), format!("parameters.least.defaultValue is {twenty}, {why}"));
+    assert_eq!(
+        template(twenty),
+        format!("parameters.least.defaultValue is {twenty}, {why}")
+    );
     let given = r#"{"parameters": {"least": {"type": "int"}}, "resources": []}"#;
     let text = resolve(given, true, &[("least", "18446744073709551617")]);
-    assert_eq!(text, format!("the parameter 'least': is 18446744073709551617, {why}"));
+    assert_eq!(
+        text,
+        format!("the parameter 'least': is 18446744073709551617, {why}")
+    );
 }
 
-/// The content of a template of the tests, with these parameters, if foreign resources are left out.
+/// The content of a template of the tests, with these parameters, if foreign resources are left
+/// out.
 fn left_out(name: &str) -> Result<declared::Declared, String> {
-    let path = format!("{}/tests/data/templates/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/tests/data/templates/{name}.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
     let text = std::fs::read_to_string(path).expect("a template");
-    let options = TemplateOptions { foreign: ForeignResources::LeftOut, ..TemplateOptions::default() };
+    let options = TemplateOptions {
+        foreign: ForeignResources::LeftOut,
+        ..TemplateOptions::default()
+    };
     declared::read(&text, true, &ResourceGroup::default(), &options)
 }
 
 #[test]
 fn foreign_resources_are_refused_or_left_out_with_a_reason() {
     let queue = left_out("queue").expect("a template");
-    let foreign: Vec<&str> = queue.template.foreign.iter().map(|one| one.kind.as_str()).collect();
-    assert_eq!(foreign, ["Microsoft.ServiceBus/namespaces", "Microsoft.ServiceBus/namespaces/queues"]);
+    let foreign: Vec<&str> = queue
+        .template
+        .foreign
+        .iter()
+        .map(|one| one.kind.as_str())
+        .collect();
+    assert_eq!(
+        foreign,
+        [
+            "Microsoft.ServiceBus/namespaces",
+            "Microsoft.ServiceBus/namespaces/queues"
+        ]
+    );
     assert_eq!(queue.resources.len(), 2);
     let system = left_out("system").expect("a template");
     assert!(system.resources.is_empty(), "{:?}", system.resources);
-    let reasons: Vec<String> =
-        system.template.foreign.iter().map(|one| format!("{}: {}", one.kind, one.reason)).collect();
+    let reasons: Vec<String> = system
+        .template
+        .foreign
+        .iter()
+        .map(|one| format!("{}: {}", one.kind, one.reason))
+        .collect();
     expect![[r#"
         Microsoft.Storage/storageAccounts: it belongs to another service; a service that exists is named in delivery.resources
         Microsoft.Storage/storageAccounts/providers/eventSubscriptions: services of Azure publish no events here
@@ -405,9 +553,26 @@ fn foreign_resources_are_refused_or_left_out_with_a_reason() {
         Microsoft.EventGrid/eventSubscriptions: its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no events here"#]].assert_eq(&reasons.join("\n"));
     // What refers to a foreign resource cannot be left out.
     expect!["/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/topic-p6taaydrzzvxo/providers/Microsoft.EventGrid/eventSubscriptions/to-flow needs listCallbackUrl of /subscriptions/local/resourcegroups/dev/providers/microsoft.logic/workflows/flow-p6taaydrzzvxo/triggers/manual, a resource that this server does not have; replace the expression by a parameter"].assert_eq(&left_out("workflow").expect_err("a callback"));
-    let path = format!("{}/tests/data/templates/system.json", env!("CARGO_MANIFEST_DIR"));
-    let refused = resolve(&std::fs::read_to_string(path).expect("a template"), true, &[]);
-    expect!["storagep6taaydrzzvxo: a resource of the type Microsoft.Storage/storageAccounts is not supported: it belongs to another service; a service that exists is named in delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains, of Microsoft.EventGrid. All such types: Microsoft.EventGrid/eventSubscriptions, Microsoft.EventGrid/systemTopics, Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts, Microsoft.Storage/storageAccounts/providers/eventSubscriptions. With --ignore-foreign such resources are left out"].assert_eq(&refused);
+    let path = format!(
+        "{}/tests/data/templates/system.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let refused = resolve(
+        &std::fs::read_to_string(path).expect("a template"),
+        true,
+        &[],
+    );
+    expect![
+        "storagep6taaydrzzvxo: a resource of the type Microsoft.Storage/storageAccounts is not \
+        supported: it belongs to another service; a service that exists is named in \
+        delivery.resources; allowed are topics, domains, namespaces, the topics of these two, and \
+        eventSubscriptions below topics and domains, of Microsoft.EventGrid. All such types: \
+        Microsoft.EventGrid/eventSubscriptions, Microsoft.EventGrid/systemTopics, \
+        Microsoft.EventGrid/systemTopics/eventSubscriptions, Microsoft.Storage/storageAccounts, \
+        Microsoft.Storage/storageAccounts/providers/eventSubscriptions. With --ignore-foreign such \
+        resources are left out"
+    ]
+    .assert_eq(&refused);
 }
 
 #[test]
@@ -419,14 +584,30 @@ fn a_deployment_that_needs_another_service_is_left_out_with_a_reason() {
             "parameters": {"place": {"value": "[reference('/subscriptions/s/resourceGroups/r/providers/Microsoft.Network/virtualNetworks/v', '2023-04-01', 'Full').location]"}},
             "template": {"parameters": {"place": {"type": "string"}}, "resources": [
                 {"type": "Microsoft.Network/privateEndpoints", "name": "a", "location": "[parameters('place')]"}]}}}]}"#;
-    let options = TemplateOptions { foreign: ForeignResources::LeftOut, ..TemplateOptions::default() };
+    let options = TemplateOptions {
+        foreign: ForeignResources::LeftOut,
+        ..TemplateOptions::default()
+    };
     let read = declared::read(text, true, &ResourceGroup::default(), &options).expect("a template");
     assert_eq!(read.resources.len(), 1);
-    let [left_out] = &read.template.foreign[..] else { panic!("{:?}", read.template) };
-    assert!(left_out.id.ends_with("/providers/Microsoft.Resources/deployments/endpoint"), "{left_out:?}");
+    let [left_out] = &read.template.foreign[..] else {
+        panic!("{:?}", read.template)
+    };
     assert!(
-        left_out.reason.contains("needs the state of /subscriptions/s/") && read.first_pending_resource().is_none()
+        left_out
+            .id
+            .ends_with("/providers/Microsoft.Resources/deployments/endpoint"),
+        "{left_out:?}"
+    );
+    assert!(
+        left_out
+            .reason
+            .contains("needs the state of /subscriptions/s/")
+            && read.first_pending_resource().is_none()
     );
     let refused = resolve(text, true, &[]);
-    assert!(refused.contains("needs reference of /subscriptions/s/"), "{refused}");
+    assert!(
+        refused.contains("needs reference of /subscriptions/s/"),
+        "{refused}"
+    );
 }

@@ -1,5 +1,5 @@
-//! The editions of the delivery policy: their values are those of the documentation, and an invalid edition is
-//! rejected.
+//! The editions of the delivery policy: their values are those of the documentation, and an invalid
+//! edition is rejected.
 
 use std::time::Duration;
 
@@ -27,10 +27,19 @@ fn each_edition_of_the_program_has_its_known_values() {
     let editions = Editions::load(None, None).expect("the editions of the program");
     let show = |name: &str| {
         let edition = editions.get(name).expect("an edition");
-        let Edition { retry, attempts, time_to_live_minutes, webhook, resource, probation, pace, dead_letter } =
-            &*edition;
+        let Edition {
+            retry,
+            attempts,
+            time_to_live_minutes,
+            webhook,
+            resource,
+            probation,
+            pace,
+            dead_letter,
+        } = &*edition;
         format!(
-            "{name}\n{retry:?}\nattempts {attempts:?}\ntime_to_live_minutes {time_to_live_minutes:?}\nwebhook {webhook:?}\n\
+            "{name}\n{retry:?}\nattempts {attempts:?}\ntime_to_live_minutes \
+             {time_to_live_minutes:?}\nwebhook {webhook:?}\n\
              resource {resource:?}\n{probation:?}\n{pace:?}\n{dead_letter:?}\n"
         )
     };
@@ -46,27 +55,60 @@ fn the_current_edition_is_that_of_the_specification() {
     let schedule = [10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200];
     assert_eq!(seconds(edition.retry.schedule), schedule);
     assert_eq!(edition.retry.repeat, Duration::from_secs(43_200));
-    assert_eq!(edition.attempts, SettingRange { min: 1, max: 30, default: 30 });
-    assert_eq!(edition.time_to_live_minutes, SettingRange { min: 1, max: 1_440, default: 1_440 });
+    assert_eq!(
+        edition.attempts,
+        SettingRange {
+            min: 1,
+            max: 30,
+            default: 30
+        }
+    );
+    assert_eq!(
+        edition.time_to_live_minutes,
+        SettingRange {
+            min: 1,
+            max: 1_440,
+            default: 1_440
+        }
+    );
     assert_eq!(edition.webhook.never_retried, [400, 401, 403, 413]);
-    assert_eq!(seconds(edition.webhook.waits.into_values()), [300, 120, 300, 30]);
+    assert_eq!(
+        seconds(edition.webhook.waits.into_values()),
+        [300, 120, 300, 30]
+    );
     assert_eq!(edition.resource.never_retried, [400, 403, 413]);
     assert_eq!(edition.probation.after_failures, 10);
-    assert_eq!((edition.probation.failure_share, edition.probation.requests_min), (0.5, 20));
+    assert_eq!(
+        (
+            edition.probation.failure_share,
+            edition.probation.requests_min
+        ),
+        (0.5, 20)
+    );
     assert_eq!(edition.probation.window, Duration::from_secs(60));
-    assert_eq!(edition.probation.durations[&Failure::InvalidAzureFunctionDestination], Duration::from_secs(600));
+    assert_eq!(
+        edition.probation.durations[&Failure::InvalidAzureFunctionDestination],
+        Duration::from_secs(600)
+    );
     assert_eq!(edition.probation.durations.len(), 11);
 }
 
 fn refuses(change: impl FnOnce(&mut Edition), expected: Expect) {
     let mut edition = current();
     change(&mut edition);
-    expected.assert_eq(&edition.check().expect_err("an edition that cannot be followed"));
+    expected.assert_eq(
+        &edition
+            .check()
+            .expect_err("an edition that cannot be followed"),
+    );
 }
 
 #[test]
 fn an_invalid_edition_is_refused() {
-    refuses(|edition| edition.retry.schedule.clear(), expect!["retry.schedule is empty; allowed are one step or more"]);
+    refuses(
+        |edition| edition.retry.schedule.clear(),
+        expect!["retry.schedule is empty; allowed are one step or more"],
+    );
     refuses(
         |edition| edition.retry.schedule[3] = Duration::ZERO,
         expect!["retry.schedule is 0; allowed is a duration longer than nothing"],
@@ -76,7 +118,9 @@ fn an_invalid_edition_is_refused() {
             edition.retry.steps = StepOrigin::Offsets;
             edition.retry.schedule.reverse();
         },
-        expect!["retry.schedule does not ascend; allowed are ascending offsets from the first attempt"],
+        expect![
+            "retry.schedule does not ascend; allowed are ascending offsets from the first attempt"
+        ],
     );
     refuses(
         |edition| edition.retry.jitter_share = f64::NAN,
@@ -92,13 +136,18 @@ fn an_invalid_edition_is_refused() {
     );
     refuses(
         |edition| edition.resource.never_retried.push(503),
-        expect!["resource has a wait for status 503 and never retries it; allowed is one of the two"],
+        expect![
+            "resource has a wait for status 503 and never retries it; allowed is one of the two"
+        ],
     );
     refuses(
         |edition| edition.probation.longest = Duration::from_secs(60),
         expect!["probation.longest is 1m; allowed is 10m, the longest duration, or more"],
     );
-    refuses(|edition| edition.probation.requests_min = 0, expect!["probation.requests_min is 0; allowed is 1 or more"]);
+    refuses(
+        |edition| edition.probation.requests_min = 0,
+        expect!["probation.requests_min is 0; allowed is 1 or more"],
+    );
     refuses(
         |edition| edition.probation.failure_share = 0.0,
         expect!["probation.failure_share is 0; allowed is a number above 0, 1 at most"],
@@ -145,6 +194,9 @@ fn an_invalid_edition_is_refused() {
 fn an_edition_may_have_milliseconds() {
     let quick = CURRENT.replace("[\"10s\", \"30s\"", "[\"20ms\", \"40ms\"");
     let edition: Edition = toml::from_str(&quick).expect("milliseconds can be read");
-    assert_eq!(edition.retry.schedule[..2], [20, 40].map(Duration::from_millis));
+    assert_eq!(
+        edition.retry.schedule[..2],
+        [20, 40].map(Duration::from_millis)
+    );
     assert_eq!(edition.check(), Ok(()));
 }

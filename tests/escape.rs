@@ -1,4 +1,5 @@
-//! Text from outside, made safe to print: which characters are escaped, and that JSON stays the same JSON.
+//! Text from outside, made safe to print: which characters are escaped, and that JSON stays the
+//! same JSON.
 
 use expect_test::expect;
 use gridhook::escape;
@@ -23,8 +24,16 @@ fn every_character_is_shown_as_it_is_or_escaped() {
     for c in '\0'..=char::MAX {
         let one = c.to_string();
         assert_eq!(escape::text(&one) != one, is_listed(c), "{c:?}");
-        for escaped in [escape::text(&one), escape::lines(&one), escape::json(&one), escape::json_line(&one)] {
-            assert!(escaped.chars().all(|c| c == '\n' || !is_listed(c)), "{c:?}: {escaped:?}");
+        for escaped in [
+            escape::text(&one),
+            escape::lines(&one),
+            escape::json(&one),
+            escape::json_line(&one),
+        ] {
+            assert!(
+                escaped.chars().all(|c| c == '\n' || !is_listed(c)),
+                "{c:?}: {escaped:?}"
+            );
         }
     }
 }
@@ -36,7 +45,10 @@ fn only_lines_and_json_over_several_lines_keep_newlines() {
     assert_eq!(escape::lines(given), "a\n\\tb\\u{9b}\\u{202e}\\u{7f}");
     assert_eq!(escape::json(given), "a\n b\\u009b\\u202e\\u007f");
     assert_eq!(escape::json_line(given), "a  b\\u009b\\u202e\\u007f");
-    assert!(matches!(escape::text("schön 日本 👩‍🚀"), std::borrow::Cow::Borrowed(_)), "ordinary text is not copied");
+    assert!(
+        matches!(escape::text("schön 日本 👩‍🚀"), std::borrow::Cow::Borrowed(_)),
+        "ordinary text is not copied"
+    );
 }
 
 proptest! {

@@ -13,14 +13,17 @@ use crate::support::chunks::sealed;
 /// Five events, published in one write.
 fn published(first: u64) -> FeedEvent {
     let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
-    let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk =
+        Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
     FeedEvent::Published(PartitionId(1), chunk)
 }
 
 /// The first event of the next item, and how many were lost before it.
 async fn next(subscriber: &mut FeedSubscriber) -> Option<(u64, u64)> {
     let (missed, item) = subscriber.next().await?;
-    let FeedEvent::Published(_, chunk) = &*item else { panic!("{item:?} is not a published event") };
+    let FeedEvent::Published(_, chunk) = &*item else {
+        panic!("{item:?} is not a published event")
+    };
     Some((missed, chunk.first.0))
 }
 
@@ -41,14 +44,18 @@ async fn a_fast_subscriber_gets_all_new_events() {
 /// One event of 60 kB.
 fn published_large(first: u64) -> FeedEvent {
     let sealed = sealed(&[("a", 60_000)]).pop().expect("a chunk");
-    let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk =
+        Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
     FeedEvent::Published(PartitionId(1), chunk)
 }
 
 #[actix_rt::test]
 async fn a_slow_subscriber_learns_how_many_events_it_lost() {
     let feed = EventFeed::default();
-    let (mut slow, mut quick) = (feed.subscribe().expect("room"), feed.subscribe().expect("room"));
+    let (mut slow, mut quick) = (
+        feed.subscribe().expect("room"),
+        feed.subscribe().expect("room"),
+    );
     for first in 0..1_000 {
         feed.publish(|| published_large(first));
         assert_eq!(next(&mut quick).await, Some((0, first)));
@@ -56,7 +63,11 @@ async fn a_slow_subscriber_learns_how_many_events_it_lost() {
     let (missed, first) = next(&mut slow).await.expect("the oldest that is kept");
     assert_eq!(missed, first, "each item has one event");
     // 8 MiB, with what an item needs beside its event.
-    assert!((50..=140).contains(&(1_000 - first)), "{} items are kept", 1_000 - first);
+    assert!(
+        (50..=140).contains(&(1_000 - first)),
+        "{} items are kept",
+        1_000 - first
+    );
     for later in first + 1..1_000 {
         assert_eq!(next(&mut slow).await, Some((0, later)));
     }
@@ -65,7 +76,8 @@ async fn a_slow_subscriber_learns_how_many_events_it_lost() {
 #[actix_rt::test]
 async fn subscribers_are_limited_and_end_with_the_feed() {
     let feed = EventFeed::default();
-    let mut subscribers: Vec<FeedSubscriber> = (0..32).map(|_| feed.subscribe().expect("room")).collect();
+    let mut subscribers: Vec<FeedSubscriber> =
+        (0..32).map(|_| feed.subscribe().expect("room")).collect();
     assert!(feed.subscribe().is_none());
     drop(subscribers.pop());
     assert!(feed.subscribe().is_some());

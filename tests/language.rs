@@ -6,9 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Words that this project once used in meanings of its own, each with the word of the field that replaced it.
+/// Words that this project once used in meanings of its own, each with the word of the field that
+/// replaced it.
 ///
-/// Looked for as parts of names (`ObligorKey`, `obligor_key`) and as words of comments, messages and documents.
+/// Looked for as parts of names (`ObligorKey`, `obligor_key`) and as words of comments, messages
+/// and documents.
 #[rustfmt::skip]
 const RETIRED: &[(&str, &str)] = &[
     ("aloft", "in flight"),
@@ -57,7 +59,10 @@ const OWNERS_MAX: usize = 3;
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let extension = path
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .unwrap_or_default();
         if path.is_dir() {
             files(&path, found);
         } else if ["rs", "md", "toml", "json", "yaml", "yml", "txt"].contains(&extension) {
@@ -76,36 +81,50 @@ fn written() -> Vec<(String, String)> {
     found.push(root.join("README.md"));
     found.push(root.join("CONTRIBUTING.md"));
     let named = found.into_iter().map(|path| {
-        let name = path.strip_prefix(root).expect("a file of the repository").to_string_lossy().into_owned();
+        let name = path
+            .strip_prefix(root)
+            .expect("a file of the repository")
+            .to_string_lossy()
+            .into_owned();
         (name, path)
     });
     // This list, and the documents of others.
     let exempt = ["tests/language.rs", "tests/data/", "tests/spec/rows/"];
     let ours = named.filter(|(name, _)| exempt.iter().all(|path| !name.starts_with(path)));
-    ours.filter_map(|(name, path)| Some((name, fs::read_to_string(path).ok()?))).collect()
+    ours.filter_map(|(name, path)| Some((name, fs::read_to_string(path).ok()?)))
+        .collect()
 }
 
 /// The words of a line: `ObligorKey`, `obligor_key` and `obligor key` have the same ones.
 fn words(line: &str) -> impl Iterator<Item = String> + '_ {
-    line.split(|c: char| !c.is_ascii_alphabetic()).flat_map(|name| {
-        let mut words: Vec<String> = Vec::new();
-        let mut before = 'A';
-        for c in name.chars() {
-            if words.is_empty() || c.is_ascii_uppercase() && before.is_ascii_lowercase() {
-                words.push(String::new());
+    line.split(|c: char| !c.is_ascii_alphabetic())
+        .flat_map(|name| {
+            let mut words: Vec<String> = Vec::new();
+            let mut before = 'A';
+            for c in name.chars() {
+                if words.is_empty() || c.is_ascii_uppercase() && before.is_ascii_lowercase() {
+                    words.push(String::new());
+                }
+                words
+                    .last_mut()
+                    .expect("a word")
+                    .push(c.to_ascii_lowercase());
+                before = c;
             }
-            words.last_mut().expect("a word").push(c.to_ascii_lowercase());
-            before = c;
-        }
-        words
-    })
+            words
+        })
 }
 
 fn retired_in(text: &str) -> Vec<(usize, &'static str, &'static str)> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         for word in words(line) {
-            found.extend(RETIRED.iter().filter(|(old, _)| *old == word).map(|(old, new)| (number + 1, *old, *new)));
+            found.extend(
+                RETIRED
+                    .iter()
+                    .filter(|(old, _)| *old == word)
+                    .map(|(old, new)| (number + 1, *old, *new)),
+            );
         }
     }
     found
@@ -116,17 +135,32 @@ fn retired_words_do_not_come_back() {
     let written = written();
     assert!(written.len() > 300, "{} files were found", written.len());
     let found = written.iter().flat_map(|(name, text)| {
-        let found = retired_in(text).into_iter().filter(move |(_, old, _)| !STORED.contains(&(name.as_str(), *old)));
+        let found = retired_in(text)
+            .into_iter()
+            .filter(move |(_, old, _)| !STORED.contains(&(name.as_str(), *old)));
         found.map(move |(line, old, new)| format!("{name}:{line}: {old}: say {new}"))
     });
     let found: Vec<String> = found.collect();
-    assert!(found.is_empty(), "{} retired words:\n{}", found.len(), found.join("\n"));
+    assert!(
+        found.is_empty(),
+        "{} retired words:\n{}",
+        found.len(),
+        found.join("\n")
+    );
 }
 
 #[test]
 fn a_retired_word_is_found_in_names_and_in_sentences() {
-    let found = |text: &str| retired_in(text).into_iter().map(|(_, old, _)| old).collect::<Vec<_>>();
-    assert_eq!(found("struct ObligorKey { of_obligor: u8 }"), ["obligor", "obligor"]);
+    let found = |text: &str| {
+        retired_in(text)
+            .into_iter()
+            .map(|(_, old, _)| old)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found("struct ObligorKey { of_obligor: u8 }"),
+        ["obligor", "obligor"]
+    );
     assert_eq!(found("// Whoever reads this."), ["whoever"]);
     assert_eq!(found("temperature, heralded, subscription_key"), [""; 0]);
 }
@@ -134,30 +168,58 @@ fn a_retired_word_is_found_in_names_and_in_sentences() {
 #[test]
 fn no_file_is_named_for_nothing() {
     let found = written().into_iter().map(|(name, _)| name);
-    let found: Vec<String> =
-        found.filter(|name| RETIRED_FILES.iter().any(|file| name.ends_with(&format!("/{file}")))).collect();
+    let found: Vec<String> = found
+        .filter(|name| {
+            RETIRED_FILES
+                .iter()
+                .any(|file| name.ends_with(&format!("/{file}")))
+        })
+        .collect();
     assert!(found.is_empty(), "{found:?}");
 }
 
 #[test]
 fn no_name_belongs_to_many_types() {
     let mut owners: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, text) in written().into_iter().filter(|(name, _)| name.starts_with("src/") && name.ends_with(".rs")) {
+    for (name, text) in written()
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("src/") && name.ends_with(".rs"))
+    {
         for line in text.lines() {
             let line = line.trim_start();
             let line = line.strip_prefix("pub").map_or(line, |rest| {
-                rest.strip_prefix('(').and_then(|rest| rest.split_once(')')).map_or(rest, |(_, rest)| rest).trim_start()
+                rest.strip_prefix('(')
+                    .and_then(|rest| rest.split_once(')'))
+                    .map_or(rest, |(_, rest)| rest)
+                    .trim_start()
             });
-            let item = ["struct ", "enum ", "trait ", "union "].iter().find_map(|kind| line.strip_prefix(kind));
+            let item = ["struct ", "enum ", "trait ", "union "]
+                .iter()
+                .find_map(|kind| line.strip_prefix(kind));
             let Some(item) = item else { continue };
-            let item: String = item.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let item: String = item
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
             owners.entry(item).or_default().push(name.clone());
         }
     }
     assert!(owners.len() > 500, "{} types were found", owners.len());
-    let in_api = |files: &[String]| files.iter().filter(|file| file.starts_with("src/api/")).count();
-    let shared: Vec<&String> = owners.iter().filter(|(_, files)| in_api(files) > 1).map(|(name, _)| name).collect();
-    assert!(shared.is_empty(), "types of the API with the same name: {shared:?}");
+    let in_api = |files: &[String]| {
+        files
+            .iter()
+            .filter(|file| file.starts_with("src/api/"))
+            .count()
+    };
+    let shared: Vec<&String> = owners
+        .iter()
+        .filter(|(_, files)| in_api(files) > 1)
+        .map(|(name, _)| name)
+        .collect();
+    assert!(
+        shared.is_empty(),
+        "types of the API with the same name: {shared:?}"
+    );
     owners.retain(|_, files| files.len() > OWNERS_MAX);
     assert!(owners.is_empty(), "one name, many things: {owners:#?}");
 }

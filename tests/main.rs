@@ -1,5 +1,8 @@
 //! All tests, in one binary, so that RocksDB is linked once.
-#![expect(clippy::disallowed_methods, reason = "a test measures real processes and sockets by the real clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test measures real processes and sockets by the real clock"
+)]
 
 mod abuse;
 mod admin;

@@ -25,20 +25,37 @@ fn folder() -> tempfile::TempDir {
     write("topics.yaml", "topics:\n  orders: {}\n");
     write("list.json", "[]");
     write("topics.toml", "[topics.orders]\n");
-    write("unknown.toml", "[topics.orders.eventSubscriptions.billing]\nendpoint = \"https://a\"\n");
+    write(
+        "unknown.toml",
+        "[topics.orders.eventSubscriptions.billing]\nendpoint = \"https://a\"\n",
+    );
     folder
 }
 
 /// The binary's standard error.
 fn output_text(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_"))
+    {
         command.env_remove(name);
     }
-    command.args(arguments).current_dir(folder).env("XDG_CONFIG_HOME", folder).envs(variables.iter().copied());
-    let output = command.stdin(Stdio::null()).output().expect("the binary starts");
-    assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?} is a mistake");
-    let text = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .env("XDG_CONFIG_HOME", folder)
+        .envs(variables.iter().copied());
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary starts");
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "{arguments:?} is a mistake"
+    );
+    let text = String::from_utf8_lossy(&output.stderr)
+        .trim_end()
+        .to_owned();
     text.replace("\n\nFor more information, try '--help'.", "")
 }
 
@@ -46,28 +63,36 @@ fn output_text(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) ->
 fn local_errors_say_what_to_do() {
     let folder = folder();
     let check = |line: &str, expected: Expect| {
-        let (variables, arguments): (Vec<&str>, Vec<&str>) =
-            line.split(' ').partition(|word| word.contains('=') && word.starts_with("GRIDHOOK_"));
-        let variables: Vec<(&str, &str)> = variables.iter().filter_map(|pair| pair.split_once('=')).collect();
+        let (variables, arguments): (Vec<&str>, Vec<&str>) = line
+            .split(' ')
+            .partition(|word| word.contains('=') && word.starts_with("GRIDHOOK_"));
+        let variables: Vec<(&str, &str)> = variables
+            .iter()
+            .filter_map(|pair| pair.split_once('='))
+            .collect();
         expected.assert_eq(&output_text(folder.path(), &arguments, &variables));
     };
     // Server and token.
     check(
         "topics list --server localhost:8080",
         expect![
-            "error: invalid value 'localhost:8080' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://localhost:8080"
+            "error: invalid value 'localhost:8080' for '--server <URL>': allowed is a URL that \
+             begins with http:// or https://, such as http://localhost:8080"
         ],
     );
     check(
         "topics list --server ftp://localhost",
         expect![
-            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://localhost"
+            "error: invalid value 'ftp://localhost' for '--server <URL>': allowed is a URL that \
+             begins with http:// or https://, such as http://localhost"
         ],
     );
     check(
         "topics list --server http://me:secret@localhost",
         expect![
-            "error: invalid value 'http://me:secret@localhost' for '--server <URL>': allowed is a URL that begins with http:// or https://, such as http://127.0.0.1:8080, without user, query or fragment"
+            "error: invalid value 'http://me:secret@localhost' for '--server <URL>': allowed is a \
+             URL that begins with http:// or https://, such as http://127.0.0.1:8080, without \
+             user, query or fragment"
         ],
     );
     check(
@@ -87,7 +112,8 @@ fn local_errors_say_what_to_do() {
     check(
         "topics list --token-file spaces.token",
         expect![
-            "gridhook: spaces.token has a space or a character that is not visible ASCII; allowed is one line of visible ASCII characters"
+            "gridhook: spaces.token has a space or a character that is not visible ASCII; allowed \
+             is one line of visible ASCII characters"
         ],
     );
     check(
@@ -97,36 +123,51 @@ fn local_errors_say_what_to_do() {
     check(
         "GRIDHOOK_TOKEN=ümlaut topics list",
         expect![
-            "gridhook: environment variable GRIDHOOK_TOKEN has a space or a character that is not visible ASCII; allowed is one line of visible ASCII characters"
+            "gridhook: environment variable GRIDHOOK_TOKEN has a space or a character that is not \
+             visible ASCII; allowed is one line of visible ASCII characters"
         ],
     );
     check(
         "topics list",
         expect![
-            "gridhook: no operator's token found; use --token-file, set GRIDHOOK_TOKEN, or add a context with gridhook context add. A server stores its token in the file admin-token in its data folder"
+            "gridhook: no operator's token found; use --token-file, set GRIDHOOK_TOKEN, or add a \
+             context with gridhook context add. A server stores its token in the file admin-token \
+             in its data folder"
         ],
     );
     check(
         "topics list --context prod",
         expect!["gridhook: there is no context prod; add one with gridhook context add"],
     );
-    check("context use prod", expect!["gridhook: there is no context prod; add one with gridhook context add"]);
+    check(
+        "context use prod",
+        expect!["gridhook: there is no context prod; add one with gridhook context add"],
+    );
     check(
         "topics list --token-file token --ca-file list.json",
-        expect!["gridhook: list.json has no usable certificate: it contains none; allowed is a PEM file"],
+        expect![
+            "gridhook: list.json has no usable certificate: it contains none; allowed is a PEM file"
+        ],
     );
     check(
         "topics list --token-file token --server http://127.0.0.1:9",
         expect![
-            "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); check that the server runs and that this is its address (--server)"
+            "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os \
+             error 111); check that the server runs and that this is its address (--server)"
         ],
     );
-    for line in ["fsck --online", "backup /srv/backups/monday", "tail", "apply -f topics.toml"] {
+    for line in [
+        "fsck --online",
+        "backup /srv/backups/monday",
+        "tail",
+        "apply -f topics.toml",
+    ] {
         let line = format!("{line} --token-file token --server http://127.0.0.1:9");
         check(
             &line,
             expect![
-                "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os error 111); check that the server runs and that this is its address (--server)"
+                "gridhook: http://127.0.0.1:9/: Failed to connect to host: Connection refused (os \
+                 error 111); check that the server runs and that this is its address (--server)"
             ],
         );
     }
@@ -134,68 +175,97 @@ fn local_errors_say_what_to_do() {
     check(
         "subscriptions create orders billing --endpoint https://a --time-to-live 30",
         expect![
-            "error: invalid value '30' for '--time-to-live <DURATION>': allowed are whole minutes, such as 90m or 24h"
+            "error: invalid value '30' for '--time-to-live <DURATION>': allowed are whole minutes, \
+             such as 90m or 24h"
         ],
     );
     check(
         "subscriptions create orders billing --endpoint https://a --response-timeout 5",
         expect![
-            "error: invalid value '5' for '--response-timeout <DURATION>': allowed are whole seconds, such as 60s or 5m"
+            "error: invalid value '5' for '--response-timeout <DURATION>': allowed are whole \
+             seconds, such as 60s or 5m"
         ],
     );
     check(
         "subscriptions create orders billing --endpoint https://a --max-attempts many",
-        expect!["error: invalid value 'many' for '--max-attempts <N>': allowed is a whole number of 1 or more"],
+        expect![
+            "error: invalid value 'many' for '--max-attempts <N>': allowed is a whole number of 1 \
+             or more"
+        ],
     );
     check(
         "topics create orders --duplicate-window 10",
         expect![
-            "error: invalid value '10' for '--duplicate-window <DURATION>': allowed are off and a duration in whole seconds, such as 10m or PT10M"
+            "error: invalid value '10' for '--duplicate-window <DURATION>': allowed are off and a \
+             duration in whole seconds, such as 10m or PT10M"
         ],
     );
     check(
         "top --limit 0",
-        expect!["error: invalid value '0' for '--limit <N>': allowed is a whole number from 1 to 500"],
+        expect![
+            "error: invalid value '0' for '--limit <N>': allowed is a whole number from 1 to 500"
+        ],
     );
     check(
         "health --wait 5",
         expect![
-            "error: invalid value '5' for '--wait <DURATION>': allowed is a duration such as 500ms, 30s, 90m or PT90M"
+            "error: invalid value '5' for '--wait <DURATION>': allowed is a duration such as \
+             500ms, 30s, 90m or PT90M"
         ],
     );
     check(
         "listen --listen here",
         expect![
-            "error: invalid value 'here' for '--listen <ADDR>': allowed is an IP address and a port, such as 127.0.0.1:9090 or [::1]:9090"
+            "error: invalid value 'here' for '--listen <ADDR>': allowed is an IP address and a \
+             port, such as 127.0.0.1:9090 or [::1]:9090"
         ],
     );
     check(
         "publish orders --batch-bytes much",
-        expect!["error: invalid value 'much' for '--batch-bytes <SIZE>': allowed is a size such as 512 KiB or 1 MiB"],
+        expect![
+            "error: invalid value 'much' for '--batch-bytes <SIZE>': allowed is a size such as 512 \
+             KiB or 1 MiB"
+        ],
     );
     check(
         "chaos --drop-responses 2",
-        expect!["error: invalid value '2' for '--drop-responses <RATE>': allowed is a number from 0 to 1"],
+        expect![
+            "error: invalid value '2' for '--drop-responses <RATE>': allowed is a number from 0 to \
+             1"
+        ],
     );
     check(
         "chaos --publish-to localhost:8080",
         expect![
-            "error: invalid value 'localhost:8080' for '--publish-to <URL>': allowed is a URL that begins with http:// or https://, such as http://localhost:8080"
+            "error: invalid value 'localhost:8080' for '--publish-to <URL>': allowed is a URL that \
+             begins with http:// or https://, such as http://localhost:8080"
         ],
     );
     check(
         "replay start orders billing --all --rate 0",
-        expect!["error: invalid value '0' for '--rate <EVENTS>': allowed is a number above 0, such as 50 or 0.5"],
+        expect![
+            "error: invalid value '0' for '--rate <EVENTS>': allowed is a number above 0, such as \
+             50 or 0.5"
+        ],
     );
     // Arguments of the commands.
-    check("subscriptions create orders billing", expect!["gridhook: no endpoint; name it with --endpoint URL"]);
+    check(
+        "subscriptions create orders billing",
+        expect!["gridhook: no endpoint; name it with --endpoint URL"],
+    );
     check(
         "subscriptions create orders billing --pull",
-        expect!["gridhook: --pull and --lock are allowed only for topics of namespaces (namespaces/NAME/topics/NAME)"],
+        expect![
+            "gridhook: --pull and --lock are allowed only for topics of namespaces \
+             (namespaces/NAME/topics/NAME)"
+        ],
     );
     check(
         "subscriptions create namespaces/plant/topics/heat work",
-        expect!["gridhook: no delivery mode; use --endpoint URL for push delivery or --pull for pull delivery"],
+        expect![
+            "gridhook: no delivery mode; use --endpoint URL for push delivery or --pull for pull \
+             delivery"
+        ],
     );
     check(
         "subscriptions create namespaces/plant/topics/heat work --pull --label a",
@@ -208,45 +278,65 @@ fn local_errors_say_what_to_do() {
     check(
         "subscriptions create orders billing --endpoint https://a --expires never",
         expect![
-            "error: invalid value 'never' for '--expires <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or a duration from now such as 90m or 7d"
+            "error: invalid value 'never' for '--expires <TIME>': allowed is a time such as \
+             2026-01-31T12:00:00Z, a day such as 2026-01-31, or a duration from now such as 90m or \
+             7d"
         ],
     );
     check(
         "ledger orders billing --from yesterday",
         expect![
-            "error: invalid value 'yesterday' for '--from <TIME>': allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or an age such as 90m or 7d"
+            "error: invalid value 'yesterday' for '--from <TIME>': allowed is a time such as \
+             2026-01-31T12:00:00Z, a day such as 2026-01-31, or an age such as 90m or 7d"
         ],
     );
     check(
         "dead-letters redrive orders billing",
-        expect!["gridhook: no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all"],
+        expect![
+            "gridhook: no dead letters selected; use --key, --id, --reason, --stage, --from or \
+             --to, or --all"
+        ],
     );
     check(
         "dead-letters purge orders billing",
-        expect!["gridhook: no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all"],
+        expect![
+            "gridhook: no dead letters selected; use --key, --id, --reason, --stage, --from or \
+             --to, or --all"
+        ],
     );
     check(
         "publish https://example.com/api/events",
         expect![
-            "gridhook: publishing to a URL needs an access key; use --key-file or GRIDHOOK_KEY. The operator's token is sent only to the server's own address"
+            "gridhook: publishing to a URL needs an access key; use --key-file or GRIDHOOK_KEY. \
+             The operator's token is sent only to the server's own address"
         ],
     );
     check(
         "publish domains/shop/topics/europe --key-file token",
         expect![
-            "gridhook: cannot publish to a topic of a domain; publish to the domain, domains/shop, and name the topic in each event"
+            "gridhook: cannot publish to a topic of a domain; publish to the domain, domains/shop, \
+             and name the topic in each event"
         ],
     );
     check(
         "publish namespaces/plant --key-file token",
-        expect!["gridhook: cannot publish to namespaces/plant; allowed is a topic, a domain or a topic of a namespace"],
+        expect![
+            "gridhook: cannot publish to namespaces/plant; allowed is a topic, a domain or a topic \
+             of a namespace"
+        ],
     );
     check(
         "publish orders --key-file two.token",
         expect!["gridhook: two.token has 2 lines; allowed is one line of visible ASCII characters"],
     );
-    check("help topcis", expect!["gridhook: there is no help on topcis; did you mean topics?"]);
-    check("help topics craete", expect!["gridhook: there is no help on craete; did you mean create?"]);
+    check(
+        "help topcis",
+        expect!["gridhook: there is no help on topcis; did you mean topics?"],
+    );
+    check(
+        "help topics craete",
+        expect!["gridhook: there is no help on craete; did you mean create?"],
+    );
     // All wrong settings are reported.
     check(
         "config check --listen here --log-format xml",
@@ -261,32 +351,55 @@ fn local_errors_say_what_to_do() {
             r#"gridhook: default: server.tls_key is ""; allowed is a file: server.tls_certificate and server.tls_key are set together"#
         ]],
     );
-    let three = [("GRIDHOOK_PUBLISH__EVENTBYTES", "1"), ("GRIDHOOK_LOG__FORMAT", "xml")];
-    let reported = output_text(folder.path(), &["config", "check", "--listen", "here"], &three);
+    let three = [
+        ("GRIDHOOK_PUBLISH__EVENTBYTES", "1"),
+        ("GRIDHOOK_LOG__FORMAT", "xml"),
+    ];
+    let reported = output_text(
+        folder.path(),
+        &["config", "check", "--listen", "here"],
+        &three,
+    );
     assert!(
-        reported.starts_with("gridhook: 3 settings cannot be used:\n") && reported.lines().count() == 4,
+        reported.starts_with("gridhook: 3 settings cannot be used:\n")
+            && reported.lines().count() == 4,
         "{reported}"
     );
-    assert!(reported.contains("unknown key publish.eventbytes"), "{reported}");
+    assert!(
+        reported.contains("unknown key publish.eventbytes"),
+        "{reported}"
+    );
     // Each file is named once.
     check(
         "apply -f topics.yaml",
-        expect!["gridhook: topics.yaml: a .yaml file is not supported; allowed are TOML (.toml) and JSON (.json)"],
+        expect![
+            "gridhook: topics.yaml: a .yaml file is not supported; allowed are TOML (.toml) and \
+             JSON (.json)"
+        ],
     );
     check(
         "apply -f unknown.toml",
         expect![
-            "gridhook: unknown.toml: topics.orders.eventSubscriptions.billing: unknown key endpoint; did you mean endpointUrl?"
+            "gridhook: unknown.toml: topics.orders.eventSubscriptions.billing: unknown key \
+             endpoint; did you mean endpointUrl?"
         ],
     );
-    check("apply -f list.json", expect!["gridhook: list.json: the file is not a table; allowed is a table"]);
+    check(
+        "apply -f list.json",
+        expect!["gridhook: list.json: the file is not a table; allowed is a table"],
+    );
     check(
         "apply -f nowhere.toml",
-        expect!["gridhook: nowhere.toml: it cannot be read: No such file or directory (os error 2)"],
+        expect![
+            "gridhook: nowhere.toml: it cannot be read: No such file or directory (os error 2)"
+        ],
     );
     check(
         "GRIDHOOK_SERVER__APPLY=nowhere.toml config check",
-        expect!["gridhook: server.apply: nowhere.toml: it cannot be read: No such file or directory (os error 2)"],
+        expect![
+            "gridhook: server.apply: nowhere.toml: it cannot be read: No such file or directory \
+             (os error 2)"
+        ],
     );
     check(
         "topics create orders --body list.json",
@@ -307,7 +420,18 @@ fn server_errors_say_what_to_do() {
         expected.assert_eq(&masked(&text.replace(&server.at().to_string(), "SERVER")));
     };
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
-    operator(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]).expect("one");
+    operator(
+        &server,
+        &[
+            "subscriptions",
+            "create",
+            "orders",
+            "billing",
+            "--endpoint",
+            &sink.url("/a"),
+        ],
+    )
+    .expect("one");
     check(
         "dead-letters list orders billing --reason TimeToLiveExeeded",
         expect![[
@@ -323,19 +447,27 @@ fn server_errors_say_what_to_do() {
     check(
         "subscriptions create orders inner --endpoint https://10.0.0.1/",
         expect![
-            "gridhook: the server responded 400 Bad Request: SocketError: Webhook validation handshake failed for https://10.0.0.1/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network."
+            "gridhook: the server responded 400 Bad Request: SocketError: Webhook validation \
+             handshake failed for https://10.0.0.1/. Http POST request failed with response code \
+             Unknown. Activity …, timestamp: … (UTC). What happened: the address 10.0.0.1 is \
+             private or reserved; the setting delivery.allow_networks allows a network."
         ],
     );
     check(
         "subscriptions create orders gone --endpoint http://127.0.0.1:9/",
         expect![
-            "gridhook: the server responded 400 Bad Request: SocketError: Webhook validation handshake failed for http://127.0.0.1:9/. Http POST request failed with response code Unknown. Activity …, timestamp: … (UTC). What happened: no connection to 127.0.0.1:9: Connection refused (os error 111)."
+            "gridhook: the server responded 400 Bad Request: SocketError: Webhook validation \
+             handshake failed for http://127.0.0.1:9/. Http POST request failed with response code \
+             Unknown. Activity …, timestamp: … (UTC). What happened: no connection to 127.0.0.1:9: \
+             Connection refused (os error 111)."
         ],
     );
     check(
         "subscriptions create orders plain --endpoint localhost:24190",
         expect![
-            "gridhook: the server responded 400 Bad Request: InvalidRequest: properties.destination.properties.endpointUrl has no http:// or https:// at its beginning; allowed is an absolute http or https URL."
+            "gridhook: the server responded 400 Bad Request: InvalidRequest: \
+             properties.destination.properties.endpointUrl has no http:// or https:// at its \
+             beginning; allowed is an absolute http or https URL."
         ],
     );
     check(
@@ -345,17 +477,33 @@ fn server_errors_say_what_to_do() {
         ]],
     );
     for (expression, problem) in [
-        ("data.", "column 6: the expression ends too early; expected identifier, '*', '{', '[', '&', or '[?'"),
+        (
+            "data.",
+            "column 6: the expression ends too early; expected identifier, '*', \
+             '{', '[', '&', or '[?'",
+        ),
         ("", "column 1: the expression ends too early"),
         ("a)", "column 2: unexpected )"),
         ("[a", "column 3: the expression ends too early"),
-        ("{a", "column 3: the expression ends too early; expected ':' to follow key"),
+        (
+            "{a",
+            "column 3: the expression ends too early; expected ':' to follow key",
+        ),
     ] {
-        let create =
-            ["subscriptions", "create", "orders", "plain", "--endpoint", "https://a", "--transform", expression];
+        let create = [
+            "subscriptions",
+            "create",
+            "orders",
+            "plain",
+            "--endpoint",
+            "https://a",
+            "--transform",
+            expression,
+        ];
         let text = operator(&server, &create).expect_err("a refusal");
         let expected = format!(
-            "gridhook: the server responded 400 Bad Request: InvalidRequest: properties.transform.body line 1, {problem}."
+            "gridhook: the server responded 400 Bad Request: InvalidRequest: \
+             properties.transform.body line 1, {problem}."
         );
         assert_eq!(text, expected);
     }
@@ -374,13 +522,15 @@ fn server_errors_say_what_to_do() {
     check(
         "backup",
         expect![
-            "gridhook: the server responded 400 Bad Request: InvalidRequest: folder is missing; allowed is a folder, or none if backup.store.url is set."
+            "gridhook: the server responded 400 Bad Request: InvalidRequest: folder is missing; \
+             allowed is a folder, or none if backup.store.url is set."
         ],
     );
     check(
         "supervision --topic domains/shop",
         expect![
-            "gridhook: the server responded 404 Not Found: ResourceNotFound: The Resource 'Microsoft.EventGrid/domains/shop' under resource group 'dev' was not found."
+            "gridhook: the server responded 404 Not Found: ResourceNotFound: The Resource \
+             'Microsoft.EventGrid/domains/shop' under resource group 'dev' was not found."
         ],
     );
     check(
@@ -393,8 +543,15 @@ fn server_errors_say_what_to_do() {
             r#"gridhook: the server responded 400 Bad Request: InvalidRequest: the topic's name is "or.ders"; allowed are 3 to 50 letters (a to z), digits and hyphens."#
         ]],
     );
-    let top = operator(&server, &["top", "--once", "--every", "500ms", "--by", "dead-letters"]).expect("figures");
-    assert!(!top.contains("keys:"), "keys are shown only on a live screen: {top}");
+    let top = operator(
+        &server,
+        &["top", "--once", "--every", "500ms", "--by", "dead-letters"],
+    )
+    .expect("figures");
+    assert!(
+        !top.contains("keys:"),
+        "keys are shown only on a live screen: {top}"
+    );
     // No rate is known in the first second.
     let top = top.replace("- delivered/s, - failed/s", "0 delivered/s, 0 failed/s");
     let lines: Vec<&str> = top.lines().take(4).map(str::trim_end).collect();
@@ -405,38 +562,60 @@ fn server_errors_say_what_to_do() {
         SUBSCRIPTION    HEALTH  DELIV/S  REQ/S  FAIL/S  OK  BACKLOG  AGE  PENDING  IN FLIGHT  DEAD LETTERS"#]]
     .assert_eq(&lines.join("\n"));
     // One of a thing.
-    let done = |line: &str| operator(&server, &line.split(' ').collect::<Vec<_>>()).expect("it is done");
+    let done =
+        |line: &str| operator(&server, &line.split(' ').collect::<Vec<_>>()).expect("it is done");
     done("topics create domains/shop");
     let supervised = done("supervision --topic domains/shop");
-    assert!(supervised.starts_with("1 actor, 0 restarted"), "{supervised}");
+    assert!(
+        supervised.starts_with("1 actor, 0 restarted"),
+        "{supervised}"
+    );
     done("topics create namespaces/plant");
     let topic = done("topics create namespaces/plant/topics/heat");
-    assert!(topic.lines().any(|line| line == "retention            1 day"), "{topic}");
+    assert!(
+        topic
+            .lines()
+            .any(|line| line == "retention            1 day"),
+        "{topic}"
+    );
     let listeners = done("server");
-    assert!(listeners.contains(" open, ") && !listeners.contains(" 1 connections"), "{listeners}");
+    assert!(
+        listeners.contains(" open, ") && !listeners.contains(" 1 connections"),
+        "{listeners}"
+    );
     sink.set("/b", Behavior::Answer(500));
     let endpoint = sink.url("/b");
-    done(&format!("subscriptions create orders sick --endpoint {endpoint} --max-attempts 1"));
+    done(&format!(
+        "subscriptions create orders sick --endpoint {endpoint} --max-attempts 1"
+    ));
     let folder = folder();
     let file = folder.path().join("event.json");
-    let event =
-        r#"{"id": "1", "eventType": "A", "subject": "/a", "eventTime": "2026-01-01T00:00:00Z", "dataVersion": "1"}"#;
+    let event = r#"{"id": "1", "eventType": "A", "subject": "/a", "eventTime": "2026-01-01T00:00:00Z", "dataVersion": "1"}"#;
     fs::write(&file, event).expect("a file");
     done(&format!("publish orders {}", file.display()));
     wait_for("a failure", Duration::from_secs(60), || {
-        done("subscriptions show orders sick").contains("health            healthy, the last request failed\n")
+        done("subscriptions show orders sick")
+            .contains("health            healthy, the last request failed\n")
     });
     let listening = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let at = listening.local_addr().expect("its address").to_string();
     let error = output_text(folder.path(), &["listen", "--listen", &at], &[]);
-    assert_eq!(error, format!("gridhook: cannot listen on {at}: Address already in use (os error 98)"));
+    assert_eq!(
+        error,
+        format!("gridhook: cannot listen on {at}: Address already in use (os error 98)")
+    );
 
     // A new event subscription below a new topic is shown with what the file says of it.
     let file = folder.path().join("new.toml");
-    let declared = "[topics.new.eventSubscriptions.billing]\nendpointUrl = \"https://a/hook?code=secret\"\n\
-                    filter = { includedEventTypes = [\"A\"] }\n[topics.new]\ntags = { team = \"shop\" }\n";
+    let declared = "[topics.new.eventSubscriptions.billing]\nendpointUrl = \
+        \"https://a/hook?code=secret\"\n\
+        filter = { includedEventTypes = [\"A\"] }\n[topics.new]\ntags = { team = \"shop\" }\n";
     fs::write(&file, declared).expect("a file");
-    let plan = operator(&server, &["apply", "-f", file.to_str().expect("text"), "--dry-run"]).expect("a plan");
+    let plan = operator(
+        &server,
+        &["apply", "-f", file.to_str().expect("text"), "--dry-run"],
+    )
+    .expect("a plan");
     let expected = [
         "+ event subscription billing of new",
         "    properties.destination.endpointType: WebHook",
@@ -449,8 +628,21 @@ fn server_errors_say_what_to_do() {
 
     let token = server.data_dir().join("admin-token");
     let at = format!("https://{}", server.at());
-    let arguments = ["topics", "list", "--server", &at, "--token-file", token.to_str().expect("text")];
-    expect!["gridhook: https://SERVER/: Failed to connect to host: received corrupt message of type InvalidContentType; the server does not use TLS: use http://SERVER"].assert_eq(&output_text(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"));
+    let arguments = [
+        "topics",
+        "list",
+        "--server",
+        &at,
+        "--token-file",
+        token.to_str().expect("text"),
+    ];
+    expect![
+        "gridhook: https://SERVER/: Failed to connect to host: received corrupt message of \
+         type InvalidContentType; the server does not use TLS: use http://SERVER"
+    ]
+    .assert_eq(
+        &output_text(folder.path(), &arguments, &[]).replace(&server.at().to_string(), "SERVER"),
+    );
 }
 
 /// Masks ids and times.
@@ -458,7 +650,11 @@ fn masked(text: &str) -> String {
     let words = text.split(' ').map(|word| {
         let bare = word.trim_matches(['\'', ',', '.', '"', '(']);
         let is_id = uuid::Uuid::parse_str(bare.trim_start_matches("id:")).is_ok();
-        if is_id || bare.parse::<jiff::Timestamp>().is_ok() { word.replace(bare, "…") } else { word.to_owned() }
+        if is_id || bare.parse::<jiff::Timestamp>().is_ok() {
+            word.replace(bare, "…")
+        } else {
+            word.to_owned()
+        }
     });
     words.collect::<Vec<_>>().join(" ")
 }

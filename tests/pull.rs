@@ -1,4 +1,5 @@
-//! Pull delivery from the parts of a spread topic: which part is asked first, and which lock tokens go where.
+//! Pull delivery from the parts of a spread topic: which part is asked first, and which lock tokens
+//! go where.
 
 use std::time::Duration;
 
@@ -13,10 +14,18 @@ use gridhook::{
 };
 use serde_json::json;
 
-const KEY: SubscriptionKey = SubscriptionKey { partition: PartitionId(3), subscription: SubscriptionId(7) };
+const KEY: SubscriptionKey = SubscriptionKey {
+    partition: PartitionId(3),
+    subscription: SubscriptionId(7),
+};
 
 fn lease(seq: u64) -> Lease {
-    Lease { lane: Lane::LIVE, seq: Seq(seq), attempt: 1, appended: Timestamp(5) }
+    Lease {
+        lane: Lane::LIVE,
+        seq: Seq(seq),
+        attempt: 1,
+        appended: Timestamp(5),
+    }
 }
 
 /// The sealer of a shard, each with a key of its own.
@@ -28,7 +37,14 @@ fn sealer(shard: u8) -> LockTokenSealer {
 fn each_part_is_asked_first_in_its_turn_and_then_those_of_the_node() {
     let near = [false, true, false, true, false, false];
     let orders: Vec<Vec<usize>> = (6..12).map(|turn| in_turn(turn, &near)).collect();
-    assert_eq!(orders[..3], [vec![0, 1, 3, 2, 4, 5], vec![1, 3, 2, 4, 5, 0], vec![2, 3, 1, 4, 5, 0]]);
+    assert_eq!(
+        orders[..3],
+        [
+            vec![0, 1, 3, 2, 4, 5],
+            vec![1, 3, 2, 4, 5, 0],
+            vec![2, 3, 1, 4, 5, 0]
+        ]
+    );
     for (first, order) in orders.iter().enumerate() {
         assert_eq!(order[0], first);
         let mut all = order.clone();
@@ -44,15 +60,25 @@ fn a_lock_token_of_a_spread_topic_says_its_shard_and_holds_only_there() {
     assert_eq!(LockTokenSealer::part_of(&token), Some(2));
     assert_eq!(sealer(2).open(KEY, &token), Some(lease(9)));
     assert_eq!(sealer(2).read(&token), Some((KEY, lease(9))));
-    let other = SubscriptionKey { subscription: SubscriptionId(8), ..KEY };
+    let other = SubscriptionKey {
+        subscription: SubscriptionId(8),
+        ..KEY
+    };
     assert_eq!(sealer(2).open(other, &token), None);
     // Shards do not share keys; but if they did, a token would still hold in one of them only.
-    for sealer in [sealer(3), LockTokenSealer::new(&[2; 32]).of_shard(3), LockTokenSealer::new(&[2; 32])] {
+    for sealer in [
+        sealer(3),
+        LockTokenSealer::new(&[2; 32]).of_shard(3),
+        LockTokenSealer::new(&[2; 32]),
+    ] {
         assert_eq!(sealer.read(&token), None);
     }
     // The tokens of other topics are as they were.
     let plain = sealer(2).seal(KEY, lease(9), false);
-    assert_eq!(plain, LockTokenSealer::new(&[2; 32]).seal(KEY, lease(9), true));
+    assert_eq!(
+        plain,
+        LockTokenSealer::new(&[2; 32]).seal(KEY, lease(9), true)
+    );
     assert_eq!((plain.len(), LockTokenSealer::part_of(&plain)), (63, None));
     assert_eq!(sealer(2).open(KEY, &plain), Some(lease(9)));
     for cut in 0..token.len() {
@@ -63,13 +89,31 @@ fn a_lock_token_of_a_spread_topic_says_its_shard_and_holds_only_there() {
 #[test]
 fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
     let token = |shard, seq| sealer(shard).seal(KEY, lease(seq), true);
-    let lock_tokens =
-        vec![token(2, 1), "x".to_owned(), token(0, 2), token(2, 3), token(9, 4), token(0, 5), token(2, 6)];
-    let given = LockTokensBody { lock_tokens: lock_tokens.clone() };
+    let lock_tokens = vec![
+        token(2, 1),
+        "x".to_owned(),
+        token(0, 2),
+        token(2, 3),
+        token(9, 4),
+        token(0, 5),
+        token(2, 6),
+    ];
+    let given = LockTokensBody {
+        lock_tokens: lock_tokens.clone(),
+    };
     let by_part = tokens_by_part(&given, 1, 3);
-    let pick = |places: &[usize]| places.iter().map(|place| lock_tokens[*place].clone()).collect::<Vec<_>>();
+    let pick = |places: &[usize]| {
+        places
+            .iter()
+            .map(|place| lock_tokens[*place].clone())
+            .collect::<Vec<_>>()
+    };
     // The leader refuses what no part has given out.
-    let expected = [(0, pick(&[2, 5])), (1, pick(&[1, 4])), (2, pick(&[0, 3, 6]))];
+    let expected = [
+        (0, pick(&[2, 5])),
+        (1, pick(&[1, 4])),
+        (2, pick(&[0, 3, 6])),
+    ];
     assert_eq!(by_part.into_iter().collect::<Vec<_>>(), expected);
     let mut answers: Vec<SettleResponse> = (0..3).map(|_| SettleResponse::default()).collect();
     answers[2].add(lock_tokens[0].clone(), Some(LeaseResult::Done));
@@ -80,20 +124,40 @@ fn the_results_of_several_shards_are_in_the_order_of_the_tokens() {
     answers[0].add(lock_tokens[2].clone(), Some(LeaseResult::Done));
     answers[0].add(lock_tokens[5].clone(), None);
     // As they come over a connection.
-    let read = |answer| serde_json::from_value::<SettleResponse>(serde_json::to_value::<SettleResponse>(answer)?);
+    let read = |answer| {
+        serde_json::from_value::<SettleResponse>(serde_json::to_value::<SettleResponse>(answer)?)
+    };
     let answers: Result<Vec<SettleResponse>, _> = answers.into_iter().map(read).collect();
     let all = serde_json::to_value(settled(&given, answers.expect("JSON"))).expect("JSON");
     assert_eq!(all["succeededLockTokens"], json!(pick(&[0, 2, 6])));
     let failed = all["failedLockTokens"].as_array().expect("a list");
-    let failed: Vec<_> = failed.iter().map(|failed| (&failed["lockToken"], &failed["error"]["code"])).collect();
+    let failed: Vec<_> = failed
+        .iter()
+        .map(|failed| (&failed["lockToken"], &failed["error"]["code"]))
+        .collect();
     let [bad, lost, far, unknown] = [1, 3, 4, 5].map(|place| json!(lock_tokens[place]));
-    let [is_bad, is_lost, is_unknown] = ["BadToken", "TokenLost", "InternalServerError"].map(|code| json!(code));
-    assert_eq!(failed, [(&bad, &is_bad), (&lost, &is_lost), (&far, &is_bad), (&unknown, &is_unknown)]);
+    let [is_bad, is_lost, is_unknown] =
+        ["BadToken", "TokenLost", "InternalServerError"].map(|code| json!(code));
+    assert_eq!(
+        failed,
+        [
+            (&bad, &is_bad),
+            (&lost, &is_lost),
+            (&far, &is_bad),
+            (&unknown, &is_unknown)
+        ]
+    );
 }
 
 #[test]
 fn a_node_says_in_a_header_how_it_receives() {
-    for receive in [NodeReceive::Look, NodeReceive::Wait { id: u64::MAX, longest: Duration::from_millis(1500) }] {
+    for receive in [
+        NodeReceive::Look,
+        NodeReceive::Wait {
+            id: u64::MAX,
+            longest: Duration::from_millis(1500),
+        },
+    ] {
         assert_eq!(NodeReceive::read(&receive.header()), Some(receive));
     }
     assert_eq!(["", "1", "1 x", "-1 5"].map(NodeReceive::read), [None; 4]);

@@ -26,7 +26,10 @@ fn member(budget: &Arc<ReadBudget>) -> BudgetMember {
 
 /// Reads a part: waits for a grant, keeps its share of what was read, and sends it.
 async fn read_and_send(budget: &ReadBudget, member: &BudgetMember) {
-    let room = member.request(GrantRequest::Share(SLICE)).await.expect("it is there");
+    let room = member
+        .request(GrantRequest::Share(SLICE))
+        .await
+        .expect("it is there");
     assert!(budget.used() <= 64 * MIB);
     // A chunk and a little more.
     let room = room.fit(70_000).expect("a chunk is no more than a share");
@@ -53,7 +56,10 @@ async fn ten_thousand_lagging_subscriptions_read_in_turns_within_the_budget() {
                     most.set(most.get().max(budget.used()));
                     read.borrow_mut()[number] = part;
                     // Every subscription had a turn before any has its third.
-                    assert!(part < 3 || read.borrow().iter().all(|parts| *parts >= 1), "{number} is ahead");
+                    assert!(
+                        part < 3 || read.borrow().iter().all(|parts| *parts >= 1),
+                        "{number} is ahead"
+                    );
                 }
             })
         })
@@ -72,7 +78,10 @@ async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
     let order = Rc::new(RefCell::new(Vec::new()));
     // All of the budget is taken. Then there is room for one grant at a time.
     let hold = member(&budget);
-    let all = hold.request(GrantRequest::Exactly(3 * MIB)).await.expect("it is there");
+    let all = hold
+        .request(GrantRequest::Exactly(3 * MIB))
+        .await
+        .expect("it is there");
     let grant: Vec<_> = (0..10)
         .map(|_| ("many", many.request(GrantRequest::Exactly(2 * MIB))))
         .chain([("one", one.request(GrantRequest::Exactly(2 * MIB)))])
@@ -92,7 +101,11 @@ async fn one_with_many_lanes_waits_like_one_with_a_single_lane() {
     for task in tasks {
         task.await.expect("it is served");
     }
-    let place = order.borrow().iter().position(|name| *name == "one").expect("it was served");
+    let place = order
+        .borrow()
+        .iter()
+        .position(|name| *name == "one")
+        .expect("it was served");
     assert!(place <= 1, "{:?}", order.borrow());
 }
 
@@ -119,17 +132,32 @@ async fn kept_events_are_dropped_when_others_wait() {
 async fn a_chunk_larger_than_its_grant_is_read_when_the_budget_allows() {
     let budget = ReadBudget::new(8 * MIB);
     let (one, other) = (member(&budget), member(&budget));
-    let room = one.request(GrantRequest::Share(SLICE)).await.expect("it is there");
-    let beside = other.request(GrantRequest::Exactly(5 * MIB)).await.expect("it is there");
-    assert!(room.fit(2 * MIB).is_none(), "a larger chunk has no room beside the other");
+    let room = one
+        .request(GrantRequest::Share(SLICE))
+        .await
+        .expect("it is there");
+    let beside = other
+        .request(GrantRequest::Exactly(5 * MIB))
+        .await
+        .expect("it is there");
+    assert!(
+        room.fit(2 * MIB).is_none(),
+        "a larger chunk has no room beside the other"
+    );
     let grant = actix_rt::spawn(one.request(GrantRequest::Exactly(2 * MIB)));
     tokio::task::yield_now().await;
     assert!(!grant.is_finished());
     drop(beside);
     let room = grant.await.expect("it ends").expect("it is there");
-    assert!(room.fit(7 * MIB).is_some(), "and what is larger than all grants has them alone");
+    assert!(
+        room.fit(7 * MIB).is_some(),
+        "and what is larger than all grants has them alone"
+    );
     // A member that was dropped is skipped.
-    let all = one.request(GrantRequest::Exactly(6 * MIB)).await.expect("it is there");
+    let all = one
+        .request(GrantRequest::Exactly(6 * MIB))
+        .await
+        .expect("it is there");
     let waiting = other.request(GrantRequest::Exactly(6 * MIB));
     drop(other);
     assert!(waiting.await.is_none());

@@ -1,5 +1,5 @@
-//! The memory of a slice of the log in a subscription: the bytes of a chunk that leaves with one request, else copies
-//! of the matching events, so that a small event keeps no chunk in memory.
+//! The memory of a slice of the log in a subscription: the bytes of a chunk that leaves with one
+//! request, else copies of the matching events, so that a small event keeps no chunk in memory.
 
 use std::sync::Arc;
 
@@ -20,8 +20,12 @@ use crate::{support::chunks::sealed, support::publisher::rules};
 
 /// A chunk of ten events, each of 1,001 bytes, of which the first `matching` match.
 fn chunk(first: u64, matching: usize) -> Chunk {
-    let events: Vec<(&str, usize)> = (0..10).map(|index| (if index < matching { "a" } else { "b" }, 1_000)).collect();
-    let bytes = sealed(&events).remove(0).stamp(Timestamp(1), LogTail::default());
+    let events: Vec<(&str, usize)> = (0..10)
+        .map(|index| (if index < matching { "a" } else { "b" }, 1_000))
+        .collect();
+    let bytes = sealed(&events)
+        .remove(0)
+        .stamp(Timestamp(1), LogTail::default());
     Chunk::decode(Seq(first), bytes).expect("it was just sealed")
 }
 
@@ -41,18 +45,42 @@ fn plan(events_max: u32, kilobytes: u32, order_key: Option<&str>) -> Arc<Deliver
     }
     let record: SubscriptionRecord = serde_json::from_value(record).expect("a record");
     let (rules, edition) = (rules(), Arc::clone(&rules().editions["current"]));
-    Arc::new(DeliveryPlan::new(Arc::new(record), Schema::EventGrid, edition, &rules.delivery).expect("a plan"))
+    Arc::new(
+        DeliveryPlan::new(
+            Arc::new(record),
+            Schema::EventGrid,
+            edition,
+            &rules.delivery,
+        )
+        .expect("a plan"),
+    )
 }
 
 /// For each event that is kept: whether it is in the memory of its chunk.
 fn kept(plan: &Arc<DeliveryPlan>, share: usize, chunks: Vec<Chunk>) -> (Seq, Vec<bool>) {
-    let key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
+    let key = SubscriptionKey {
+        partition: PartitionId(1),
+        subscription: SubscriptionId(1),
+    };
     let shared = SharedState::new(key, Arc::clone(plan), Cursor::default(), Seq::FIRST);
     let upto = chunks.last().expect("a chunk").end();
-    let stored: Vec<_> = chunks.iter().flat_map(|chunk| chunk.events().expect("whole events")).collect();
-    let slice = LogSlice { chunks, upto, is_missing: false };
-    let read = SliceRead { lane: Lane::LIVE, from: Seq::FIRST, slice };
-    let Input::Read { upto, events, .. } = filter_slice(&shared, plan, &Damage::default(), share, read) else {
+    let stored: Vec<_> = chunks
+        .iter()
+        .flat_map(|chunk| chunk.events().expect("whole events"))
+        .collect();
+    let slice = LogSlice {
+        chunks,
+        upto,
+        is_missing: false,
+    };
+    let read = SliceRead {
+        lane: Lane::LIVE,
+        from: Seq::FIRST,
+        slice,
+    };
+    let Input::Read { upto, events, .. } =
+        filter_slice(&shared, plan, &Damage::default(), share, read)
+    else {
         panic!("nothing is damaged");
     };
     let in_chunk = events.iter().map(|event| {
@@ -72,7 +100,12 @@ fn a_chunk_is_shared_if_one_request_can_hold_it_and_most_of_it_matches() {
         ("a small part matches", plan(10, 64, None), 4, false),
         ("one request has fewer events", plan(9, 64, None), 10, false),
         ("one request has fewer bytes", plan(10, 9, None), 10, false),
-        ("events of a key wait for each other", plan(10, 64, Some("subject")), 10, false),
+        (
+            "events of a key wait for each other",
+            plan(10, 64, Some("subject")),
+            10,
+            false,
+        ),
     ];
     for (what, plan, matching, is_shared) in rows {
         let found = kept(&plan, share, vec![chunk(1, matching)]);
@@ -82,9 +115,16 @@ fn a_chunk_is_shared_if_one_request_can_hold_it_and_most_of_it_matches() {
 
 #[test]
 fn each_chunk_of_a_slice_is_shared_or_copied_by_itself() {
-    let (upto, in_chunk) = kept(&plan(10, 64, None), 1 << 20, vec![chunk(1, 10), chunk(11, 1), chunk(21, 10)]);
+    let (upto, in_chunk) = kept(
+        &plan(10, 64, None),
+        1 << 20,
+        vec![chunk(1, 10), chunk(11, 1), chunk(21, 10)],
+    );
     assert_eq!(upto, Seq(31));
-    assert_eq!(in_chunk, [vec![true; 10], vec![false], vec![true; 10]].concat());
+    assert_eq!(
+        in_chunk,
+        [vec![true; 10], vec![false], vec![true; 10]].concat()
+    );
 }
 
 #[test]

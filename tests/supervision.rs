@@ -48,10 +48,15 @@ impl Supervised for IdleFactory {
 }
 
 fn idle(begun: &Rc<Cell<u32>>) -> IdleFactory {
-    IdleFactory { history: SupervisionHistory::default(), clock: Clock::system(), begun: Rc::clone(begun) }
+    IdleFactory {
+        history: SupervisionHistory::default(),
+        clock: Clock::system(),
+        begun: Rc::clone(begun),
+    }
 }
 
-/// The parent may have started a successor, whose mailbox a late incarnation would replace: no event would wake it.
+/// The parent may have started a successor, whose mailbox a late incarnation would replace: no
+/// event would wake it.
 #[actix_web::test]
 async fn an_incarnation_does_not_begin_after_its_lifeline_was_cut() {
     let begun = Rc::new(Cell::new(0));
@@ -74,9 +79,13 @@ fn supervision_takes_little_memory_beside_the_factory() {
 
 /// Runs `body` in a runtime of its own on this thread.
 fn in_runtime(body: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
     let limited = async {
-        tokio::time::timeout(Duration::from_secs(20), body).await.expect("the timers are due long before");
+        tokio::time::timeout(Duration::from_secs(20), body)
+            .await
+            .expect("the timers are due long before");
     };
     tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), limited);
 }
@@ -85,8 +94,13 @@ fn in_runtime(body: impl Future<Output = ()>) {
 fn timers_are_due_in_their_order_unless_they_are_dropped() {
     let due = Rc::new(RefCell::new(Vec::new()));
     let set = |millis: u64| {
-        let (due, at) = (Rc::clone(&due), Instant::now() + Duration::from_millis(millis));
-        timers::after(Duration::from_millis(millis), move || due.borrow_mut().push(at))
+        let (due, at) = (
+            Rc::clone(&due),
+            Instant::now() + Duration::from_millis(millis),
+        );
+        timers::after(Duration::from_millis(millis), move || {
+            due.borrow_mut().push(at)
+        })
     };
     let called = async |count| {
         while due.borrow().len() < count {
@@ -100,7 +114,11 @@ fn timers_are_due_in_their_order_unless_they_are_dropped() {
         let timers = [set(20), set(4), set(12), set(4), set(1)];
         drop(set(2));
         called(5).await;
-        assert!(due.borrow().is_sorted(), "in the order of their times: {:?}", due.borrow());
+        assert!(
+            due.borrow().is_sorted(),
+            "in the order of their times: {:?}",
+            due.borrow()
+        );
         drop(timers);
     });
     // The next runtime of this thread.

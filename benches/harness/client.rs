@@ -1,5 +1,5 @@
-//! The floors of destinations other than webhooks: each client alone sends to the same service what the server sends,
-//! byte for byte or in the same form, in requests of the same size.
+//! The floors of destinations other than webhooks: each client alone sends to the same service what
+//! the server sends, byte for byte or in the same form, in requests of the same size.
 
 use std::rc::Rc;
 
@@ -20,30 +20,52 @@ use crate::support::{azurite, kafka::PASSWORD, nats, server::SCOPE};
 /// Records of a request, as many as the server sends.
 pub(crate) const KAFKA_BATCH: usize = 500;
 
-/// An event in the form of its delivery: a body of one without the brackets of the array, and what the server adds.
+/// An event in the form of its delivery: a body of one without the brackets of the array, and what
+/// the server adds.
 fn event() -> String {
     let body = body(Shape::ONE);
     let event = body.trim_start_matches('[').trim_end_matches(']');
-    let event = event.replace(r#""subject""#, &format!(r#""topic":"{SCOPE}/orders","subject""#));
+    let event = event.replace(
+        r#""subject""#,
+        &format!(r#""topic":"{SCOPE}/orders","subject""#),
+    );
     event.replace(r#""dataVersion""#, r#""metadataVersion":"1","dataVersion""#)
 }
 
 /// rskafka alone, with records that the server sent before.
 pub(super) async fn kafka(address: &str, topic: &str) {
     let login = SaslConfig::Plain(Credentials::new("gridhook".to_owned(), PASSWORD.to_owned()));
-    let client = ClientBuilder::new(vec![address.to_owned()]).sasl_config(login).build().await.expect("a client");
-    let partition = client.partition_client(topic, 0, UnknownTopicHandling::Retry).await.expect("a partition");
+    let client = ClientBuilder::new(vec![address.to_owned()])
+        .sasl_config(login)
+        .build()
+        .await
+        .expect("a client");
+    let partition = client
+        .partition_client(topic, 0, UnknownTopicHandling::Retry)
+        .await
+        .expect("a partition");
     let mut sent = Vec::new();
     serve(async |events| {
         if sent.is_empty() {
-            (sent, _) = partition.fetch_records(0, 1..1_000_000, 1_000).await.expect("what the server sent");
+            (sent, _) = partition
+                .fetch_records(0, 1..1_000_000, 1_000)
+                .await
+                .expect("what the server sent");
             assert!(!sent.is_empty(), "the server sent nothing");
         }
         let mut left = events as usize;
         while left > 0 {
             let count = left.min(KAFKA_BATCH);
-            let records = sent.iter().cycle().take(count).map(|sent| sent.record.clone()).collect();
-            partition.produce(records, Compression::NoCompression).await.expect("a broker that answers");
+            let records = sent
+                .iter()
+                .cycle()
+                .take(count)
+                .map(|sent| sent.record.clone())
+                .collect();
+            partition
+                .produce(records, Compression::NoCompression)
+                .await
+                .expect("a broker that answers");
             left -= count;
         }
     })
@@ -52,7 +74,8 @@ pub(super) async fn kafka(address: &str, topic: &str) {
 
 /// async-nats alone: each message is acknowledged by a majority before the next one of its sender.
 pub(super) async fn nats(urls: &str, stream: &str, at_a_time: usize, bytes: usize) {
-    let options = ConnectOptions::with_user_and_password("gridhook".to_owned(), nats::PASSWORD.to_owned());
+    let options =
+        ConnectOptions::with_user_and_password("gridhook".to_owned(), nats::PASSWORD.to_owned());
     let addresses: Vec<&str> = urls.split(',').collect();
     let context = jetstream::new(options.connect(addresses).await.expect("a client"));
     let message = Bytes::from(vec![b'x'; bytes]);
@@ -63,7 +86,10 @@ pub(super) async fn nats(urls: &str, stream: &str, at_a_time: usize, bytes: usiz
             let count = messages.saturating_sub(sender * each).min(each);
             actix_rt::spawn(async move {
                 for _ in 0..count {
-                    let sent = context.publish(stream.clone(), message.clone()).await.expect("a message that leaves");
+                    let sent = context
+                        .publish(stream.clone(), message.clone())
+                        .await
+                        .expect("a message that leaves");
                     sent.await.expect("an acknowledgement");
                 }
             })
@@ -90,12 +116,18 @@ pub(super) async fn queue(base: &str, name: &str, at_a_time: usize) {
             actix_rt::spawn(async move {
                 for _ in 0..count {
                     let text = BASE64_STANDARD.encode(&event);
-                    let body = format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>");
-                    let mut request = client.post(&*url).insert_header(("content-type", "application/xml"));
+                    let body =
+                        format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>");
+                    let mut request = client
+                        .post(&*url)
+                        .insert_header(("content-type", "application/xml"));
                     for header in azurite::sign_post(&path, body.len()) {
                         request = request.insert_header(header);
                     }
-                    let mut answer = request.send_body(body).await.expect("a service that answers");
+                    let mut answer = request
+                        .send_body(body)
+                        .await
+                        .expect("a service that answers");
                     assert_eq!(answer.status().as_u16(), 201);
                     answer.body().await.expect("an answer's end");
                 }

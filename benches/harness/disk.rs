@@ -1,4 +1,5 @@
-//! The duration of a sync of this disk under the load of a bench, the floor of a publisher's wait, and its processor time.
+//! The duration of a sync of this disk under the load of a bench, the floor of a publisher's wait,
+//! and its processor time.
 
 use std::{
     fs::{self, OpenOptions},
@@ -43,11 +44,17 @@ impl Probe {
         let stopped = Arc::clone(&stop);
         let path = folder.join("probe");
         let thread = thread::spawn(move || {
-            let mut file = OpenOptions::new().create(true).append(true).open(path).expect("a file");
+            let mut file = OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(path)
+                .expect("a file");
             let mut took = histogram();
             while !stopped.load(Ordering::Relaxed) {
                 let began = now();
-                file.write_all(&[0; BYTES]).and_then(|()| file.sync_data()).expect("a disk that takes it");
+                file.write_all(&[0; BYTES])
+                    .and_then(|()| file.sync_data())
+                    .expect("a disk that takes it");
                 took.saturating_record(now() - began);
                 thread::sleep(PAUSE);
             }
@@ -67,6 +74,9 @@ impl Probe {
 /// The processor time of this thread.
 fn processor() -> Duration {
     let counts = fs::read_to_string("/proc/thread-self/schedstat").expect("Linux counts it");
-    let nanoseconds = counts.split_whitespace().next().and_then(|field| field.parse().ok());
+    let nanoseconds = counts
+        .split_whitespace()
+        .next()
+        .and_then(|field| field.parse().ok());
     Duration::from_nanos(nanoseconds.expect("a number"))
 }

@@ -28,7 +28,8 @@ use crate::support::{edition::PATIENT_STEP, server::wait_for};
 /// A path that always answers 503.
 pub(crate) const DOWN: &str = "/down";
 
-/// A path where an event with a time fails first and is taken when it comes again, and one that fails always does.
+/// A path where an event with a time fails first and is taken when it comes again, and one that
+/// fails always does.
 pub(crate) const RETRIED: &str = "/retried";
 
 /// The room for what is read at once.
@@ -60,7 +61,11 @@ struct Seen {
 
 impl Default for Seen {
     fn default() -> Self {
-        Self { ways: histogram(), failed: HashMap::new(), late: histogram() }
+        Self {
+            ways: histogram(),
+            failed: HashMap::new(),
+            late: histogram(),
+        }
     }
 }
 
@@ -71,9 +76,14 @@ pub(crate) struct Endpoint {
     shared: Arc<Shared>,
 }
 
-/// The URL of one of many endpoints that share a listener: each has an address of loopback of its own.
+/// The URL of one of many endpoints that share a listener: each has an address of loopback of its
+/// own.
 pub(crate) fn distinct_url(port: u16, number: usize) -> String {
-    format!("http://127.1.{}.{}:{port}/", number / BLOCK, number % BLOCK + 1)
+    format!(
+        "http://127.1.{}.{}:{port}/",
+        number / BLOCK,
+        number % BLOCK + 1
+    )
 }
 
 impl Endpoint {
@@ -94,13 +104,18 @@ impl Endpoint {
 
     fn listen(at: &str, tls: Option<TlsAcceptor>) -> Self {
         let listener = std::net::TcpListener::bind(at).expect("loopback has a free port");
-        listener.set_nonblocking(true).expect("an option of a socket");
+        listener
+            .set_nonblocking(true)
+            .expect("an option of a socket");
         let at = listener.local_addr().expect("a listener has an address");
         let secure = tls.is_some();
         let shared: Arc<Shared> = Arc::default();
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             let local = tokio::task::LocalSet::new();
             local.block_on(&runtime, accept(listener, tls, &serving));
         });
@@ -109,7 +124,11 @@ impl Endpoint {
 
     /// The address of a path.
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("{}://{}{path}", if self.secure { "https" } else { "http" }, self.at)
+        format!(
+            "{}://{}{path}",
+            if self.secure { "https" } else { "http" },
+            self.at
+        )
     }
 
     /// Its port.
@@ -139,13 +158,18 @@ impl Endpoint {
 
     /// Waits until this number of events were answered with 200.
     pub(crate) fn wait_for(&self, events: u64) {
-        wait_for(&format!("{events} events to arrive"), LONG, || self.events() >= events);
+        wait_for(&format!("{events} events to arrive"), LONG, || {
+            self.events() >= events
+        });
     }
 
     /// How long events were on their way since this was asked last, and how late what had failed.
     pub(crate) fn take(&self) -> (Histogram<u64>, Histogram<u64>) {
         let mut seen = self.shared.seen();
-        (std::mem::replace(&mut seen.ways, histogram()), std::mem::replace(&mut seen.late, histogram()))
+        (
+            std::mem::replace(&mut seen.ways, histogram()),
+            std::mem::replace(&mut seen.late, histogram()),
+        )
     }
 }
 
@@ -153,7 +177,9 @@ async fn accept(listener: std::net::TcpListener, tls: Option<TlsAcceptor>, share
     let listener = TcpListener::from_std(listener).expect("a listener");
     loop {
         // What cannot be accepted will be tried again by its client.
-        let Ok((stream, from)) = listener.accept().await else { continue };
+        let Ok((stream, from)) = listener.accept().await else {
+            continue;
+        };
         if !from.ip().is_loopback() {
             continue;
         }
@@ -217,8 +243,12 @@ impl Shared {
                     return 500;
                 }
                 (stamp, true) => {
-                    let due = seen.failed.remove(&stamp).map(|failed| failed + nanoseconds(PATIENT_STEP));
-                    seen.late.saturating_record(at.saturating_sub(due.unwrap_or(at)));
+                    let due = seen
+                        .failed
+                        .remove(&stamp)
+                        .map(|failed| failed + nanoseconds(PATIENT_STEP));
+                    seen.late
+                        .saturating_record(at.saturating_sub(due.unwrap_or(at)));
                 }
                 (stamp, false) => seen.ways.saturating_record(at.saturating_sub(stamp)),
             }

@@ -1,11 +1,14 @@
-//! The parts that the server is made of, alone: each in a process of its own, so that its processor time can be read as
-//! the server's is.
+//! The parts that the server is made of, alone: each in a process of its own, so that its processor
+//! time can be read as the server's is.
 //!
-//! - The *relay* is actix-web in and awc out, on one worker, with nothing between: no journal, no filter, no retry.
-//! - The *storing relay* answers once RocksDB has synced the event, sends it then, and removes it: what delivery at least once
-//!   needs of the parts, with nothing between either.
-//! - The *caller* is awc alone, as many requests at a time as a publisher has connections, to one URL.
-//! - The *callers* are awc alone too, to as many URLs and over as many connections as are asked for, or to as many endpoints.
+//! - The *relay* is actix-web in and awc out, on one worker, with nothing between: no journal, no
+//!   filter, no retry.
+//! - The *storing relay* answers once RocksDB has synced the event, sends it then, and removes it:
+//!   what delivery at least once needs of the parts, with nothing between either.
+//! - The *caller* is awc alone, as many requests at a time as a publisher has connections, to one
+//!   URL.
+//! - The *callers* are awc alone too, to as many URLs and over as many connections as are asked
+//!   for, or to as many endpoints.
 //! - The [`client`] of another destination alone.
 
 use std::{
@@ -48,14 +51,26 @@ impl Floor {
     }
 
     /// Stores in `folder` what is posted to it before it answers, and hands it on to `url` then.
-    pub(crate) fn storing_relay(again: fn() -> Command, url: &str, folder: &Path) -> (Self, Target) {
+    pub(crate) fn storing_relay(
+        again: fn() -> Command,
+        url: &str,
+        folder: &Path,
+    ) -> (Self, Target) {
         Self::relaying(again, &format!("relay {url} {}", folder.display()))
     }
 
     fn relaying(again: fn() -> Command, role: &str) -> (Self, Target) {
         let mut floor = Self::start(again, role);
         let at = floor.hear().parse().expect("an address");
-        (floor, Target { at, path: "/".to_owned(), key: String::new(), tls: None })
+        (
+            floor,
+            Target {
+                at,
+                path: "/".to_owned(),
+                key: String::new(),
+                tls: None,
+            },
+        )
     }
 
     /// Sends to the topic of a broker on request.
@@ -69,8 +84,17 @@ impl Floor {
     }
 
     /// Publishes messages to a stream of NATS on request.
-    pub(crate) fn nats(again: fn() -> Command, urls: &[String], stream: &str, at_a_time: usize, bytes: usize) -> Self {
-        Self::start(again, &format!("nats {} {stream} {at_a_time} {bytes}", urls.join(",")))
+    pub(crate) fn nats(
+        again: fn() -> Command,
+        urls: &[String],
+        stream: &str,
+        at_a_time: usize,
+        bytes: usize,
+    ) -> Self {
+        Self::start(
+            again,
+            &format!("nats {} {stream} {at_a_time} {bytes}", urls.join(",")),
+        )
     }
 
     /// Posts to `url` on request.
@@ -84,16 +108,29 @@ impl Floor {
     }
 
     /// Posts to as many distinct endpoints in turn, each over a connection of its own, on request.
-    pub(crate) fn everywhere(again: fn() -> Command, port: u16, endpoints: usize, at_a_time: usize) -> Self {
+    pub(crate) fn everywhere(
+        again: fn() -> Command,
+        port: u16,
+        endpoints: usize,
+        at_a_time: usize,
+    ) -> Self {
         Self::start(again, &format!("everywhere {port} {endpoints} {at_a_time}"))
     }
 
     fn start(again: fn() -> Command, role: &str) -> Self {
-        let child = again().env(ROLE, role).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let child = again()
+            .env(ROLE, role)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
         let mut child = child.expect("this program starts again");
         let words = child.stdin.take().expect("a pipe");
         let answers = BufReader::new(child.stdout.take().expect("a pipe"));
-        Self { child, words, answers }
+        Self {
+            child,
+            words,
+            answers,
+        }
     }
 
     /// Its process id.
@@ -111,7 +148,10 @@ impl Floor {
         let mut line = String::new();
         loop {
             line.clear();
-            let read = self.answers.read_line(&mut line).expect("a process that speaks");
+            let read = self
+                .answers
+                .read_line(&mut line)
+                .expect("a process that speaks");
             assert!(read > 0, "the process of a floor has ended");
             if let Some((_, said)) = line.split_once(SAYS) {
                 return said.trim().to_owned();
@@ -130,7 +170,9 @@ impl Drop for Floor {
 
 /// Is what this process is to be, until its parent is gone. False where it is to be none of these.
 pub(crate) fn is_one() -> bool {
-    let Ok(role) = std::env::var(ROLE) else { return false };
+    let Ok(role) = std::env::var(ROLE) else {
+        return false;
+    };
     let words: Vec<String> = role.split(' ').map(str::to_owned).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["relay", url] => actix_rt::System::new().block_on(relay(url.to_owned(), None)),
@@ -143,23 +185,30 @@ pub(crate) fn is_one() -> bool {
             actix_rt::System::new().block_on(caller(vec![url.to_owned()], at_a_time));
         }
         ["callers", base, urls, at_a_time] => {
-            let [urls, at_a_time] = [urls, at_a_time].map(|number| number.parse().expect("a number"));
+            let [urls, at_a_time] =
+                [urls, at_a_time].map(|number| number.parse().expect("a number"));
             let urls = (0..urls).map(|number| format!("{base}{number}")).collect();
             actix_rt::System::new().block_on(caller(urls, at_a_time));
         }
         ["everywhere", port, endpoints, at_a_time] => {
             let port = port.parse().expect("a port");
-            let [endpoints, at_a_time] = [endpoints, at_a_time].map(|number| number.parse().expect("a number"));
-            let urls = (0..endpoints).map(|number| distinct_url(port, number)).collect();
+            let [endpoints, at_a_time] =
+                [endpoints, at_a_time].map(|number| number.parse().expect("a number"));
+            let urls = (0..endpoints)
+                .map(|number| distinct_url(port, number))
+                .collect();
             actix_rt::System::new().block_on(caller(urls, at_a_time));
         }
-        ["kafka", address, topic] => actix_rt::System::new().block_on(client::kafka(address, topic)),
+        ["kafka", address, topic] => {
+            actix_rt::System::new().block_on(client::kafka(address, topic))
+        }
         ["queue", base, name, at_a_time] => {
             let at_a_time = at_a_time.parse().expect("a number");
             actix_rt::System::new().block_on(client::queue(base, name, at_a_time));
         }
         ["nats", urls, stream, at_a_time, bytes] => {
-            let [at_a_time, bytes] = [at_a_time, bytes].map(|number| number.parse().expect("a number"));
+            let [at_a_time, bytes] =
+                [at_a_time, bytes].map(|number| number.parse().expect("a number"));
             actix_rt::System::new().block_on(client::nats(urls, stream, at_a_time, bytes));
         }
         _ => panic!("{ROLE} is {role:?}"),
@@ -182,8 +231,13 @@ pub(super) fn awc_client() -> awc::Client {
 }
 
 async fn post(client: &awc::Client, url: &str, body: Bytes) {
-    let request = client.post(url).insert_header(("content-type", "application/json"));
-    let mut answer = request.send_body(body).await.expect("an endpoint that answers");
+    let request = client
+        .post(url)
+        .insert_header(("content-type", "application/json"));
+    let mut answer = request
+        .send_body(body)
+        .await
+        .expect("an endpoint that answers");
     assert_eq!(answer.status().as_u16(), 200);
     answer.body().await.expect("an answer's end");
 }
@@ -209,7 +263,9 @@ async fn relay(url: String, store: Option<Store>) {
         App::new().default_service(hand_on)
     };
     let server = HttpServer::new(app).workers(1).disable_signals();
-    let server = server.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("loopback has a free port");
+    let server = server
+        .bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .expect("loopback has a free port");
     say(&server.addrs()[0].to_string());
     thread::spawn(|| {
         // Nothing is sent here: the peer ends when this closes.
@@ -220,11 +276,20 @@ async fn relay(url: String, store: Option<Store>) {
 }
 
 async fn caller(urls: Vec<String>, at_a_time: usize) {
-    let (client, body, urls) = (awc_client(), Bytes::from(body(Shape::ONE)), Rc::<[String]>::from(urls));
+    let (client, body, urls) = (
+        awc_client(),
+        Bytes::from(body(Shape::ONE)),
+        Rc::<[String]>::from(urls),
+    );
     serve(async |requests| {
         let left = Rc::new(Cell::new(requests));
         let callers = (0..at_a_time).map(|_| {
-            let (client, urls, body, left) = (client.clone(), Rc::clone(&urls), body.clone(), Rc::clone(&left));
+            let (client, urls, body, left) = (
+                client.clone(),
+                Rc::clone(&urls),
+                body.clone(),
+                Rc::clone(&left),
+            );
             actix_rt::spawn(async move {
                 while let Some(rest) = left.get().checked_sub(1) {
                     left.set(rest);
@@ -243,7 +308,10 @@ async fn caller(urls: Vec<String>, at_a_time: usize) {
 /// Works as much as each line says, and answers when it is done.
 pub(super) async fn serve(mut work: impl AsyncFnMut(u64)) {
     let mut line = String::new();
-    while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {
+    while std::io::stdin()
+        .read_line(&mut line)
+        .is_ok_and(|read| read > 0)
+    {
         let amount = line.trim().parse().expect("a number");
         line.clear();
         work(amount).await;

@@ -1,5 +1,5 @@
-//! The cost of an event while something else grows: topics, subscriptions of a topic, a backlog, a retry queue. It
-//! should stay the same.
+//! The cost of an event while something else grows: topics, subscriptions of a topic, a backlog, a
+//! retry queue. It should stay the same.
 
 use serde_json::json;
 
@@ -23,7 +23,10 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let floor = each(bench, &endpoint, relay.id(), &[relayed]);
     let [topics, subscriptions, backlog, retries] = bench.scale.growth;
     let panels = [
-        Panel { title: "topics", points: by_topics(bench, &endpoint, topics) },
+        Panel {
+            title: "topics",
+            points: by_topics(bench, &endpoint, topics),
+        },
         Panel {
             title: "subscriptions of the topic, of which one matches",
             points: by_subscriptions(bench, &endpoint, subscriptions),
@@ -32,19 +35,30 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
             title: "events behind a suspended subscription of the topic",
             points: by_backlog(bench, &endpoint, backlog),
         },
-        Panel { title: "events in the subscription's retry queue", points: by_retries(bench, &endpoint, retries) },
+        Panel {
+            title: "events in the subscription's retry queue",
+            points: by_retries(bench, &endpoint, retries),
+        },
     ];
     println!("CPU an event, µs; a bare relay: {}", number(floor));
     for Panel { title, points } in &panels {
-        let points: Vec<_> = points.iter().map(|(size, cost)| format!("{size}: {}", number(*cost))).collect();
+        let points: Vec<_> = points
+            .iter()
+            .map(|(size, cost)| format!("{size}: {}", number(*cost)))
+            .collect();
         println!("{title:52} {}", points.join("   "));
     }
     std::fs::create_dir_all(&bench.scale.plots).expect("a folder of plots");
     let path = bench.scale.plots.join("growth.svg");
     std::fs::write(&path, plot::draw(&panels, floor)).expect("a plot");
     println!("drawn to {}", path.display());
-    let figures = panels.iter().map(|panel| json!({"growing": panel.title, "points": panel.points}));
-    bench.write_down("growth-points", &json!({"relay": floor, "panels": figures.collect::<Vec<_>>()}));
+    let figures = panels
+        .iter()
+        .map(|panel| json!({"growing": panel.title, "points": panel.points}));
+    bench.write_down(
+        "growth-points",
+        &json!({"relay": floor, "panels": figures.collect::<Vec<_>>()}),
+    );
     Vec::new()
 }
 
@@ -52,10 +66,17 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 fn each(bench: &Bench, endpoint: &Endpoint, process: u32, targets: &[Target]) -> f64 {
     let scale = &bench.scale;
     let cost = |time| {
-        Cost::of(process, endpoint, 1, || closed(targets, Shape::ONE, scale.connections, Amount::For(time))).each()
+        Cost::of(process, endpoint, 1, || {
+            closed(targets, Shape::ONE, scale.connections, Amount::For(time))
+        })
+        .each()
     };
     cost(scale.time / 8);
-    median(&(0..RUNS.min(scale.runs)).map(|_| cost(scale.time / 2)).collect::<Vec<_>>())
+    median(
+        &(0..RUNS.min(scale.runs))
+            .map(|_| cost(scale.time / 2))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// One, ten, a hundred …
@@ -74,7 +95,12 @@ fn by_topics(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)>
         for number in targets.len()..size as usize {
             let name = format!("orders-{number}");
             targets.push(stage.topic(&name, "current"));
-            stage.subscribe(&name, "billing", &endpoint.url(&format!("/{number}")), |spec| spec);
+            stage.subscribe(
+                &name,
+                "billing",
+                &endpoint.url(&format!("/{number}")),
+                |spec| spec,
+            );
         }
         (size, each(bench, endpoint, stage.server.id(), &targets))
     });
@@ -103,14 +129,16 @@ fn by_backlog(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)
     let targets = [stage.topic("orders", "current")];
     stage.subscribe("orders", "down", &endpoint.url(DOWN), |spec| spec);
     let mut lying = 0;
-    let points = sizes(powers).filter(|size| *size == 1 || *size >= 100).map(|size| {
-        fill_backlog(&targets[0], whole(size) - lying);
-        lying = whole(size);
-        stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
-        let cost = each(bench, endpoint, stage.server.id(), &targets);
-        stage.server.unsubscribe("orders", "billing");
-        (size, cost)
-    });
+    let points = sizes(powers)
+        .filter(|size| *size == 1 || *size >= 100)
+        .map(|size| {
+            fill_backlog(&targets[0], whole(size) - lying);
+            lying = whole(size);
+            stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
+            let cost = each(bench, endpoint, stage.server.id(), &targets);
+            stage.server.unsubscribe("orders", "billing");
+            (size, cost)
+        });
     points.collect()
 }
 
@@ -118,13 +146,17 @@ fn by_retries(bench: &Bench, endpoint: &Endpoint, powers: u32) -> Vec<(u64, f64)
     let stage = Stage::start();
     let targets = [stage.topic("orders", "patient")];
     let mut pending = 0;
-    let points = sizes(powers).filter(|size| *size == 1 || *size >= 100).map(|size| {
-        // In batches while they fail, one by one while it is measured.
-        stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| spec.batch(100));
-        fill_queue(&stage, "orders", &targets[0], whole(size) - pending);
-        pending = whole(size);
-        stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| spec);
-        (size, each(bench, endpoint, stage.server.id(), &targets))
-    });
+    let points = sizes(powers)
+        .filter(|size| *size == 1 || *size >= 100)
+        .map(|size| {
+            // In batches while they fail, one by one while it is measured.
+            stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| {
+                spec.batch(100)
+            });
+            fill_queue(&stage, "orders", &targets[0], whole(size) - pending);
+            pending = whole(size);
+            stage.subscribe("orders", "fails", &endpoint.url(RETRIED), |spec| spec);
+            (size, each(bench, endpoint, stage.server.id(), &targets))
+        });
     points.collect()
 }

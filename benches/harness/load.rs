@@ -1,8 +1,9 @@
 //! Publishers, each on a thread with a connection of its own.
 //!
-//! *Closed*: each sends its next request when the last one is answered, so that the server is as busy as it can be. *Open*:
-//! requests leave by a timetable, and what is measured begins at the time that stands there; a server that stalls is not
-//! spared the requests that it kept from leaving.
+//! *Closed*: each sends its next request when the last one is answered, so that the server is as
+//! busy as it can be. *Open*: requests leave by a timetable, and what is measured begins at the
+//! time that stands there; a server that stalls is not spared the requests that it kept from
+//! leaving.
 
 use std::{
     io::{Read, Write},
@@ -66,13 +67,23 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// One event of 512 bytes.
-    pub(crate) const ONE: Self = Self { events: 1, bytes: 512, stamp: Some(PLAIN) };
+    pub(crate) const ONE: Self = Self {
+        events: 1,
+        bytes: 512,
+        stamp: Some(PLAIN),
+    };
 
     /// One event of 1 KiB.
-    pub(crate) const KIBIBYTE: Self = Self { bytes: 1024, ..Self::ONE };
+    pub(crate) const KIBIBYTE: Self = Self {
+        bytes: 1024,
+        ..Self::ONE
+    };
 
     /// A hundred of 512 bytes.
-    pub(crate) const HUNDRED: Self = Self { events: 100, ..Self::ONE };
+    pub(crate) const HUNDRED: Self = Self {
+        events: 100,
+        ..Self::ONE
+    };
 }
 
 /// How much is sent.
@@ -107,7 +118,13 @@ pub(crate) fn closed(targets: &[Target], shape: Shape, connections: usize, amoun
 }
 
 /// Sends requests at a rate, to all of `targets` in turn, for a duration.
-pub(crate) fn open(targets: &[Target], shape: Shape, connections: usize, rate: f64, time: Duration) -> Sent {
+pub(crate) fn open(
+    targets: &[Target],
+    shape: Shape,
+    connections: usize,
+    rate: f64,
+    time: Duration,
+) -> Sent {
     let (begin, taken) = (now(), AtomicU64::new(0));
     run(targets, shape, connections, &|| {
         let number = taken.fetch_add(1, Ordering::Relaxed);
@@ -128,11 +145,19 @@ pub(crate) fn histogram() -> Histogram<u64> {
 type Next<'a> = dyn Fn() -> Option<(u64, u64)> + Sync + 'a;
 
 fn run(targets: &[Target], shape: Shape, connections: usize, next: &Next<'_>) -> Sent {
-    let mut sent = Sent { events: 0, answers: histogram() };
+    let mut sent = Sent {
+        events: 0,
+        answers: histogram(),
+    };
     thread::scope(|scope| {
         let publish = || publish(targets, shape, next);
         let publishers: Vec<_> = (0..connections)
-            .map(|_| thread::Builder::new().stack_size(STACK).spawn_scoped(scope, publish).expect("a thread"))
+            .map(|_| {
+                thread::Builder::new()
+                    .stack_size(STACK)
+                    .spawn_scoped(scope, publish)
+                    .expect("a thread")
+            })
             .collect();
         for publisher in publishers {
             let one = publisher.join().expect("a publisher does not panic");
@@ -144,18 +169,34 @@ fn run(targets: &[Target], shape: Shape, connections: usize, next: &Next<'_>) ->
 }
 
 fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
-    let mut sent = Sent { events: 0, answers: histogram() };
-    let mut requests: Vec<Request> = targets.iter().map(|target| Request::new(target, shape)).collect();
+    let mut sent = Sent {
+        events: 0,
+        answers: histogram(),
+    };
+    let mut requests: Vec<Request> = targets
+        .iter()
+        .map(|target| Request::new(target, shape))
+        .collect();
     let mut streams: Vec<(SocketAddr, Stream)> = Vec::new();
     while let Some((number, at)) = next() {
         let which = (number % targets.len() as u64) as usize;
-        let Target { at: address, tls, .. } = &targets[which];
+        let Target {
+            at: address, tls, ..
+        } = &targets[which];
         if streams.iter().all(|(other, _)| other != address) {
-            streams.push((*address, Stream::connect(*address, tls.as_ref()).expect("a server that listens")));
+            streams.push((
+                *address,
+                Stream::connect(*address, tls.as_ref()).expect("a server that listens"),
+            ));
         }
-        let (_, stream) = streams.iter_mut().find(|(other, _)| other == address).expect("it was made");
+        let (_, stream) = streams
+            .iter_mut()
+            .find(|(other, _)| other == address)
+            .expect("it was made");
         requests[which].renew(shape, at);
-        stream.write_all(&requests[which].bytes).expect("a server that reads");
+        stream
+            .write_all(&requests[which].bytes)
+            .expect("a server that reads");
         read_answer(stream);
         sent.events += shape.events as u64;
         sent.answers.saturating_record(now().saturating_sub(at));
@@ -167,21 +208,33 @@ fn publish(targets: &[Target], shape: Shape, next: &Next<'_>) -> Sent {
 fn read_answer(stream: &mut Stream) {
     let (mut answer, mut length) = ([0; 4096], 0);
     loop {
-        let read = stream.read(&mut answer[length..]).expect("a server that answers");
+        let read = stream
+            .read(&mut answer[length..])
+            .expect("a server that answers");
         assert!(read > 0, "the server has closed the connection");
         length += read;
-        let Some(head) = memchr::memmem::find(&answer[..length], b"\r\n\r\n") else { continue };
+        let Some(head) = memchr::memmem::find(&answer[..length], b"\r\n\r\n") else {
+            continue;
+        };
         if length >= head + 4 + content_length(&answer[..head]) {
             break;
         }
     }
-    assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..length]));
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&answer[..length])
+    );
 }
 
 /// What a head says of its body's length.
 pub(crate) fn content_length(head: &[u8]) -> usize {
-    let Some(at) = memchr::memmem::find(head, b"content-length: ") else { return 0 };
-    let digits = head[at + 16..].iter().take_while(|byte| byte.is_ascii_digit());
+    let Some(at) = memchr::memmem::find(head, b"content-length: ") else {
+        return 0;
+    };
+    let digits = head[at + 16..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit());
     digits.fold(0, |length, digit| length * 10 + usize::from(digit - b'0'))
 }
 
@@ -197,12 +250,21 @@ impl Request {
         let body = body(shape);
         let Target { at, path, key, .. } = target;
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\naeg-sas-key: {key}\r\ncontent-length: {}\r\n\r\n",
+            "POST {path} HTTP/1.1\r\nhost: {at}\r\ncontent-type: application/json\r\naeg-sas-key: \
+             {key}\r\ncontent-length: {}\r\n\r\n",
             body.len()
         );
         let bytes = [head.as_bytes(), body.as_bytes()].concat();
-        let places = |mark: &[u8]| memchr::memmem::find_iter(&bytes, mark).map(|at| at + mark.len()).collect();
-        Self { ids: places(br#""id":""#), stamps: places(&[MARK]), bytes }
+        let places = |mark: &[u8]| {
+            memchr::memmem::find_iter(&bytes, mark)
+                .map(|at| at + mark.len())
+                .collect()
+        };
+        Self {
+            ids: places(br#""id":""#),
+            stamps: places(&[MARK]),
+            bytes,
+        }
     }
 
     fn renew(&mut self, shape: Shape, at: u64) {
@@ -211,7 +273,10 @@ impl Request {
             write(&mut self.bytes[*place..][..DIGITS], number);
         }
         for place in &self.stamps {
-            write(&mut self.bytes[*place..][..DIGITS], shape.stamp.unwrap_or(at));
+            write(
+                &mut self.bytes[*place..][..DIGITS],
+                shape.stamp.unwrap_or(at),
+            );
         }
     }
 }
@@ -233,14 +298,18 @@ pub(crate) fn body(shape: Shape) -> String {
         )
     };
     let length = shape.bytes.saturating_sub(event("").len() + 2);
-    let events: Vec<String> = (1..=shape.events as u64).map(|number| event(&pad(length, number))).collect();
+    let events: Vec<String> = (1..=shape.events as u64)
+        .map(|number| event(&pad(length, number)))
+        .collect();
     format!("[{}]", events.join(","))
 }
 
 /// Letters that do not repeat themselves: what can be pressed to nothing costs a store nothing.
 pub(crate) fn pad(length: usize, mut state: u64) -> String {
     let letters = (0..length).map(|_| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         char::from(b'a' + ((state >> 33) % 26) as u8)
     });
     letters.collect()

@@ -1,12 +1,15 @@
 //! What the server costs, beside what the parts that it is made of cost in the same run.
 //!
-//! The server is the real binary in a process of its own, with real sockets and a real disk; a floor (a bare relay, a client
-//! alone, a sync) is measured beside it, in turn, as often, because figures of one machine and one hour say little on
-//! another, and their ratio says the same. Processor time is what the system charged to the process that is measured, and
-//! not to those who publish to it and are called by it. Latencies begin when a request was to leave, not when it did.
+//! The server is the real binary in a process of its own, with real sockets and a real disk; a
+//! floor (a bare relay, a client alone, a sync) is measured beside it, in turn, as often, because
+//! figures of one machine and one hour say little on another, and their ratio says the same.
+//! Processor time is what the system charged to the process that is measured, and not to those who
+//! publish to it and are called by it. Latencies begin when a request was to leave, not when it
+//! did.
 //!
-//! A budget is missed where the median of the runs is behind it by more than the runs differ. Sizes are in [`Scale`]; the
-//! smallest has every bench do everything it does, for a test that asks for no figures.
+//! A budget is missed where the median of the runs is behind it by more than the runs differ. Sizes
+//! are in [`Scale`]; the smallest has every bench do everything it does, for a test that asks for
+//! no figures.
 
 mod client;
 mod disk;
@@ -68,7 +71,10 @@ impl Bench {
         }
         rows.iter().for_each(|row| print!("{row}"));
         let rows_json: Vec<_> = rows.iter().map(Row::json).collect();
-        self.write_down(name, &json!({"bench": name, "scale": self.scale.name, "rows": rows_json}));
+        self.write_down(
+            name,
+            &json!({"bench": name, "scale": self.scale.name, "rows": rows_json}),
+        );
         rows.iter().map(Row::verdict).collect()
     }
 

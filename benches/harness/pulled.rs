@@ -1,4 +1,5 @@
-//! Consumers, each on a thread with a connection of its own: they receive, and acknowledge what they have received.
+//! Consumers, each on a thread with a connection of its own: they receive, and acknowledge what
+//! they have received.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -38,14 +39,22 @@ pub(crate) struct Pulled {
 impl Pulled {
     fn none() -> Self {
         let (receives, acknowledgements) = (histogram(), histogram());
-        Self { events: 0, calls: 0, took: Duration::ZERO, receives, acknowledgements }
+        Self {
+            events: 0,
+            calls: 0,
+            took: Duration::ZERO,
+            receives,
+            acknowledgements,
+        }
     }
 
     fn add(&mut self, other: &Self) {
         self.events += other.events;
         self.calls += other.calls;
         self.receives.add(&other.receives).expect("the same bounds");
-        self.acknowledgements.add(&other.acknowledgements).expect("the same bounds");
+        self.acknowledgements
+            .add(&other.acknowledgements)
+            .expect("the same bounds");
     }
 }
 
@@ -72,8 +81,10 @@ impl Consumer {
     /// The lock tokens of what it is given.
     pub(crate) fn receive(&mut self) -> Vec<String> {
         let headers = [("authorization", self.shown.as_str())];
-        let answer =
-            self.client.ask("POST", &self.receive, &headers, b"").expect("a waiting client receives an answer");
+        let answer = self
+            .client
+            .ask("POST", &self.receive, &headers, b"")
+            .expect("a waiting client receives an answer");
         assert_eq!(answer.status, 200, "{}", answer.text());
         let tokens = memchr::memmem::find_iter(&answer.body, TOKEN).map(|at| {
             let rest = &answer.body[at + TOKEN.len()..];
@@ -86,8 +97,14 @@ impl Consumer {
     /// Says that these are done, and so they must be.
     pub(crate) fn acknowledge(&mut self, tokens: &[String]) {
         let body = format!(r#"{{"lockTokens":["{}"]}}"#, tokens.join(r#"",""#));
-        let headers = [("authorization", self.shown.as_str()), ("content-type", "application/json")];
-        let answer = self.client.ask("POST", &self.acknowledge, &headers, body.as_bytes()).expect("it is answered");
+        let headers = [
+            ("authorization", self.shown.as_str()),
+            ("content-type", "application/json"),
+        ];
+        let answer = self
+            .client
+            .ask("POST", &self.acknowledge, &headers, body.as_bytes())
+            .expect("it is answered");
         assert_eq!(answer.status, 200, "{}", answer.text());
         let failed = memchr::memmem::find(&answer.body, br#""failedLockTokens":[]"#).is_none();
         assert!(!failed, "{}", answer.text());
@@ -99,8 +116,8 @@ pub(crate) fn shown(target: &Target) -> String {
     format!("SharedAccessKey {}", target.key)
 }
 
-/// Runs consumers that receive and acknowledge for a duration, or until they have requested `available` events. There must
-/// be as many, so that no consumer waits.
+/// Runs consumers that receive and acknowledge for a duration, or until they have requested
+/// `available` events. There must be as many, so that no consumer waits.
 pub(crate) fn pull(
     target: &Target,
     queue: &str,
@@ -116,7 +133,10 @@ pub(crate) fn pull(
             let at = now();
             let tokens = consumer.receive();
             let received = now();
-            assert!(!tokens.is_empty(), "nothing was received where there is something");
+            assert!(
+                !tokens.is_empty(),
+                "nothing was received where there is something"
+            );
             consumer.acknowledge(&tokens);
             pulled.receives.saturating_record(received - at);
             pulled.acknowledgements.saturating_record(now() - received);
@@ -157,9 +177,17 @@ pub(crate) fn fill(target: &Target, events: u64) -> u64 {
 pub(crate) fn publish(client: &mut Client, target: &Target, events: u64) {
     let first = NUMBERS.fetch_add(events, Ordering::Relaxed);
     let events: Vec<String> = (first..first + events).map(event).collect();
-    let headers = [("authorization", &*shown(target)), ("content-type", "application/cloudevents-batch+json")];
+    let headers = [
+        ("authorization", &*shown(target)),
+        ("content-type", "application/cloudevents-batch+json"),
+    ];
     let body = format!("[{}]", events.join(","));
-    let answer = client.ask("POST", &format!("{}:publish", target.path), &headers, body.as_bytes());
+    let answer = client.ask(
+        "POST",
+        &format!("{}:publish", target.path),
+        &headers,
+        body.as_bytes(),
+    );
     let answer = answer.expect("a publisher is answered");
     assert_eq!(answer.status, 200, "{}", answer.text());
 }

@@ -1,4 +1,5 @@
-//! A row of the table: the measured figure, its floor and its budget, and whether the budget is met.
+//! A row of the table: the measured figure, its floor and its budget, and whether the budget is
+//! met.
 
 use std::fmt;
 
@@ -89,7 +90,12 @@ impl Row {
     /// What is held against the budget, of each run.
     fn values(&self) -> Vec<f64> {
         match self.against {
-            Against::Floor => self.figures.iter().zip(&self.floors).map(|(figure, floor)| figure / floor).collect(),
+            Against::Floor => self
+                .figures
+                .iter()
+                .zip(&self.floors)
+                .map(|(figure, floor)| figure / floor)
+                .collect(),
             Against::Most | Against::Least => self.figures.clone(),
         }
     }
@@ -102,7 +108,13 @@ impl Row {
     /// How far the runs are from their median, in the median.
     pub(crate) fn noise(&self) -> f64 {
         let value = self.value();
-        median(&self.values().iter().map(|one| (one - value).abs()).collect::<Vec<_>>())
+        median(
+            &self
+                .values()
+                .iter()
+                .map(|one| (one - value).abs())
+                .collect::<Vec<_>>(),
+        )
     }
 
     pub(crate) fn verdict(&self) -> Verdict {
@@ -137,7 +149,11 @@ impl fmt::Display for Row {
             Against::Least => format!("≥ {}", number(bound)),
         };
         let (budget, stretch) = (bound(self.budget), bound(self.stretch));
-        let floor = if self.floors.is_empty() { "-".to_owned() } else { number(median(&self.floors)) };
+        let floor = if self.floors.is_empty() {
+            "-".to_owned()
+        } else {
+            number(median(&self.floors))
+        };
         let value = match self.against {
             Against::Floor => format!("{:.2}×", self.value()),
             Against::Most | Against::Least => number(self.value()),
@@ -161,7 +177,11 @@ impl fmt::Display for Row {
         if self.beside.is_empty() {
             return Ok(());
         }
-        let beside: Vec<_> = self.beside.iter().map(|(name, value)| format!("{name} {}", number(*value))).collect();
+        let beside: Vec<_> = self
+            .beside
+            .iter()
+            .map(|(name, value)| format!("{name} {}", number(*value)))
+            .collect();
         writeln!(f, "      {}", beside.join(", "))
     }
 }

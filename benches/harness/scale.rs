@@ -32,7 +32,8 @@ pub(crate) struct Scale {
     pub(crate) probes: u64,
     /// Clients that wait for events that never come.
     pub(crate) polls: usize,
-    /// How far each axis of the plots goes, in powers of ten: topics, subscriptions, backlog, retry queue.
+    /// How far each axis of the plots goes, in powers of ten: topics, subscriptions, backlog, retry
+    /// queue.
     pub(crate) growth: [u32; 4],
     /// Where tables are written.
     pub(crate) results: PathBuf,
@@ -47,7 +48,9 @@ impl Scale {
             "full" => Ok(Self::full()),
             "quick" => Ok(Self::quick()),
             "smoke" => Ok(Self::smoke()),
-            _ => Err(format!("there is no scale {name:?}; there are full, quick and smoke")),
+            _ => Err(format!(
+                "there is no scale {name:?}; there are full, quick and smoke"
+            )),
         }
     }
 

@@ -25,7 +25,8 @@ use crate::support::{
 const SETTLES: Duration = Duration::from_millis(50);
 
 /// The namespace of the topic that events are pulled from.
-const NAMESPACE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant";
+const NAMESPACE: &str =
+    "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/plant";
 
 /// A server of the real binary, on the disk that the build is on.
 pub(crate) struct Stage {
@@ -36,7 +37,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// With the defaults, but for what stands between a bench and its load: endpoints are not asked, rates are not bounded.
+    /// With the defaults, but for what stands between a bench and its load: endpoints are not
+    /// asked, rates are not bounded.
     pub(crate) fn start() -> Self {
         Self::with(&[])
     }
@@ -60,25 +62,47 @@ impl Stage {
         Self::speaking(folder, Some(authority.client()), &settings)
     }
 
-    fn speaking(folder: tempfile::TempDir, tls: Option<Arc<rustls::ClientConfig>>, settings: &[(&str, &str)]) -> Self {
-        let usual = [("DELIVERY__VALIDATE", "false"), ("JOURNAL__BACKLOG_MAX", "64 GiB")];
+    fn speaking(
+        folder: tempfile::TempDir,
+        tls: Option<Arc<rustls::ClientConfig>>,
+        settings: &[(&str, &str)],
+    ) -> Self {
+        let usual = [
+            ("DELIVERY__VALIDATE", "false"),
+            ("JOURNAL__BACKLOG_MAX", "64 GiB"),
+        ];
         let settings = [&usual[..], settings].concat();
         let mut server = Server::speaking(&folder.path().join("data"), &settings, tls.clone());
         server.restart();
-        Self { server, folder, tls }
+        Self {
+            server,
+            folder,
+            tls,
+        }
     }
 
     /// A topic that follows an edition.
     pub(crate) fn topic(&self, name: &str, edition: &str) -> Target {
         let properties = json!({"inputSchema": "EventGridSchema", "edition": edition});
         let key = self.server.topic_of(name, &properties);
-        Target { at: self.server.at(), path: events_path(name), key, tls: self.tls.clone() }
+        Target {
+            at: self.server.at(),
+            path: events_path(name),
+            key,
+            tls: self.tls.clone(),
+        }
     }
 
     /// Detects duplicates in a topic within this time.
     pub(crate) fn detect_duplicates(&self, topic: &str, window: &str) {
-        let path = format!("/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/{topic}");
-        self.server.command("PATCH", &path, &json!({"properties": {"duplicateDetectionHistoryTimeWindow": window}}));
+        let path = format!(
+            "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/{topic}"
+        );
+        self.server.command(
+            "PATCH",
+            &path,
+            &json!({"properties": {"duplicateDetectionHistoryTimeWindow": window}}),
+        );
     }
 
     /// A subscription with the filter that most have: a type, and what the subject begins with.
@@ -95,7 +119,10 @@ impl Stage {
 
     /// A topic of a namespace with these queues.
     pub(crate) fn queues(&self, of: &[(&str, &str)]) -> Target {
-        Target { tls: self.tls.clone(), ..queues(&self.server, &json!({}), of) }
+        Target {
+            tls: self.tls.clone(),
+            ..queues(&self.server, &json!({}), of)
+        }
     }
 
     /// Its folder.
@@ -121,7 +148,8 @@ impl Stage {
     }
 }
 
-/// A topic of a namespace with these queues, each with the type that it is for: where its operations are, and its key.
+/// A topic of a namespace with these queues, each with the type that it is for: where its
+/// operations are, and its key.
 pub(crate) fn queues(server: &Server, topic: &Value, queues: &[(&str, &str)]) -> Target {
     server.command("PUT", NAMESPACE, &json!({"location": "local"}));
     server.command("PUT", &format!("{NAMESPACE}/topics/heat"), topic);
@@ -133,9 +161,16 @@ pub(crate) fn queues(server: &Server, topic: &Value, queues: &[(&str, &str)]) ->
         let place = format!("{NAMESPACE}/topics/heat/eventSubscriptions/{name}");
         server.command("PUT", &place, &json!({"properties": properties}));
     }
-    let keys = server.command("POST", &format!("{NAMESPACE}/listKeys"), &Value::Null).json();
+    let keys = server
+        .command("POST", &format!("{NAMESPACE}/listKeys"), &Value::Null)
+        .json();
     let key = keys["key1"].as_str().expect("a key").to_owned();
-    Target { at: server.at(), path: "/namespaces/plant/topics/heat".to_owned(), key, tls: None }
+    Target {
+        at: server.at(),
+        path: "/namespaces/plant/topics/heat".to_owned(),
+        key,
+        tls: None,
+    }
 }
 
 /// A folder on the disk that the build is on.
@@ -164,12 +199,22 @@ pub(crate) struct Cost {
 
 impl Cost {
     /// Of what `load` publishes, of which each event arrives `times` times, for a process.
-    pub(crate) fn of(process: u32, endpoint: &Endpoint, times: u64, load: impl FnOnce() -> Sent) -> Self {
+    pub(crate) fn of(
+        process: u32,
+        endpoint: &Endpoint,
+        times: u64,
+        load: impl FnOnce() -> Sent,
+    ) -> Self {
         Self::of_all(&[process], endpoint, times, load)
     }
 
     /// The same for several processes together.
-    pub(crate) fn of_all(processes: &[u32], endpoint: &Endpoint, times: u64, load: impl FnOnce() -> Sent) -> Self {
+    pub(crate) fn of_all(
+        processes: &[u32],
+        endpoint: &Endpoint,
+        times: u64,
+        load: impl FnOnce() -> Sent,
+    ) -> Self {
         let before = Reading::of(processes);
         let (events, requests, began) = (endpoint.events(), endpoint.requests(), now());
         let sent = load();
@@ -202,13 +247,28 @@ impl Cost {
     pub(crate) fn beside(&self) -> Vec<(String, f64)> {
         let mut beside = vec![
             ("events/s".to_owned(), self.rate()),
-            ("events a request".to_owned(), self.arrived as f64 / self.requests.max(1) as f64),
-            ("ms to an answer, p50".to_owned(), self.sent.answers.value_at_quantile(0.5) as f64 / 1e6),
-            ("ms to an answer, p99".to_owned(), self.sent.answers.value_at_quantile(0.99) as f64 / 1e6),
+            (
+                "events a request".to_owned(),
+                self.arrived as f64 / self.requests.max(1) as f64,
+            ),
+            (
+                "ms to an answer, p50".to_owned(),
+                self.sent.answers.value_at_quantile(0.5) as f64 / 1e6,
+            ),
+            (
+                "ms to an answer, p99".to_owned(),
+                self.sent.answers.value_at_quantile(0.99) as f64 / 1e6,
+            ),
         ];
         let events = self.sent.events.max(1) as f64;
-        beside.extend(self.written.map(|bytes| ("disk bytes an event".to_owned(), bytes as f64 / events)));
-        beside.extend(self.syncs.map(|syncs| ("syncs/s".to_owned(), syncs as f64 / self.took.as_secs_f64())));
+        beside.extend(
+            self.written
+                .map(|bytes| ("disk bytes an event".to_owned(), bytes as f64 / events)),
+        );
+        beside.extend(
+            self.syncs
+                .map(|syncs| ("syncs/s".to_owned(), syncs as f64 / self.took.as_secs_f64())),
+        );
         beside
     }
 }
@@ -223,13 +283,20 @@ impl Reading {
     fn of(processes: &[u32]) -> Self {
         let processor = processes.iter().map(|id| process::processor(*id)).sum();
         let written = processes.iter().map(|id| process::written(*id)).sum();
-        Self { processor, written, syncs: syncs() }
+        Self {
+            processor,
+            written,
+            syncs: syncs(),
+        }
     }
 }
 
 /// The cache flushes of all disks that are devices since the system started, where it counts them.
 fn syncs() -> Option<u64> {
-    let disks = fs::read_dir("/sys/block").ok()?.flatten().filter(|disk| disk.path().join("device").exists());
+    let disks = fs::read_dir("/sys/block")
+        .ok()?
+        .flatten()
+        .filter(|disk| disk.path().join("device").exists());
     let flushes = disks.filter_map(|disk| {
         let stat = fs::read_to_string(disk.path().join("stat")).ok()?;
         stat.split_whitespace().nth(15)?.parse::<u64>().ok()

@@ -1,5 +1,5 @@
-//! RocksDB alone, as a relay needs it that loses nothing: one thread writes all that has come meanwhile in one batch, with one
-//! sync, and removes with it what was delivered.
+//! RocksDB alone, as a relay needs it that loses nothing: one thread writes all that has come
+//! meanwhile in one batch, with one sync, and removes with it what was delivered.
 
 use std::{path::Path, sync::mpsc, thread};
 
@@ -34,13 +34,17 @@ impl Store {
     /// Writes an event, and returns its number once it is on disk.
     pub(super) async fn put(&self, event: Bytes) -> u64 {
         let (done, wait) = oneshot::channel();
-        self.writes.send(Write::Put(event, done)).expect("a thread that writes");
+        self.writes
+            .send(Write::Put(event, done))
+            .expect("a thread that writes");
         wait.await.expect("a disk that takes it")
     }
 
     /// Removes an event with the next one that is written.
     pub(super) fn delete(&self, number: u64) {
-        self.writes.send(Write::Delete(number)).expect("a thread that writes");
+        self.writes
+            .send(Write::Delete(number))
+            .expect("a thread that writes");
     }
 }
 
@@ -63,7 +67,8 @@ fn write(db: &DB, taken: &mpsc::Receiver<Write>) {
         if waiting.is_empty() {
             continue;
         }
-        db.write_opt(std::mem::take(&mut batch), &synced).expect("a disk that takes it");
+        db.write_opt(std::mem::take(&mut batch), &synced)
+            .expect("a disk that takes it");
         for (number, done) in waiting {
             // Its publisher may be gone.
             done.send(number).ok();

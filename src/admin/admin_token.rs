@@ -1,7 +1,7 @@
 //! The admin token and its file.
 //!
-//! There is one admin token, configured or generated at the first start. It is compared in constant time and never logged.
-//! Its file is private:
+//! There is one admin token, configured or generated at the first start. It is compared in constant
+//! time and never logged. Its file is private:
 //! - a file that others may *read* gets mode 0600 and a warning, because the token may be known;
 //! - a file that others may *write* is refused, because the token may have been replaced.
 
@@ -56,7 +56,10 @@ pub struct AdminToken {
 
 impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AdminToken").field("text", &"[hidden]").field("origin", &self.origin).finish()
+        f.debug_struct("AdminToken")
+            .field("text", &"[hidden]")
+            .field("origin", &self.origin)
+            .finish()
     }
 }
 
@@ -73,11 +76,15 @@ impl AdminToken {
         if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "the admin token is empty or has a character that no header can carry; allowed are visible ASCII \
-                 characters without spaces",
+                "the admin token is empty or has a character that no header can carry; allowed are \
+                 visible ASCII characters without spaces",
             ));
         }
-        Ok(Self { text: Arc::new(RwLock::new(text.to_owned())), replaced: Arc::default(), origin })
+        Ok(Self {
+            text: Arc::new(RwLock::new(text.to_owned())),
+            replaced: Arc::default(),
+            origin,
+        })
     }
 
     /// The origin of the token.
@@ -87,7 +94,9 @@ impl AdminToken {
 
     /// Whether `given` is this token. Comparing digests takes the same time for all inputs.
     pub fn is(&self, given: &str) -> bool {
-        Sha256::digest(given).ct_eq(&Sha256::digest(self.text())).into()
+        Sha256::digest(given)
+            .ct_eq(&Sha256::digest(self.text()))
+            .into()
     }
 
     /// What tells that the token was replaced.
@@ -107,7 +116,10 @@ impl AdminToken {
     }
 
     fn text(&self) -> String {
-        self.text.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.text
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -116,8 +128,8 @@ pub fn token_path(data_dir: &Path) -> PathBuf {
     data_dir.join("admin-token")
 }
 
-/// The admin token: `configured`, or the one stored in `data_dir`, or a new one that is written there. The data folder
-/// exists and belongs to the server alone.
+/// The admin token: `configured`, or the one stored in `data_dir`, or a new one that is written
+/// there. The data folder exists and belongs to the server alone.
 pub fn load(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken> {
     if let Some(given) = configured.filter(|given| !given.is_empty()) {
         return AdminToken::new(given, TokenOrigin::Configured);
@@ -130,8 +142,8 @@ pub fn load(configured: Option<&str>, data_dir: &Path) -> io::Result<AdminToken>
     }
 }
 
-/// Writes the token to `folder` for the operators of this machine. It is the service's runtime folder, which only members
-/// of its group may enter.
+/// Writes the token to `folder` for the operators of this machine. It is the service's runtime
+/// folder, which only members of its group may enter.
 pub fn share(token: &AdminToken, folder: &Path) -> io::Result<()> {
     write(token, folder, SHARED)
 }
@@ -141,26 +153,40 @@ fn read_token_file(file: File, path: &Path) -> io::Result<AdminToken> {
     let meta = file.metadata().map_err(about)?;
     let mode = meta.permissions().mode() & 0o777;
     if !meta.is_file() {
-        return Err(with_path(path, &io::Error::new(io::ErrorKind::InvalidData, "it is not a file")));
+        return Err(with_path(
+            path,
+            &io::Error::new(io::ErrorKind::InvalidData, "it is not a file"),
+        ));
     }
     if mode & 0o022 != 0 {
         let text = format!(
-            "others may write it (mode {mode:04o}), so the token may have been replaced; allowed is 0600. Remove the file to \
-             generate a new token, or change its mode if you trust its content"
+            "others may write it (mode {mode:04o}), so the token may have been replaced; allowed \
+             is 0600. Remove the file to generate a new token, or change its mode if you trust its \
+             content"
         );
-        return Err(with_path(path, &io::Error::new(io::ErrorKind::PermissionDenied, text)));
+        return Err(with_path(
+            path,
+            &io::Error::new(io::ErrorKind::PermissionDenied, text),
+        ));
     }
     if mode & 0o077 != 0 {
-        file.set_permissions(fs::Permissions::from_mode(PRIVATE)).map_err(about)?;
-        warn!(path = %path.display(), mode = format!("{mode:04o}"), "others could read the admin token; its file is now private");
+        file.set_permissions(fs::Permissions::from_mode(PRIVATE))
+            .map_err(about)?;
+        warn!(path = %path.display(), mode = format!("{mode:04o}"), "others could read the admin \
+            token; its file is now private");
     }
     let mut text = String::new();
-    file.take(TOKEN_LEN_MAX).read_to_string(&mut text).map_err(about)?;
+    file.take(TOKEN_LEN_MAX)
+        .read_to_string(&mut text)
+        .map_err(about)?;
     AdminToken::new(text.trim(), TokenOrigin::Stored).map_err(about)
 }
 
 fn make(data_dir: &Path) -> io::Result<AdminToken> {
-    let token = AdminToken::new(&random_text(TOKEN_BYTES, &URL_SAFE_NO_PAD)?, TokenOrigin::Generated)?;
+    let token = AdminToken::new(
+        &random_text(TOKEN_BYTES, &URL_SAFE_NO_PAD)?,
+        TokenOrigin::Generated,
+    )?;
     write(&token, data_dir, PRIVATE)?;
     Ok(token)
 }
@@ -174,7 +200,11 @@ fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(&draft)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(PRIVATE)
+            .open(&draft)?;
         writeln!(file, "{}", token.text())?;
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
@@ -185,5 +215,8 @@ fn write(token: &AdminToken, folder: &Path, mode: u32) -> io::Result<()> {
 }
 
 fn with_path(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("the admin token in {}: {error}", path.display()))
+    io::Error::new(
+        error.kind(),
+        format!("the admin token in {}: {error}", path.display()),
+    )
 }

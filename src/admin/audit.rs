@@ -1,4 +1,5 @@
-//! The audit trail: records every operation that needs more than the role `read`, refused ones too. `GET /audit` lists it.
+//! The audit trail: records every operation that needs more than the role `read`, refused ones too.
+//! `GET /audit` lists it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -47,16 +48,22 @@ const TOP: usize = 100;
 /// Maximum number of listed operations.
 const TOP_MAX: usize = 1_000;
 
-/// The changes between two JSON documents without secrets, such as the bodies of two responses to the GET of a resource.
+/// The changes between two JSON documents without secrets, such as the bodies of two responses to
+/// the GET of a resource.
 pub(super) fn changes(before: Option<&[u8]>, after: Option<&[u8]>) -> Vec<AuditChange> {
     let [before, after] = [before, after].map(|json| serde_json::from_slice(json?).ok());
     let mut changes = difference_between(before.as_ref(), &after.unwrap_or(Value::Null)).changes;
-    changes.retain(|change| !change.at.split('.').any(|key| OWN_PROPERTIES.contains(&key)));
+    changes.retain(|change| {
+        !change
+            .at
+            .split('.')
+            .any(|key| OWN_PROPERTIES.contains(&key))
+    });
     changes.into_iter().take(CHANGES_MAX).map(bounded).collect()
 }
 
-/// Sets the changes that the operation of this task makes, if it is recorded. Called before a change with what it will
-/// be, so that the record in its batch is complete.
+/// Sets the changes that the operation of this task makes, if it is recorded. Called before a
+/// change with what it will be, so that the record in its batch is complete.
 pub(super) fn set_changes(changes: impl FnOnce() -> Vec<AuditChange>) {
     if let Some(operation) = AuditedOperation::current() {
         operation.set_changes(changes());
@@ -70,8 +77,8 @@ pub(super) fn expect_status(status: StatusCode) {
     }
 }
 
-/// Marks a request that other shards of the cluster are asked, too, so that one of them records it. In the extensions of the
-/// request.
+/// Marks a request that other shards of the cluster are asked, too, so that one of them records it.
+/// In the extensions of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartRecord {
     /// Another shard does.
@@ -80,16 +87,21 @@ pub enum PartRecord {
     IfDone,
 }
 
-/// Whether a request with this role is recorded. The difference of a PUT is none of its changes. Sign-ins are recorded
-/// because one may end the session of another operator.
+/// Whether a request with this role is recorded. The difference of a PUT is none of its changes.
+/// Sign-ins are recorded because one may end the session of another operator.
 fn is_audited(needed: Role, request: &HttpRequest) -> bool {
-    let is_what_if = || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
+    let is_what_if =
+        || request.method() == Method::PUT && arm::is_what_if(request).unwrap_or(false);
     let is_recorded_elsewhere = || request.extensions().get() == Some(&PartRecord::Elsewhere);
     (needed >= Role::Operate || is_sign_in(request)) && !is_what_if() && !is_recorded_elsewhere()
 }
 
 fn is_sign_in(request: &HttpRequest) -> bool {
-    let is_session = || request.match_pattern().is_some_and(|pattern| pattern == SESSION_PATH);
+    let is_session = || {
+        request
+            .match_pattern()
+            .is_some_and(|pattern| pattern == SESSION_PATH)
+    };
     [Method::POST, Method::DELETE].contains(request.method()) && is_session()
 }
 
@@ -100,23 +112,35 @@ pub(super) fn begin(
     request: &HttpRequest,
     permissions: Option<&Permissions>,
 ) -> Option<Arc<AuditedOperation>> {
-    let trail = control.audit.as_ref().filter(|_| is_audited(needed, request))?;
+    let trail = control
+        .audit
+        .as_ref()
+        .filter(|_| is_audited(needed, request))?;
     let identity = permissions.map(|permissions| permissions.caller.identity());
-    let id = request_id::current().map(|id| id.to_string()).unwrap_or_default();
+    let id = request_id::current()
+        .map(|id| id.to_string())
+        .unwrap_or_default();
     let status = match *request.method() {
         Method::PUT | Method::PATCH => StatusCode::CREATED,
         Method::DELETE => StatusCode::NO_CONTENT,
         _ => StatusCode::OK,
     };
     // A client may have escaped letters of the path of a sign-in.
-    let path = if is_sign_in(request) { SESSION_PATH } else { request.path() };
+    let path = if is_sign_in(request) {
+        SESSION_PATH
+    } else {
+        request.path()
+    };
     let path = path.chars().take(PATH_CHARS).collect();
     let record = AuditRecord {
         at: control.clock.now(),
         operator: identity.map(|(name, _)| name.to_owned()),
         is_administrator: permissions.is_some_and(Permissions::is_administrator),
         identity_type: identity.map(|(_, kind)| format!("{kind:?}")),
-        from: control.failed_auth.client(request).map(|address| address.to_string()),
+        from: control
+            .failed_auth
+            .client(request)
+            .map(|address| address.to_string()),
         method: request.method().to_string(),
         path,
         status: status.as_u16(),
@@ -124,13 +148,23 @@ pub(super) fn begin(
         changes: Vec::new(),
         suppressed: 0,
     };
-    Some(AuditedOperation::new(Arc::clone(trail), control.clock.clone(), record))
+    Some(AuditedOperation::new(
+        Arc::clone(trail),
+        control.clock.clone(),
+        record,
+    ))
 }
 
-/// Records how an operation ended. The record of a fault is not waited for: the fault may hold up its write. Nor is
-/// that of a request that is answered while writes wait for the changelog of a cluster, for longer than a moment.
-pub(super) async fn finish(operation: Arc<AuditedOperation>, request: &HttpRequest, status: StatusCode) {
-    let is_done_elsewhere = !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone);
+/// Records how an operation ended. The record of a fault is not waited for: the fault may hold up
+/// its write. Nor is that of a request that is answered while writes wait for the changelog of a
+/// cluster, for longer than a moment.
+pub(super) async fn finish(
+    operation: Arc<AuditedOperation>,
+    request: &HttpRequest,
+    status: StatusCode,
+) {
+    let is_done_elsewhere =
+        !status.is_success() && request.extensions().get() == Some(&PartRecord::IfDone);
     if is_done_elsewhere && !operation.is_stored() {
         return;
     }
@@ -144,7 +178,9 @@ pub(super) async fn finish(operation: Arc<AuditedOperation>, request: &HttpReque
         actix_web::rt::spawn(stored);
     } else if path.starts_with("/cluster/") || path == SESSION_PATH {
         // Goes on beyond the end of the wait.
-        timeout(RECORD_TIMEOUT, actix_web::rt::spawn(stored)).await.ok();
+        timeout(RECORD_TIMEOUT, actix_web::rt::spawn(stored))
+            .await
+            .ok();
     } else {
         stored.await;
     }
@@ -156,7 +192,11 @@ fn bounded(change: ValueChange) -> AuditChange {
         long @ VALUE_BYTES.. => format!("({long} bytes)").into(),
         _ => value,
     };
-    AuditChange { at: change.at, before: short(change.before), after: short(change.after) }
+    AuditChange {
+        at: change.at,
+        before: short(change.before),
+        after: short(change.after),
+    }
 }
 
 #[derive(Deserialize)]
@@ -171,21 +211,46 @@ struct AuditQuery {
 }
 
 /// `GET /audit`.
-pub(super) async fn list(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let query: AuditQuery =
-        query::read(request.query_string(), "top, continue, operator, search and refused: true or false")?;
+pub(super) async fn list(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
+    let query: AuditQuery = query::read(
+        request.query_string(),
+        "top, continue, operator, search and refused: true or false",
+    )?;
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "operations")?;
     let before = match query.r#continue.as_deref() {
         None => None,
-        given => Some(query::number("continue", given, 0, 0..=usize::MAX, "as the last page has it")? as u64),
+        given => Some(query::number(
+            "continue",
+            given,
+            0,
+            0..=usize::MAX,
+            "as the last page has it",
+        )? as u64),
     };
     let Some(trail) = &control.audit else {
-        return Ok(HttpResponse::Ok().json(AuditPageView { value: Vec::new(), r#continue: None }));
+        return Ok(HttpResponse::Ok().json(AuditPageView {
+            value: Vec::new(),
+            r#continue: None,
+        }));
     };
-    let filter = AuditFilter { operator: query.operator, search: query.search, is_refused: query.refused };
+    let filter = AuditFilter {
+        operator: query.operator,
+        search: query.search,
+        is_refused: query.refused,
+    };
     let page = trail.page(top, before, &filter).await?;
-    let value = page.records.into_iter().map(|(number, record)| view(number, record)).collect();
-    Ok(HttpResponse::Ok().json(AuditPageView { value, r#continue: page.next.map(|next| next.to_string()) }))
+    let value = page
+        .records
+        .into_iter()
+        .map(|(number, record)| view(number, record))
+        .collect();
+    Ok(HttpResponse::Ok().json(AuditPageView {
+        value,
+        r#continue: page.next.map(|next| next.to_string()),
+    }))
 }
 
 fn view(number: u64, record: AuditRecord) -> AuditEntry {
@@ -207,6 +272,13 @@ fn view(number: u64, record: AuditRecord) -> AuditEntry {
 
 /// Whether the body of a POST says what is done, and has neither events nor secrets.
 pub(super) fn has_telling_body(path: &path::ArmPath) -> bool {
-    let telling = ["/regenerateKey", "/redrive", "/purge", "/replays", "/unblock", "/retry"];
+    let telling = [
+        "/regenerateKey",
+        "/redrive",
+        "/purge",
+        "/replays",
+        "/unblock",
+        "/retry",
+    ];
     telling.iter().any(|end| path.route.template.ends_with(end))
 }

@@ -1,7 +1,8 @@
-//! Authentication of operators: by the admin token, by a named token, by an access token of the issuer, or by a session of the
-//! dashboard that stands for one of them.
+//! Authentication of operators: by the admin token, by a named token, by an access token of the
+//! issuer, or by a session of the dashboard that stands for one of them.
 //!
-//! Each operation needs a [`Role`], for the resource that it concerns or for the whole server. The admin token has all of them.
+//! Each operation needs a [`Role`], for the resource that it concerns or for the whole server. The
+//! admin token has all of them.
 
 use std::sync::Arc;
 
@@ -87,18 +88,37 @@ pub struct Access {
 }
 
 impl Access {
-    pub(super) const OPEN: Self = Self { role: None, is_for_portals: false };
-    pub(super) const METRICS: Self = Self { role: Some(Role::Metrics), is_for_portals: false };
-    pub(super) const READ: Self = Self { role: Some(Role::Read), is_for_portals: false };
-    pub(super) const OPERATE: Self = Self { role: Some(Role::Operate), is_for_portals: false };
-    pub(super) const ADMIN: Self = Self { role: Some(Role::Admin), is_for_portals: false };
+    pub(super) const OPEN: Self = Self {
+        role: None,
+        is_for_portals: false,
+    };
+    pub(super) const METRICS: Self = Self {
+        role: Some(Role::Metrics),
+        is_for_portals: false,
+    };
+    pub(super) const READ: Self = Self {
+        role: Some(Role::Read),
+        is_for_portals: false,
+    };
+    pub(super) const OPERATE: Self = Self {
+        role: Some(Role::Operate),
+        is_for_portals: false,
+    };
+    pub(super) const ADMIN: Self = Self {
+        role: Some(Role::Admin),
+        is_for_portals: false,
+    };
 
     /// The same access, and for portal links.
     pub(super) const fn or_portal(self) -> Self {
-        Self { is_for_portals: true, ..self }
+        Self {
+            is_for_portals: true,
+            ..self
+        }
     }
 
-    /// Whether the holder of a token with this role may use the operation; [`None`] is a caller without a token.
+    /// Whether the holder of a token with this role may use the operation; [`None`] is a caller
+    /// without a token.
     pub fn admits(self, role: Option<Role>) -> bool {
         role >= self.role || self.is_for_portals && role == Some(Role::Portal)
     }
@@ -139,8 +159,16 @@ impl AdminCaller {
         match self {
             Self::Admin(_) => ("admin", IdentityType::Key),
             Self::Named(token) => (token.name(), IdentityType::Key),
-            Self::Holder(TokenHolder { name, is_application: true, .. }) => (name, IdentityType::Application),
-            Self::Holder(TokenHolder { name, is_application: false, .. }) => (name, IdentityType::User),
+            Self::Holder(TokenHolder {
+                name,
+                is_application: true,
+                ..
+            }) => (name, IdentityType::Application),
+            Self::Holder(TokenHolder {
+                name,
+                is_application: false,
+                ..
+            }) => (name, IdentityType::User),
             Self::Declared => ("gridhook", IdentityType::Application),
         }
     }
@@ -157,7 +185,11 @@ impl AdminCaller {
 
     /// The caller of an authenticated request.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
-        request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
+        request
+            .extensions()
+            .get()
+            .cloned()
+            .ok_or(AdminError::Broken("the request has no caller"))
     }
 
     /// Waits until the caller's token is revoked, replaced or expires.
@@ -169,58 +201,82 @@ impl AdminCaller {
                 // An error: the server ends.
                 replaced.changed().await.ok();
             }
-            Self::Holder(holder) => tokio::time::sleep(holder.expires.since(wall.timestamp())).await,
+            Self::Holder(holder) => {
+                tokio::time::sleep(holder.expires.since(wall.timestamp())).await
+            }
             Self::Declared => std::future::pending().await,
         }
     }
 }
 
-/// Checks that the caller of a request may use an operation, before the body is read. The request's extensions then have
-/// the [`AdminCaller`], except for an operation that needs no role. No cache may store the response of one that does.
+/// Checks that the caller of a request may use an operation, before the body is read. The request's
+/// extensions then have the [`AdminCaller`], except for an operation that needs no role. No cache
+/// may store the response of one that does.
 pub(super) async fn authorize(
     access: Access,
     target: Target,
     request: ServiceRequest,
     next: Next<BoxBody>,
 ) -> actix_web::Result<ServiceResponse<BoxBody>> {
-    let Some(needed) = access.role else { return next.call(request).await };
+    let Some(needed) = access.role else {
+        return next.call(request).await;
+    };
     let control = request.app_data::<web::Data<Control>>();
-    let control = control.ok_or(AdminError::Broken("no control plane is set up"))?.clone();
+    let control = control
+        .ok_or(AdminError::Broken("no control plane is set up"))?
+        .clone();
     if needed == Role::Metrics && control.exposition.may_read(bearer(request.request())) {
         return next.call(request).await;
     }
     let authenticated = authenticate(request.request(), &control).await;
     let all_permissions = authenticated.as_ref().ok().cloned();
     let permitted = authenticated.and_then(|permissions| permissions.narrowed(access, &target));
-    let permitted = permitted.and_then(|permissions| check_announced(request.request()).map(|()| permissions));
-    let operation = audit::begin(&control, needed, request.request(), all_permissions.as_ref());
+    let permitted =
+        permitted.and_then(|permissions| check_announced(request.request()).map(|()| permissions));
+    let operation = audit::begin(
+        &control,
+        needed,
+        request.request(),
+        all_permissions.as_ref(),
+    );
     let is_detached = operation.is_some() || needed >= Role::Operate;
     let http = operation.is_some().then(|| request.request().clone());
     let handling = async move {
         match permitted {
             Ok(permissions) => {
                 let id = request_id::current().map(tracing::field::display);
-                let operator = all_permissions.as_ref().map(|permissions| permissions.caller.identity().0);
+                let operator = all_permissions
+                    .as_ref()
+                    .map(|permissions| permissions.caller.identity().0);
                 let span = tracing::info_span!("request", id, operator);
                 request.extensions_mut().insert(permissions.caller.clone());
                 request.extensions_mut().insert(permissions);
                 next.call(request).instrument(span).await
             }
-            // Build the response here: actix renders an `Err` outside of this task, so it would lack the id of the
-            // request.
+            // Build the response here: actix renders an `Err` outside of this task, so it would
+            // lack the id of the request.
             Err(refused) => Ok(request.error_response(refused)),
         }
     };
     let recording = record_outcome(operation, http, handling);
-    let result = if is_detached { detach(recording).await? } else { recording.await };
+    let result = if is_detached {
+        detach(recording).await?
+    } else {
+        recording.await
+    };
     let mut response = result?;
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
 /// Refuses a body whose announced length is too much, before the client is asked for it.
 fn check_announced(request: &HttpRequest) -> Result<(), AdminError> {
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let length = request
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     match length {
         Some(length) if length > BODY_BYTES_MAX => Err(AdminError::TooLarge(BODY_BYTES_MAX)),
         Some(_) | None => Ok(()),
@@ -235,7 +291,9 @@ async fn record_outcome(
     request: Option<HttpRequest>,
     handling: impl Future<Output = HandlerResult>,
 ) -> HandlerResult {
-    let (Some(operation), Some(request)) = (operation, request) else { return handling.await };
+    let (Some(operation), Some(request)) = (operation, request) else {
+        return handling.await;
+    };
     let result = Arc::clone(&operation).execute(handling).await;
     let status = match &result {
         Ok(response) => response.status(),
@@ -245,29 +303,41 @@ async fn record_outcome(
     result
 }
 
-/// Runs a task that ends although its client disconnects: a change is made with its record and under its lock, or not
-/// at all.
-async fn detach(handling: impl Future<Output = HandlerResult> + 'static) -> Result<HandlerResult, AdminError> {
+/// Runs a task that ends although its client disconnects: a change is made with its record and
+/// under its lock, or not at all.
+async fn detach(
+    handling: impl Future<Output = HandlerResult> + 'static,
+) -> Result<HandlerResult, AdminError> {
     let task = match request_id::current() {
         Some(id) => actix_web::rt::spawn(request_id::with_id(id, handling)),
         None => actix_web::rt::spawn(handling),
     };
-    task.await.map_err(|_| AdminError::Broken("the handler of the request panicked"))
+    task.await
+        .map_err(|_| AdminError::Broken("the handler of the request panicked"))
 }
 
 /// What a token permits. A session permits what the token permits that it stands for.
 async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permissions, AdminError> {
     let given = bearer(request).ok_or(AdminError::NoToken)?;
-    let token = request.app_data::<web::Data<AdminToken>>().ok_or(AdminError::Broken("no admin token is set up"))?;
+    let token = request
+        .app_data::<web::Data<AdminToken>>()
+        .ok_or(AdminError::Broken("no admin token is set up"))?;
     let now = control.clock.now();
     let permissions_of = |given: &str| {
         let replaced = token.replacements();
         if !token.is(given) {
             return control.permissions_of(request, given);
         }
-        Ok(Permissions::new(AdminCaller::Admin(replaced), vec![Grant::everywhere(TokenRole::Admin)]))
+        Ok(Permissions::new(
+            AdminCaller::Admin(replaced),
+            vec![Grant::everywhere(TokenRole::Admin)],
+        ))
     };
-    if let Some(sessions) = control.sessions.as_ref().filter(|_| given.starts_with(session::PREFIX)) {
+    if let Some(sessions) = control
+        .sessions
+        .as_ref()
+        .filter(|_| given.starts_with(session::PREFIX))
+    {
         let (given, session) = sessions.token(given, now).ok_or(AdminError::SessionEnded)?;
         request.extensions_mut().insert(session);
         return permissions_of(&given);
@@ -280,24 +350,39 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
 }
 
 impl Control {
-    /// What the other shards of a cluster need to check a bearer token that only this store knows; [`None`] if it does not.
+    /// What the other shards of a cluster need to check a bearer token that only this store knows;
+    /// [`None`] if it does not.
     pub fn forwarded_identity(&self, bearer: &str) -> Option<ForwardedIdentity> {
-        let session = self.sessions.as_ref().filter(|_| bearer.starts_with(session::PREFIX));
+        let session = self
+            .sessions
+            .as_ref()
+            .filter(|_| bearer.starts_with(session::PREFIX));
         let stands_for = match session {
             Some(sessions) => Some(sessions.token(bearer, self.clock.now())?.0),
             None => None,
         };
         let token = stands_for.as_deref().unwrap_or(bearer);
         let record = if token.starts_with(tokens::PREFIX) {
-            Some(self.registry.tokens().find(token, self.clock.wall()).ok()?.record())
+            Some(
+                self.registry
+                    .tokens()
+                    .find(token, self.clock.wall())
+                    .ok()?
+                    .record(),
+            )
         } else {
             None
         };
-        (stands_for.is_some() || record.is_some()).then_some(ForwardedIdentity { stands_for, record })
+        (stands_for.is_some() || record.is_some())
+            .then_some(ForwardedIdentity { stands_for, record })
     }
 
     /// What a named token or an access token of the issuer permits.
-    fn permissions_of(&self, request: &HttpRequest, token: &str) -> Result<Permissions, AdminError> {
+    fn permissions_of(
+        &self,
+        request: &HttpRequest,
+        token: &str,
+    ) -> Result<Permissions, AdminError> {
         let wall = self.clock.wall();
         if token.starts_with(tokens::PREFIX) {
             let found = match request.extensions().get::<ForwardedToken>() {
@@ -310,10 +395,16 @@ impl Control {
                     Ok(Permissions::new(AdminCaller::Named(token), grants))
                 }
                 Err(TokenProblem::Unknown) => Err(AdminError::WrongToken),
-                Err(TokenProblem::Expired) => Err(AdminError::RefusedToken("The token has expired")),
+                Err(TokenProblem::Expired) => {
+                    Err(AdminError::RefusedToken("The token has expired"))
+                }
             };
         }
-        match self.operators.as_ref().map(|issuer| issuer.grants(token, wall)) {
+        match self
+            .operators
+            .as_ref()
+            .map(|issuer| issuer.grants(token, wall))
+        {
             Some(Ok((holder, grants))) => Ok(Permissions::new(AdminCaller::Holder(holder), grants)),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),
             Some(Err(BearerProblem::Forbidden(_))) => Err(AdminError::NoRole),

@@ -1,4 +1,5 @@
-//! `/clock`: the time of the server, and the operator's confirmation that the machine's clock is right.
+//! `/clock`: the time of the server, and the operator's confirmation that the machine's clock is
+//! right.
 
 use actix_web::{HttpResponse, web};
 

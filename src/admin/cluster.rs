@@ -1,8 +1,9 @@
 //! `/cluster`: the nodes of a cluster and what each owns, as the node that answers sees it.
 //!
-//! An owner checks the tokens of all operators. A standby has not read them: it answers the admin token itself, and forwards
-//! requests with other tokens. Changes go to the owner, which records them in the audit trail. While there is none, a standby
-//! makes those that may be what a new owner waits for.
+//! An owner checks the tokens of all operators. A standby has not read them: it answers the admin
+//! token itself, and forwards requests with other tokens. Changes go to the owner, which records
+//! them in the audit trail. While there is none, a standby makes those that may be what a new owner
+//! waits for.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use super::{
     model,
 };
 use gridhook_api::cluster::{
-    ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody, NodeState, OwnershipView,
-    SettingDifferenceView, ShardOwnershipView,
+    ClusterNodeView, ClusterView, CopyStateView, CopyView, DrainBody, ForgetBody, MoveBody,
+    NodeState, OwnershipView, SettingDifferenceView, ShardOwnershipView,
 };
 use gridhook_clock::Clock;
 use gridhook_cluster::{
@@ -62,14 +63,28 @@ impl ClusterContext {
     }
 
     fn view(&self) -> ClusterView {
-        let ClusterSnapshot { me, records, alive, takeovers, read, problem } = self.snapshot();
-        let differences = me.map(|me| records.setting_differences(&me, &alive)).unwrap_or_default();
+        let ClusterSnapshot {
+            me,
+            records,
+            alive,
+            takeovers,
+            read,
+            problem,
+        } = self.snapshot();
+        let differences = me
+            .map(|me| records.setting_differences(&me, &alive))
+            .unwrap_or_default();
         let nodes = records.nodes.iter().map(|(name, node)| {
             let id = &node.value.id;
             let owns = records.shards.iter().enumerate();
-            let owns = owns.filter(|(_, shard)| shard.value.owner_id.as_ref() == Some(id)).map(|(number, _)| number);
+            let owns = owns
+                .filter(|(_, shard)| shard.value.owner_id.as_ref() == Some(id))
+                .map(|(number, _)| number);
             let owns: Vec<usize> = owns.collect();
-            let is_drained = records.drained.get(name).is_some_and(|(drained, _)| *drained);
+            let is_drained = records
+                .drained
+                .get(name)
+                .is_some_and(|(drained, _)| *drained);
             let is_alive = alive.contains(id);
             let state = match (is_alive, is_drained) {
                 (false, _) => NodeState::Dead,
@@ -79,15 +94,36 @@ impl ClusterContext {
                 (true, false) if node.value.leaving => NodeState::Leaving,
                 (true, false) => NodeState::Alive,
             };
-            let copies = node.value.positions.iter().enumerate().filter_map(|(shard, at)| {
-                let CopyProgress { received, bytes } = at.copy.filter(|_| is_alive)?;
-                Some(CopyView { shard, received, bytes })
-            });
-            let positions = |of: fn(&ShardPosition) -> u64| node.value.positions.iter().map(of).collect();
-            let differences = differences.iter().filter(|difference| difference.node == *name);
+            let copies = node
+                .value
+                .positions
+                .iter()
+                .enumerate()
+                .filter_map(|(shard, at)| {
+                    let CopyProgress { received, bytes } = at.copy.filter(|_| is_alive)?;
+                    Some(CopyView {
+                        shard,
+                        received,
+                        bytes,
+                    })
+                });
+            let positions =
+                |of: fn(&ShardPosition) -> u64| node.value.positions.iter().map(of).collect();
             let differences = differences
-                .cloned()
-                .map(|SettingDifference { setting, here, there, .. }| SettingDifferenceView { setting, here, there });
+                .iter()
+                .filter(|difference| difference.node == *name);
+            let differences = differences.cloned().map(
+                |SettingDifference {
+                     setting,
+                     here,
+                     there,
+                     ..
+                 }| SettingDifferenceView {
+                    setting,
+                    here,
+                    there,
+                },
+            );
             ClusterNodeView {
                 name: name.clone(),
                 id: id.0.clone(),
@@ -98,7 +134,9 @@ impl ClusterContext {
                 applied: positions(|at| at.applied),
                 flushed: positions(|at| at.flushed),
                 copies: copies.collect(),
-                copy_states: (0..records.shards.len()).map(|shard| of_state(node.value.copy(shard))).collect(),
+                copy_states: (0..records.shards.len())
+                    .map(|shard| of_state(node.value.copy(shard)))
+                    .collect(),
                 setting_differences: differences.collect(),
                 last_renewal: node.written.clone(),
             }
@@ -116,19 +154,34 @@ impl ClusterContext {
     /// Whether a living node owns the control shard.
     fn has_owner(&self) -> bool {
         let snapshot = self.membership.snapshot.borrow();
-        let owner = snapshot.records.shards.first().and_then(|shard| shard.value.owner_id.as_ref());
+        let owner = snapshot
+            .records
+            .shards
+            .first()
+            .and_then(|shard| shard.value.owner_id.as_ref());
         owner.is_some_and(|owner| snapshot.alive.contains(owner))
     }
 
     fn ownership(&self) -> OwnershipView {
         let records = self.snapshot().records;
-        let name = |id: &NodeId| records.node(id).map_or_else(|| id.0.clone(), |node| node.name.clone());
+        let name = |id: &NodeId| {
+            records
+                .node(id)
+                .map_or_else(|| id.0.clone(), |node| node.name.clone())
+        };
         let has_copy = |shard: usize| {
-            let nodes = records.nodes.iter().filter(move |(_, node)| node.value.copy(shard) == CopyState::Complete);
+            let nodes = records
+                .nodes
+                .iter()
+                .filter(move |(_, node)| node.value.copy(shard) == CopyState::Complete);
             nodes.map(|(name, _)| name.clone()).collect()
         };
-        let shards =
-            records.shards.iter().enumerate().filter(|(_, shard)| shard.revision > 0).map(|(number, shard)| {
+        let shards = records
+            .shards
+            .iter()
+            .enumerate()
+            .filter(|(_, shard)| shard.revision > 0)
+            .map(|(number, shard)| {
                 let record = shard.value.clone();
                 ShardOwnershipView {
                     fully_qualified_namespace: record.scope.fully_qualified_namespace,
@@ -144,7 +197,9 @@ impl ClusterContext {
                     copies: has_copy(number),
                 }
             });
-        OwnershipView { value: shards.collect() }
+        OwnershipView {
+            value: shards.collect(),
+        }
     }
 }
 
@@ -161,7 +216,9 @@ fn of_state(state: CopyState) -> CopyStateView {
 fn cluster_context(request: &HttpRequest) -> Result<&ClusterContext, AdminError> {
     let cluster_context = request.app_data::<web::Data<ClusterContext>>();
     let none = "This server is no node of a cluster (cluster.engine is none).";
-    cluster_context.map(|cluster_context| &***cluster_context).ok_or_else(|| AdminError::NotFound(none.to_owned()))
+    cluster_context
+        .map(|cluster_context| &***cluster_context)
+        .ok_or_else(|| AdminError::NotFound(none.to_owned()))
 }
 
 fn of_request(error: RequestError) -> AdminError {
@@ -190,44 +247,75 @@ pub(super) async fn ownership(request: HttpRequest) -> Result<HttpResponse, Admi
 }
 
 /// `POST /cluster/move`: asks the owner of a shard to give it up to another node.
-pub(super) async fn move_shard(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+pub(super) async fn move_shard(
+    request: HttpRequest,
+    body: web::Payload,
+) -> Result<HttpResponse, AdminError> {
     let cluster_context = cluster_context(&request)?;
     let MoveBody { shard, node } = model::read(model::parse(&read_body(body).await?)?)?;
-    cluster_context.membership.move_shard(shard, node).await.map_err(of_request)?;
+    cluster_context
+        .membership
+        .move_shard(shard, node)
+        .await
+        .map_err(of_request)?;
     Ok(HttpResponse::Accepted().json(cluster_context.ownership()))
 }
 
 /// `POST /cluster/drain`: asks a node to give up what it owns and take nothing, or ends that.
-pub(super) async fn drain(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+pub(super) async fn drain(
+    request: HttpRequest,
+    body: web::Payload,
+) -> Result<HttpResponse, AdminError> {
     let cluster_context = cluster_context(&request)?;
     let DrainBody { node, drain } = model::read(model::parse(&read_body(body).await?)?)?;
-    cluster_context.membership.drain(node, drain).await.map_err(of_request)?;
+    cluster_context
+        .membership
+        .drain(node, drain)
+        .await
+        .map_err(of_request)?;
     Ok(HttpResponse::Accepted().json(cluster_context.view()))
 }
 
 /// `POST /cluster/forget`: removes the record of a node that is gone for good.
-pub(super) async fn forget(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+pub(super) async fn forget(
+    request: HttpRequest,
+    body: web::Payload,
+) -> Result<HttpResponse, AdminError> {
     let cluster_context = cluster_context(&request)?;
     let ForgetBody { node } = model::read(model::parse(&read_body(body).await?)?)?;
-    cluster_context.membership.forget(node).await.map_err(of_request)?;
+    cluster_context
+        .membership
+        .forget(node)
+        .await
+        .map_err(of_request)?;
     Ok(HttpResponse::Ok().json(cluster_context.view()))
 }
 
 /// The same by a standby while there is no owner: the log has it in place of the audit trail.
-async fn drain_without_owner(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+async fn drain_without_owner(
+    request: HttpRequest,
+    body: web::Payload,
+) -> Result<HttpResponse, AdminError> {
     note_change(&request);
     drain(request, body).await
 }
 
 /// The same for [`forget`].
-async fn forget_without_owner(request: HttpRequest, body: web::Payload) -> Result<HttpResponse, AdminError> {
+async fn forget_without_owner(
+    request: HttpRequest,
+    body: web::Payload,
+) -> Result<HttpResponse, AdminError> {
     note_change(&request);
     forget(request, body).await
 }
 
 fn note_change(request: &HttpRequest) {
     let client = request.peer_addr().map(|peer| peer.ip().to_string());
-    tracing::warn!(path = request.path(), client, "there is no owner, so this node answers an operator");
+    tracing::warn!(
+        path = request.path(),
+        client,
+        "there is no owner, so this node answers an operator"
+    );
 }
 
 /// What a standby answers itself.
@@ -270,11 +358,16 @@ impl StandbyAccess {
 }
 
 /// Adds the paths that a standby answers itself.
-pub fn configure_standby(cfg: &mut web::ServiceConfig, context: &StandbyContext, side: ListenerRole) {
+pub fn configure_standby(
+    cfg: &mut web::ServiceConfig,
+    context: &StandbyContext,
+    side: ListenerRole,
+) {
     configure_front(cfg, context, side, || false);
 }
 
-/// Adds the paths that a node with several shards answers itself. The metrics of one that owns a shard are not among them.
+/// Adds the paths that a node with several shards answers itself. The metrics of one that owns a
+/// shard are not among them.
 pub fn configure_front(
     cfg: &mut web::ServiceConfig,
     context: &StandbyContext,
@@ -289,9 +382,15 @@ pub fn configure_front(
     if side == ListenerRole::Publishers {
         return;
     }
-    let StandbyContext { readers, listeners, certificates, .. } = context.clone();
+    let StandbyContext {
+        readers,
+        listeners,
+        certificates,
+        ..
+    } = context.clone();
     let metrics = move |request: HttpRequest, access: web::Data<StandbyAccess>| {
-        let (readers, listeners, certificates) = (readers.clone(), listeners.clone(), certificates.clone());
+        let (readers, listeners, certificates) =
+            (readers.clone(), listeners.clone(), certificates.clone());
         async move {
             if !readers.permits(bearer(&request)) {
                 access.authorize(&request).await?;
@@ -300,12 +399,20 @@ pub fn configure_front(
         }
     };
     let owns_none = guard::fn_guard(move |_| !owns_any());
-    cfg.service(web::resource("/metrics").guard(owns_none).route(web::get().to(metrics)));
+    cfg.service(
+        web::resource("/metrics")
+            .guard(owns_none)
+            .route(web::get().to(metrics)),
+    );
     // Other tokens go to the owner, which knows them.
     let own = |path: &'static str| {
         let access = context.access.clone();
         let is_admin = move |request: &guard::GuardContext<'_>| {
-            let given = request.head().headers().get(AUTHORIZATION).and_then(bearer_in);
+            let given = request
+                .head()
+                .headers()
+                .get(AUTHORIZATION)
+                .and_then(bearer_in);
             given.is_some_and(|given| access.token.is(given))
         };
         web::resource(path).guard(guard::fn_guard(is_admin))
@@ -316,8 +423,18 @@ pub fn configure_front(
     };
     cfg.service(own("/cluster/status").guard(guard::Get()).to(status));
     cfg.service(own("/cluster/ownership").guard(guard::Get()).to(ownership));
-    cfg.service(own("/cluster/drain").guard(guard::Post()).guard(ownerless()).to(drain_without_owner));
-    cfg.service(own("/cluster/forget").guard(guard::Post()).guard(ownerless()).to(forget_without_owner));
+    cfg.service(
+        own("/cluster/drain")
+            .guard(guard::Post())
+            .guard(ownerless())
+            .to(drain_without_owner),
+    );
+    cfg.service(
+        own("/cluster/forget")
+            .guard(guard::Post())
+            .guard(ownerless())
+            .to(forget_without_owner),
+    );
 }
 
 async fn standby_metrics(
@@ -325,9 +442,17 @@ async fn standby_metrics(
     listeners: &[Arc<ListenerCounters>],
     certificates: CertificateEnds,
 ) -> Result<HttpResponse, AdminError> {
-    let health = request.app_data::<web::Data<ServerHealth>>().ok_or(AdminError::Broken("no health is set up"))?;
+    let health = request
+        .app_data::<web::Data<ServerHealth>>()
+        .ok_or(AdminError::Broken("no health is set up"))?;
     // Files are read.
     let ends = web::block(move || certificates()).await;
     let ends = ends.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
-    Ok(standby_exposition(request, cluster_context(request)?, health.readiness().ready, listeners, &ends))
+    Ok(standby_exposition(
+        request,
+        cluster_context(request)?,
+        health.readiness().ready,
+        listeners,
+        &ends,
+    ))
 }

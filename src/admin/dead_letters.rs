@@ -1,7 +1,9 @@
-//! Operations on dead letters: list, get, redrive and purge; `newest`: those of all event subscriptions.
+//! Operations on dead letters: list, get, redrive and purge; `newest`: those of all event
+//! subscriptions.
 //!
-//! A filter, keys, or `all` select dead letters. A body without any of them is refused, so that not everything is redriven or
-//! purged by mistake. Long operations run in parts: a response with `next` asks for another request with it as `after`.
+//! A filter, keys, or `all` select dead letters. A body without any of them is refused, so that not
+//! everything is redriven or purged by mistake. Long operations run in parts: a response with
+//! `next` asks for another request with it as `after`.
 
 mod body;
 pub(super) mod newest;
@@ -22,11 +24,15 @@ use super::{
 };
 use crate::dead_letters::body::dead_letter_view;
 use gridhook_api::dead_letters::{
-    DeadLetterDetailView, DeadLetterFilterBody, PageView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
+    DeadLetterDetailView, DeadLetterFilterBody, PageView, PurgeBody, PurgedView, RedriveBody,
+    RedriveStartedView,
 };
 use gridhook_dead_letter::{
     DeadLetters, Redrives,
-    browse::{self, BrowseCursor, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery},
+    browse::{
+        self, BrowseCursor, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterPage,
+        DeadLetterQuery,
+    },
     purge::{PurgeCursor, PurgeProgress},
     redrive::RedriveRequest,
 };
@@ -49,33 +55,49 @@ fn selection(
     all: bool,
 ) -> Result<DeadLetterQuery, InvalidRequest> {
     if !all && keys.is_none() && filter.is_none_or(is_empty_filter) {
-        let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, from, to, \
-                       reason or id, or \"all\": true";
+        let problem = "selects no dead letters; allowed are \"keys\", a \"filter\" with stage, \
+            from, to, reason or id, or \"all\": true";
         return Err(InvalidRequest::new("the body", problem));
     }
-    let query = filter.map_or_else(|| Ok(DeadLetterQuery::default()), |filter| dead_letter_query(filter, "filter."))?;
+    let query = filter.map_or_else(
+        || Ok(DeadLetterQuery::default()),
+        |filter| dead_letter_query(filter, "filter."),
+    )?;
     let key = |key: &String| {
         key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
-            InvalidRequest::new("keys", format!("has \"{}\", which {no_key}", key.escape_debug()))
+            InvalidRequest::new(
+                "keys",
+                format!("has \"{}\", which {no_key}", key.escape_debug()),
+            )
         })
     };
-    let keys = keys.map(|keys| keys.iter().map(key).collect()).transpose()?;
+    let keys = keys
+        .map(|keys| keys.iter().map(key).collect())
+        .transpose()?;
     Ok(DeadLetterQuery { keys, ..query })
 }
 
 fn cursor<T: FromStr>(target: &str, given: Option<&str>, start: T) -> Result<T, InvalidRequest> {
     let Some(given) = given else { return Ok(start) };
     given.parse().map_err(|_| {
-        let problem = format!("is \"{}\"; allowed is the value of a response", given.escape_debug());
+        let problem = format!(
+            "is \"{}\"; allowed is the value of a response",
+            given.escape_debug()
+        );
         InvalidRequest::new(target, problem)
     })
 }
 
 /// `GET …/deadLetters`.
-pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn list(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let request = call.request;
     let (dead_letters, location) = location(call.control, path, name)?;
-    let (mut filter, mut top, mut after, mut kept) = (DeadLetterFilterBody::default(), TOP, None, Vec::new());
+    let (mut filter, mut top, mut after, mut kept) =
+        (DeadLetterFilterBody::default(), TOP, None, Vec::new());
     for (key, value) in url::form_urlencoded::parse(request.query_string().as_bytes()) {
         let (key, value) = (key.into_owned(), value.into_owned());
         match key.as_str() {
@@ -92,7 +114,9 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result
             // Azure's clients send it with every request.
             "api-version" => {}
             other => {
-                let problem = format!("has '{other}'; allowed are stage, from, to, reason, id, $top and $skipToken");
+                let problem = format!(
+                    "has '{other}'; allowed are stage, from, to, reason, id, $top and $skipToken"
+                );
                 return Err(InvalidRequest::new("the query", problem).into());
             }
         }
@@ -100,23 +124,42 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result
     }
     let query = dead_letter_query(&filter, "")?;
     let at = cursor("$skipToken", after.as_deref(), BrowseCursor::START)?;
-    let DeadLetterPage { found, problems, next } = dead_letters.page(&location, &query, at, top).await?;
+    let DeadLetterPage {
+        found,
+        problems,
+        next,
+    } = dead_letters.page(&location, &query, at, top).await?;
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(&kept).append_pair("$skipToken", &next.to_string());
-        format!("{}{}?{}", call.control.operators_url(request), request.path(), query.finish())
+        query
+            .extend_pairs(&kept)
+            .append_pair("$skipToken", &next.to_string());
+        format!(
+            "{}{}?{}",
+            call.control.operators_url(request),
+            request.path(),
+            query.finish()
+        )
     });
     let value = found.iter().map(dead_letter_view).collect();
-    Ok(HttpResponse::Ok().json(PageView { value, problems: problem_views(problems), next_link }))
+    Ok(HttpResponse::Ok().json(PageView {
+        value,
+        problems: problem_views(problems),
+        next_link,
+    }))
 }
 
 /// `GET …/deadLetters/{key}`.
-pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let key = call.path.name("deadLetterKey")?;
     let (dead_letters, location) = location(call.control, path, name)?;
-    let wanted: DeadLetterId = key
-        .parse()
-        .map_err(|no_key: browse::InvalidDeadLetterId| InvalidRequest::new("the key", no_key.to_string()))?;
+    let wanted: DeadLetterId = key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
+        InvalidRequest::new("the key", no_key.to_string())
+    })?;
     match dead_letters.one(&location, wanted).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
@@ -133,24 +176,39 @@ pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<
             }))
         }
         Ok(None) => Err(AdminError::NotFound(format!(
-            "There is no dead letter '{key}'. It may have been written to its file, redriven or purged."
+            "There is no dead letter '{key}'. It may have been written to its file, redriven or \
+             purged."
         ))),
-        Err(BrowseProblem { at, why }) => {
-            Err(AdminError::Conflict(format!("The dead letter cannot be read: {at}: {why}.")))
-        }
+        Err(BrowseProblem { at, why }) => Err(AdminError::Conflict(format!(
+            "The dead letter cannot be read: {at}: {why}."
+        ))),
     }
 }
 
 /// `POST …/deadLetters/purge`.
-pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn purge(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let (dead_letters, location) = location(call.control, path, name)?;
     let asked: PurgeBody = read(parse(call.body)?)?;
     let query = selection(asked.filter.as_ref(), asked.keys.as_deref(), asked.all)?;
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
-    let PurgeProgress { dead_letters, problems, next } =
-        dead_letters.purge(&location, &query, at, asked.dry_run).await?;
+    let PurgeProgress {
+        dead_letters,
+        problems,
+        next,
+    } = dead_letters
+        .purge(&location, &query, at, asked.dry_run)
+        .await?;
     if !asked.dry_run {
-        info!(topic = path.key(), subscription = name, dead_letters, "dead letters purged");
+        info!(
+            topic = path.key(),
+            subscription = name,
+            dead_letters,
+            "dead letters purged"
+        );
     }
     let next = next.map(|next| next.to_string());
     Ok(HttpResponse::Ok().json(PurgedView {
@@ -162,7 +220,11 @@ pub(super) async fn purge(call: Call<'_>, path: &TopicPath, name: &str) -> Resul
 }
 
 /// `POST …/deadLetters/redrive`: 202 with the started job, or 200 with the count of a dry run.
-pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn redrive(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let (redrives, (_, location)) = (control.redrives()?, location(control, path, name)?);
     let asked: RedriveBody = read(parse(call.body)?)?;
@@ -171,7 +233,11 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Res
     if asked.dry_run {
         let caller = compute_caller(call.caller);
         let count = redrives.count(&location, &query, at, (&control.compute, &caller));
-        let PurgeProgress { dead_letters, problems, next } = count.await?;
+        let PurgeProgress {
+            dead_letters,
+            problems,
+            next,
+        } = count.await?;
         let next = next.map(|next| next.to_string());
         return Ok(HttpResponse::Ok().json(PurgedView {
             dead_letters,
@@ -183,17 +249,42 @@ pub(super) async fn redrive(call: Call<'_>, path: &TopicPath, name: &str) -> Res
     let rate = asked.rate.map(rate).transpose()?;
     shares::check_new_job(control, call.permissions, &path.key(), name).await?;
     let kind = JobKind::Redrive { drained: false };
-    let begun = control.registry.command(&path.key(), name, Command::Job(JobCommand::Start { kind, rate })).await?;
-    let lane = begun.job.ok_or(AdminError::Broken("the started redrive has no job"))?;
-    let request = RedriveRequest { query, keep: asked.keep, total: asked.total };
-    let begun = redrives.start(location.subscription_key, lane, &request).await;
+    let begun = control
+        .registry
+        .command(
+            &path.key(),
+            name,
+            Command::Job(JobCommand::Start { kind, rate }),
+        )
+        .await?;
+    let lane = begun
+        .job
+        .ok_or(AdminError::Broken("the started redrive has no job"))?;
+    let request = RedriveRequest {
+        query,
+        keep: asked.keep,
+        total: asked.total,
+    };
+    let begun = redrives
+        .start(location.subscription_key, lane, &request)
+        .await;
     if let Err(error) = begun {
-        // The request is not stored, so the job ends. If that cannot be written either, the next start ends it.
+        // The request is not stored, so the job ends. If that cannot be written either, the next
+        // start ends it.
         let cancel = Command::Job(JobCommand::Cancel(lane));
-        control.registry.command(&path.key(), name, cancel).await.ok();
+        control
+            .registry
+            .command(&path.key(), name, cancel)
+            .await
+            .ok();
         return Err(browse::BrowseError::Journal(error).into());
     }
-    info!(topic = path.key(), subscription = name, job = lane.0, "redrive started");
+    info!(
+        topic = path.key(),
+        subscription = name,
+        job = lane.0,
+        "redrive started"
+    );
     Ok(HttpResponse::Accepted().json(RedriveStartedView { job: lane.0 }))
 }
 
@@ -201,7 +292,10 @@ fn rate(asked: f64) -> Result<Rate, InvalidRequest> {
     if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
         return Ok(Rate::of(asked));
     }
-    Err(InvalidRequest::new("rate", format!("is {asked}; allowed are 0.001 to 1000000 events a second")))
+    Err(InvalidRequest::new(
+        "rate",
+        format!("is {asked}; allowed are 0.001 to 1000000 events a second"),
+    ))
 }
 
 /// The dead letters of an event subscription, and their location.
@@ -211,9 +305,17 @@ fn location<'a>(
     name: &str,
 ) -> Result<(&'a DeadLetters, DeadLetterLocation), AdminError> {
     let topic = topic(control, path)?;
-    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: subscription.number };
-    control.redrives()?.location(subscription_key).ok_or_else(|| no_subscription(path, name))
+    let subscription = topic
+        .subscription(name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    let subscription_key = SubscriptionKey {
+        partition: topic.partition(),
+        subscription: subscription.number,
+    };
+    control
+        .redrives()?
+        .location(subscription_key)
+        .ok_or_else(|| no_subscription(path, name))
 }
 
 impl Control {
@@ -223,20 +325,29 @@ impl Control {
             return None;
         }
         // Progress without a total is better than no report.
-        self.redrives.as_ref()?.total(key, job.lane).await.ok().flatten()
+        self.redrives
+            .as_ref()?
+            .total(key, job.lane)
+            .await
+            .ok()
+            .flatten()
     }
 
     fn redrives(&self) -> Result<&Redrives, AdminError> {
-        self.redrives.as_ref().ok_or(AdminError::Broken("no dead-letter writer is set up"))
+        self.redrives
+            .as_ref()
+            .ok_or(AdminError::Broken("no dead-letter writer is set up"))
     }
 }
 impl From<browse::BrowseError> for AdminError {
     fn from(error: browse::BrowseError) -> Self {
         match error {
-            browse::BrowseError::Journal(error) => gridhook_engine::control::registry::Error::Journal(error).into(),
-            browse::BrowseError::Store(error) => {
-                Self::Unavailable(format!("The dead-letter store is unavailable: {error}. Try again later."))
+            browse::BrowseError::Journal(error) => {
+                gridhook_engine::control::registry::Error::Journal(error).into()
             }
+            browse::BrowseError::Store(error) => Self::Unavailable(format!(
+                "The dead-letter store is unavailable: {error}. Try again later."
+            )),
             browse::BrowseError::NoStore => Self::Broken("no dead-letter writer is set up"),
             browse::BrowseError::Work(error) => Self::Journal(error.to_string()),
             browse::BrowseError::Compute(error) => error.into(),

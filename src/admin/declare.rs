@@ -1,5 +1,6 @@
-//! Applies the configuration file `server.apply` at the start, before requests are served. Unchanged resources are not
-//! written, so that their endpoints are not validated again. Resources that the file does not declare are kept.
+//! Applies the configuration file `server.apply` at the start, before requests are served.
+//! Unchanged resources are not written, so that their endpoints are not validated again. Resources
+//! that the file does not declare are kept.
 
 use actix_web::http::Method;
 use tracing::info;
@@ -25,7 +26,10 @@ pub struct ApplyError {
 pub async fn declare(control: &Control, declared: &Declared) -> Result<(), ApplyError> {
     let (mut created, mut changed) = (0, 0);
     for resource in &declared.resources {
-        let failed = |error: AdminError| ApplyError { resource: resource.display_name(), error: Box::new(error) };
+        let failed = |error: AdminError| ApplyError {
+            resource: resource.display_name(),
+            error: Box::new(error),
+        };
         match put(control, resource).await.map_err(failed)? {
             Applied::Created => created += 1,
             Applied::Changed => changed += 1,
@@ -50,7 +54,10 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
     let operation = target.route.operation(&Method::PUT).ok_or_else(unknown)?;
     // No request is served yet, so no other change needs the lock.
     let lock = &ChangeLock::default();
-    let permissions = &Permissions::new(AdminCaller::Declared, vec![Grant::everywhere(TokenRole::Admin)]);
+    let permissions = &Permissions::new(
+        AdminCaller::Declared,
+        vec![Grant::everywhere(TokenRole::Admin)],
+    );
     let caller = &permissions.caller;
     let input = Input {
         control,
@@ -67,5 +74,9 @@ async fn put(control: &Control, resource: &DeclaredResource) -> Result<Applied, 
         return Ok(Applied::Unchanged);
     }
     operation.put(input).await?;
-    Ok(if difference.exists { Applied::Changed } else { Applied::Created })
+    Ok(if difference.exists {
+        Applied::Changed
+    } else {
+        Applied::Created
+    })
 }

@@ -30,12 +30,20 @@ pub struct EditionTables {
 pub(super) async fn report(control: web::Data<Control>) -> HttpResponse {
     HttpResponse::Ok().json(EditionsReport {
         default: control.editions.default.clone(),
-        editions: control.edition_tables.by_name.iter().map(|(name, edition)| edition_view(name, edition)).collect(),
+        editions: control
+            .edition_tables
+            .by_name
+            .iter()
+            .map(|(name, edition)| edition_view(name, edition))
+            .collect(),
     })
 }
 
 pub(crate) fn edition_view(name: &str, edition: &Edition) -> EditionView {
-    let kinds = [(EndpointKind::Webhook, "webhook"), (EndpointKind::Resource, "resource")];
+    let kinds = [
+        (EndpointKind::Webhook, "webhook"),
+        (EndpointKind::Resource, "resource"),
+    ];
     EditionView {
         name: name.to_owned(),
         max_delivery_attempts: edition.attempts.default,
@@ -45,15 +53,25 @@ pub(crate) fn edition_view(name: &str, edition: &Edition) -> EditionView {
         retry_after_max_seconds: edition.retry.retry_after_max.as_secs_f64(),
         suspended_after_failures: edition.probation.after_failures,
         dead_letter_delay_seconds: edition.dead_letter.delay.as_secs_f64(),
-        schedules: kinds.into_iter().flat_map(|(kind, name)| schedules(edition, kind, name)).collect(),
+        schedules: kinds
+            .into_iter()
+            .flat_map(|(kind, name)| schedules(edition, kind, name))
+            .collect(),
     }
 }
 
 /// A schedule for each status that the edition names, and the one for all other failures.
 fn schedules(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<ScheduleView> {
     let rules = edition.rules(kind);
-    let named = rules.never_retried.iter().chain(rules.waits.keys()).map(|status| (Some(*status), false));
-    let with_dead_letter = rules.never_retried_with_dead_letter.iter().map(|status| (Some(*status), true));
+    let named = rules
+        .never_retried
+        .iter()
+        .chain(rules.waits.keys())
+        .map(|status| (Some(*status), false));
+    let with_dead_letter = rules
+        .never_retried_with_dead_letter
+        .iter()
+        .map(|status| (Some(*status), true));
     let mut all: Vec<(Option<u16>, bool)> = named.chain(with_dead_letter).collect();
     all.sort_unstable();
     all.push((None, false));
@@ -70,16 +88,39 @@ fn schedules(edition: &Edition, kind: EndpointKind, destination: &str) -> Vec<Sc
     all.into_iter().map(view).collect()
 }
 
-/// The times of all attempts since the first, as the policy decides them, and why the last one is the last.
-fn attempts(edition: &Edition, kind: EndpointKind, status: Option<u16>, dead_letter: bool) -> (Vec<Duration>, Reason) {
+/// The times of all attempts since the first, as the policy decides them, and why the last one is
+/// the last.
+fn attempts(
+    edition: &Edition,
+    kind: EndpointKind,
+    status: Option<u16>,
+    dead_letter: bool,
+) -> (Vec<Duration>, Reason) {
     let outcome = status.map_or(Outcome::Failed(Failure::GenericError), Outcome::of_status);
-    let answer = RequestResult { status, ..RequestResult::bare(outcome) };
+    let answer = RequestResult {
+        status,
+        ..RequestResult::bare(outcome)
+    };
     let (terms, first) = (edition.rules(kind).terms(dead_letter), Timestamp(0));
-    let expires = first.after(Duration::from_secs(60 * u64::from(edition.time_to_live_minutes.default)));
+    let expires = first.after(Duration::from_secs(
+        60 * u64::from(edition.time_to_live_minutes.default),
+    ));
     let (mut all, mut at) = (vec![Duration::ZERO], first);
     for number in 1.. {
-        let failed = Failed { number, first, sent: at, ended: at };
-        at = match retry::judge(edition, terms, edition.attempts.default, failed, &answer, Jitter(0.0)) {
+        let failed = Failed {
+            number,
+            first,
+            sent: at,
+            ended: at,
+        };
+        at = match retry::judge(
+            edition,
+            terms,
+            edition.attempts.default,
+            failed,
+            &answer,
+            Jitter(0.0),
+        ) {
             RetryDecision::Again(next) if next < expires => next,
             RetryDecision::Again(_) => break,
             RetryDecision::Never(reason) => return (all, reason),

@@ -11,14 +11,17 @@ use actix_web::{
 };
 
 use super::{auth::Role, model::InvalidRequest, request_id};
-use gridhook_api::resource::{AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo};
+use gridhook_api::resource::{
+    AdditionalInfo, ErrorBody, ErrorDetail, ErrorResponse, RequestIdInfo,
+};
 use gridhook_compute::ComputeError;
 use gridhook_engine::control::registry::ValidationRefusal;
 
 /// Retry interval while the store cannot be written: a full disk is freed by people.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
-/// Error of a request of the control plane. Nothing was changed, except where the error says otherwise.
+/// Error of a request of the control plane. Nothing was changed, except where the error says
+/// otherwise.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     /// The body or a name is invalid.
@@ -29,7 +32,8 @@ pub enum AdminError {
     Refused(String),
     /// The token is missing.
     #[error(
-        "Authentication failed: the 'Authorization' header is missing or is not of the form 'Bearer <admin token>'."
+        "Authentication failed: the 'Authorization' header is missing or is not of the form \
+         'Bearer <admin token>'."
     )]
     NoToken,
     /// The token is wrong.
@@ -53,15 +57,17 @@ pub enum AdminError {
         needed: Role,
     },
     /// The token is limited to a part of the server that the operation does not concern.
-    #[error("The token is limited to {0}; this operation concerns another resource or the whole server.")]
+    #[error(
+        "The token is limited to {0}; this operation concerns another resource or the whole server."
+    )]
     OutOfScope(String),
     /// A portal link does not permit the request.
     #[error("A portal link does not permit this: {0}.")]
     PortalLink(&'static str),
     /// The body refers to something that the caller may not use.
     #[error(
-        "The token is limited to a part of the server and may not use what {property} names; an operator of the whole \
-         server, or {setting}, can permit it."
+        "The token is limited to a part of the server and may not use what {property} names; an \
+         operator of the whole server, or {setting}, can permit it."
     )]
     Use {
         /// The property.
@@ -96,7 +102,8 @@ pub enum AdminError {
     #[error("{0}")]
     Stale(String),
     /// A precondition of the request failed.
-    #[error("The condition '{condition}' failed: {}. Nothing was changed; read the resource again.", state(.current.as_deref()))]
+    #[error("The condition '{condition}' failed: {}. Nothing was changed; read the resource \
+        again.", state(.current.as_deref()))]
     Precondition {
         /// The header with its value.
         condition: String,
@@ -137,10 +144,14 @@ impl AdminError {
         match self {
             Self::Invalid(_) | Self::Refused(_) | Self::Body(_) => "InvalidRequest",
             Self::NoToken => "AuthenticationFailed",
-            Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => "InvalidAuthenticationToken",
-            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) | Self::Use { .. } => {
-                "AuthorizationFailed"
+            Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => {
+                "InvalidAuthenticationToken"
             }
+            Self::NoRole
+            | Self::WeakRole { .. }
+            | Self::OutOfScope(_)
+            | Self::PortalLink(_)
+            | Self::Use { .. } => "AuthorizationFailed",
             Self::NoSubscription(_) => "SubscriptionNotFound",
             Self::NoResourceGroup(_) => "ResourceGroupNotFound",
             Self::NoSuchPath(_) => "NotFound",
@@ -158,21 +169,32 @@ impl AdminError {
     }
 
     fn target(&self) -> Option<&str> {
-        if let Self::Invalid(invalid) = self { Some(&invalid.target) } else { None }
+        if let Self::Invalid(invalid) = self {
+            Some(&invalid.target)
+        } else {
+            None
+        }
     }
 }
 
 impl ResponseError for AdminError {
     fn status_code(&self) -> StatusCode {
         match self {
-            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => StatusCode::BAD_REQUEST,
-            Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => StatusCode::UNAUTHORIZED,
-            Self::NoRole | Self::WeakRole { .. } | Self::OutOfScope(_) | Self::PortalLink(_) | Self::Use { .. } => {
-                StatusCode::FORBIDDEN
+            Self::Invalid(_) | Self::Refused(_) | Self::Body(_) | Self::Validation(_) => {
+                StatusCode::BAD_REQUEST
             }
-            Self::NoSuchPath(_) | Self::NotFound(_) | Self::NoSubscription(_) | Self::NoResourceGroup(_) => {
-                StatusCode::NOT_FOUND
+            Self::NoToken | Self::WrongToken | Self::RefusedToken(_) | Self::SessionEnded => {
+                StatusCode::UNAUTHORIZED
             }
+            Self::NoRole
+            | Self::WeakRole { .. }
+            | Self::OutOfScope(_)
+            | Self::PortalLink(_)
+            | Self::Use { .. } => StatusCode::FORBIDDEN,
+            Self::NoSuchPath(_)
+            | Self::NotFound(_)
+            | Self::NoSubscription(_)
+            | Self::NoResourceGroup(_) => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict(_) | Self::Stale(_) => StatusCode::CONFLICT,
             Self::Precondition { .. } => StatusCode::PRECONDITION_FAILED,
@@ -180,7 +202,9 @@ impl ResponseError for AdminError {
             Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Slow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Journal(_) | Self::Broken(_) | Self::NoRandomness(_) => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 
@@ -189,12 +213,18 @@ impl ResponseError for AdminError {
         let mut details = Vec::new();
         if let Self::Validation(refusal) = self {
             let cause = &refusal.cause;
-            details.push(ErrorDetail { code: cause.code().to_owned(), message: cause.to_string() });
+            details.push(ErrorDetail {
+                code: cause.code().to_owned(),
+                message: cause.to_string(),
+            });
         }
         let mut response = HttpResponse::build(self.status_code());
         response.insert_header((CACHE_CONTROL, "no-store"));
         if let Self::NoSuchPath(_) = self {
-            details.push(ErrorDetail { code: "ResourceNotFound".to_owned(), message: message.clone() });
+            details.push(ErrorDetail {
+                code: "ResourceNotFound".to_owned(),
+                message: message.clone(),
+            });
         }
         if self.status_code() == StatusCode::UNAUTHORIZED {
             response.insert_header((WWW_AUTHENTICATE, "Bearer"));
@@ -207,7 +237,9 @@ impl ResponseError for AdminError {
         }
         let additional_info = request_id::current().into_iter().map(|id| AdditionalInfo {
             kind: "RequestId".to_owned(),
-            info: RequestIdInfo { request_id: id.to_string() },
+            info: RequestIdInfo {
+                request_id: id.to_string(),
+            },
         });
         response.json(ErrorResponse {
             error: ErrorBody {
@@ -222,11 +254,18 @@ impl ResponseError for AdminError {
 }
 
 fn listed(methods: &[Method]) -> String {
-    methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", ")
+    methods
+        .iter()
+        .map(Method::as_str)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn state(current: Option<&str>) -> String {
-    current.map_or_else(|| "the resource does not exist".to_owned(), |tag| format!("the resource has the ETag {tag}"))
+    current.map_or_else(
+        || "the resource does not exist".to_owned(),
+        |tag| format!("the resource has the ETag {tag}"),
+    )
 }
 
 impl From<ComputeError> for AdminError {
@@ -241,11 +280,19 @@ impl From<ComputeError> for AdminError {
 
 /// Begins with Azure's message, which programs may search for.
 fn refused(refusal: &ValidationRefusal) -> String {
-    let ValidationRefusal { endpoint, handshake, status, cause, at, activity } = refusal;
+    let ValidationRefusal {
+        endpoint,
+        handshake,
+        status,
+        cause,
+        at,
+        activity,
+    } = refusal;
     let method = handshake.method();
     let status = status.map_or("Unknown".to_owned(), |status| status.to_string());
     format!(
-        "Webhook validation handshake failed for {endpoint}. Http {method} request failed with response code {status}. \
-         Activity id:{activity}, timestamp: {at} (UTC). What happened: {cause}."
+        "Webhook validation handshake failed for {endpoint}. Http {method} request failed with \
+         response code {status}. Activity id:{activity}, timestamp: {at} (UTC). What happened: \
+         {cause}."
     )
 }

@@ -1,5 +1,5 @@
-//! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is stored, and
-//! `POST …/publish` publishes events for an operator.
+//! Events of a topic: `GET …/events` lists them, `GET …/events/{sequence}` returns one as it is
+//! stored, and `POST …/publish` publishes events for an operator.
 
 use actix_web::{HttpMessage, HttpResponse};
 use bytes::Bytes;
@@ -37,15 +37,31 @@ struct EventsQuery {
 /// `GET …/events`.
 pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let topic = topic(call.control, path)?;
-    let EventsQuery { top, before, event_type, subject, id } =
-        query::read(call.request.query_string(), "top, before, type, subject and id")?;
+    let EventsQuery {
+        top,
+        before,
+        event_type,
+        subject,
+        id,
+    } = query::read(
+        call.request.query_string(),
+        "top, before, type, subject and id",
+    )?;
     let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "events")?;
-    let before = before.map(|given| sequence_number("before", &given)).transpose()?;
+    let before = before
+        .map(|given| sequence_number("before", &given))
+        .transpose()?;
     let is_domain = topic.record().is_domain();
     let line = move |event: &Event| {
-        let is_wanted = event_type.as_ref().is_none_or(|wanted| event.event_type() == wanted.as_str())
-            && subject.as_ref().is_none_or(|wanted| event.subject().contains(wanted.as_str()))
-            && id.as_ref().is_none_or(|wanted| event.id() == wanted.as_str());
+        let is_wanted = event_type
+            .as_ref()
+            .is_none_or(|wanted| event.event_type() == wanted.as_str())
+            && subject
+                .as_ref()
+                .is_none_or(|wanted| event.subject().contains(wanted.as_str()))
+            && id
+                .as_ref()
+                .is_none_or(|wanted| event.id() == wanted.as_str());
         is_wanted.then(|| EventLine {
             shard: None,
             sequence: event.seq.0,
@@ -58,7 +74,11 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
         })
     };
     let search = |_| async move { topic.events_before(before, top, &line).await };
-    let page = call.control.compute(call.caller, search).await?.map_err(registry::Error::from)?;
+    let page = call
+        .control
+        .compute(call.caller, search)
+        .await?
+        .map_err(registry::Error::from)?;
     Ok(HttpResponse::Ok().json(EventList {
         events: page.events,
         before: page.next.map(|next| next.0.to_string()),
@@ -68,36 +88,57 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpRespons
 }
 
 fn sequence_number(name: &str, given: &str) -> Result<Seq, InvalidRequest> {
-    let wrong = |_| InvalidRequest::new(name, format!("is \"{given}\"; allowed is a sequence number"));
+    let wrong = |_| {
+        InvalidRequest::new(
+            name,
+            format!("is \"{given}\"; allowed is a sequence number"),
+        )
+    };
     given.parse().map(Seq).map_err(wrong)
 }
 
-/// `GET …/events/{sequence}`. Each shard of a spread topic has such a sequence, so the request names one.
+/// `GET …/events/{sequence}`. Each shard of a spread topic has such a sequence, so the request
+/// names one.
 pub(super) async fn get(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let sequence = call.path.name("sequence")?;
     let topic = topic(call.control, path)?;
     if topic.record().is_spread() && !call.request.extensions().contains::<OneOfShards>() {
         let last = call.control.shards() - 1;
-        let problem =
-            format!("is missing; allowed is 0 to {last}, because each shard of this topic has sequences of its own");
+        let problem = format!(
+            "is missing; allowed is 0 to {last}, because each shard of this topic has sequences of \
+             its own"
+        );
         return Err(InvalidRequest::new("shard", problem).into());
     }
     let seq = sequence_number("sequence", sequence)?;
     let event = topic.event(seq).await.map_err(registry::Error::from)?;
-    let missing = || AdminError::NotFound(format!("The log of the topic has no event with the sequence {sequence}."));
+    let missing = || {
+        AdminError::NotFound(format!(
+            "The log of the topic has no event with the sequence {sequence}."
+        ))
+    };
     let event = event.ok_or_else(missing)?;
     let content_type = match topic.record().input_schema {
         Schema::CloudEvents => "application/cloudevents+json",
         Schema::EventGrid | Schema::Custom => "application/json",
     };
-    Ok(HttpResponse::Ok().content_type(content_type).body(Bytes::copy_from_slice(event.wire_bytes())))
+    Ok(HttpResponse::Ok()
+        .content_type(content_type)
+        .body(Bytes::copy_from_slice(event.wire_bytes())))
 }
 
 /// `POST …/publish`. A refusal has the body that a publisher receives.
 pub(super) async fn publish(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let topic = topic(call.control, path)?;
-    let publisher = call.control.exposition.publisher().ok_or(AdminError::Broken("no publisher is set up"))?;
-    match publisher.publish_for_operator(&topic, call.request, Bytes::copy_from_slice(call.body)).await {
+    let publisher = call
+        .control
+        .exposition
+        .publisher()
+        .ok_or(AdminError::Broken("no publisher is set up"))?;
+    match publisher
+        .publish_for_operator(&topic, call.request, Bytes::copy_from_slice(call.body))
+        .await
+    {
         Ok(()) => Ok(HttpResponse::Ok().finish()),
         Err(refusal) => Ok(refusal.respond(Uuid::new_v4(), call.control.clock.wall())),
     }

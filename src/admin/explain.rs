@@ -1,5 +1,5 @@
-//! `GET …/explain`: why an event waits, and when its next attempts are. `sequence` names one event; `id` is searched for,
-//! and a 404 reports the searched range.
+//! `GET …/explain`: why an event waits, and when its next attempts are. `sequence` names one event;
+//! `id` is searched for, and a 404 reports the searched range.
 
 use std::sync::Arc;
 
@@ -11,21 +11,34 @@ use super::{
     model::{InvalidRequest, subscription::namespace::mode},
 };
 use gridhook_api::explain::{
-    AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView, StateView,
+    AttemptView, EndView, ExplainView, ForecastView, NotFoundView, ObstacleView, SearchedView,
+    StateView,
 };
 use gridhook_engine::{
     control::registry,
     insight::event_finder::{EventReport, EventSelector, ExplainAnswer, SearchedRange},
 };
 use gridhook_event::Seq;
-use gridhook_policy::explain::{EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle};
+use gridhook_policy::explain::{
+    EventState, Explanation, Forecast, ForecastAttempt, ForecastEnd, Obstacle,
+};
 
 pub(crate) fn state_view(state: &EventState) -> StateView {
     match state {
-        EventState::InFlight { attempt, since, deadline } => {
-            StateView::InFlight { attempt: *attempt, since: since.to_string(), deadline: deadline.to_string() }
-        }
-        EventState::Pending { due, attempts, last } => StateView::Pending {
+        EventState::InFlight {
+            attempt,
+            since,
+            deadline,
+        } => StateView::InFlight {
+            attempt: *attempt,
+            since: since.to_string(),
+            deadline: deadline.to_string(),
+        },
+        EventState::Pending {
+            due,
+            attempts,
+            last,
+        } => StateView::Pending {
             next_due: due.to_string(),
             attempts: *attempts,
             last_outcome: last.outcome.to_string(),
@@ -38,20 +51,35 @@ pub(crate) fn state_view(state: &EventState) -> StateView {
             last_status: last.status,
             last_attempt: last.tried.to_string(),
         },
-        EventState::HeldBack { attempts } => StateView::HeldBack { attempts: *attempts },
-        EventState::Locked { attempt, received, until, renewable } => StateView::Locked {
+        EventState::HeldBack { attempts } => StateView::HeldBack {
+            attempts: *attempts,
+        },
+        EventState::Locked {
+            attempt,
+            received,
+            until,
+            renewable,
+        } => StateView::Locked {
             delivery_count: *attempt,
             received: received.to_string(),
             locked_until: until.to_string(),
             renewable_until: renewable.to_string(),
         },
-        EventState::Released { until, attempts, last } => StateView::Released {
+        EventState::Released {
+            until,
+            attempts,
+            last,
+        } => StateView::Released {
             until: until.to_string(),
             delivery_count: *attempts,
             last_outcome: last.outcome.to_string(),
             last_received: last.tried.to_string(),
         },
-        EventState::Available { since, attempts, last } => StateView::Available {
+        EventState::Available {
+            since,
+            attempts,
+            last,
+        } => StateView::Available {
             since: since.to_string(),
             delivery_count: *attempts,
             last_outcome: last.outcome.to_string(),
@@ -72,25 +100,52 @@ pub(crate) fn state_view(state: &EventState) -> StateView {
 pub(crate) fn obstacle_view(obstacle: &Obstacle) -> ObstacleView {
     match *obstacle {
         Obstacle::Held { by } => ObstacleView::Held { by: by.to_string() },
-        Obstacle::Suspended { cause, since, until, consecutive_suspensions } => ObstacleView::Suspended {
+        Obstacle::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } => ObstacleView::Suspended {
             cause: cause.to_string(),
             since: since.to_string(),
             next_probe: until.to_string(),
             consecutive_suspensions,
         },
-        Obstacle::Probing { cause, since, consecutive_suspensions } => {
-            ObstacleView::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
-        }
-        Obstacle::RetryAfter { until } => ObstacleView::RetryAfter { until: until.to_string() },
-        Obstacle::Paced { rate } => ObstacleView::Paced { rate: rate.per_second() },
-        Obstacle::Full { pending, most } => ObstacleView::Full { pending, limit: most },
+        Obstacle::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        } => ObstacleView::Probing {
+            cause: cause.to_string(),
+            since: since.to_string(),
+            consecutive_suspensions,
+        },
+        Obstacle::RetryAfter { until } => ObstacleView::RetryAfter {
+            until: until.to_string(),
+        },
+        Obstacle::Paced { rate } => ObstacleView::Paced {
+            rate: rate.per_second(),
+        },
+        Obstacle::Full { pending, most } => ObstacleView::Full {
+            pending,
+            limit: most,
+        },
         Obstacle::NobodyWaits => ObstacleView::NoReceiver,
     }
 }
 
 pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
-    let Forecast { failure, status, attempts, end } = forecast;
-    let attempt = |ForecastAttempt { number, at, later_max }: &ForecastAttempt| AttemptView {
+    let Forecast {
+        failure,
+        status,
+        attempts,
+        end,
+    } = forecast;
+    let attempt = |ForecastAttempt {
+                       number,
+                       at,
+                       later_max,
+                   }: &ForecastAttempt| AttemptView {
         number: *number,
         not_before: at.to_string(),
         jitter_seconds: later_max.as_secs_f64(),
@@ -99,24 +154,47 @@ pub(crate) fn forecast_view(forecast: &Forecast) -> ForecastView {
         if_each_fails_with: failure.to_string(),
         status: *status,
         attempts: attempts.iter().map(attempt).collect(),
-        end: end.map(|ForecastEnd { reason, at }| EndView { reason: reason.to_string(), at: at.to_string() }),
+        end: end.map(|ForecastEnd { reason, at }| EndView {
+            reason: reason.to_string(),
+            at: at.to_string(),
+        }),
     }
 }
 
 /// `GET …/explain?id=…` or `?sequence=…`.
-pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn explain(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let wanted = event_selector(call.request.query_string())?;
     let topic = topic(call.control, path)?;
-    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let subscription = topic
+        .subscription(name)
+        .ok_or_else(|| no_subscription(path, name))?;
     let now = call.control.clock.now();
     let explained = Arc::clone(&topic);
     let name_key = name.to_owned();
     let explain = |_| async move { explained.explain(&name_key, wanted, now).await };
-    let answer = call.control.compute(call.caller, explain).await?.map_err(registry::Error::from)?;
+    let answer = call
+        .control
+        .compute(call.caller, explain)
+        .await?
+        .map_err(registry::Error::from)?;
     match answer.ok_or_else(|| no_subscription(path, name))? {
         ExplainAnswer::Found(report) => {
-            let EventReport { seq, id, appended, explanation, cursor: _ } = *report;
-            let Explanation { state, obstacles, forecast } = explanation;
+            let EventReport {
+                seq,
+                id,
+                appended,
+                explanation,
+                cursor: _,
+            } = *report;
+            let Explanation {
+                state,
+                obstacles,
+                forecast,
+            } = explanation;
             Ok(HttpResponse::Ok().json(ExplainView {
                 topic: topic.record().name.to_string(),
                 subscription: subscription.name.to_string(),
@@ -130,14 +208,22 @@ pub(super) async fn explain(call: Call<'_>, path: &TopicPath, name: &str) -> Res
                 forecast: forecast.as_ref().map(forecast_view),
             }))
         }
-        ExplainAnswer::NotFound(SearchedRange { in_flight, pending, from, upto }) => {
+        ExplainAnswer::NotFound(SearchedRange {
+            in_flight,
+            pending,
+            from,
+            upto,
+        }) => {
             let searched = SearchedView {
                 events_in_flight: in_flight,
                 events_pending: pending,
                 log_from_sequence: from.0,
                 log_before_sequence: upto.0,
             };
-            Ok(HttpResponse::NotFound().json(NotFoundView { state: "notFound".to_owned(), searched }))
+            Ok(HttpResponse::NotFound().json(NotFoundView {
+                state: "notFound".to_owned(),
+                searched,
+            }))
         }
     }
 }
@@ -148,13 +234,23 @@ pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
     for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
         match key.as_ref() {
             "id" if value.is_empty() => {
-                return Err(InvalidRequest::new("id", "is empty; allowed is the id of an event").into());
+                return Err(
+                    InvalidRequest::new("id", "is empty; allowed is the id of an event").into(),
+                );
             }
             "id" => selectors.push(EventSelector::Id(value.into_owned())),
             "sequence" => {
-                let allowed =
-                    || InvalidRequest::new("sequence", format!("is '{value}'; allowed is a number of 1 or more"));
-                let seq = value.parse().ok().filter(|seq| *seq >= Seq::FIRST.0).ok_or_else(allowed)?;
+                let allowed = || {
+                    InvalidRequest::new(
+                        "sequence",
+                        format!("is '{value}'; allowed is a number of 1 or more"),
+                    )
+                };
+                let seq = value
+                    .parse()
+                    .ok()
+                    .filter(|seq| *seq >= Seq::FIRST.0)
+                    .ok_or_else(allowed)?;
                 selectors.push(EventSelector::Seq(Seq(seq)));
             }
             // Azure's clients send it with every request.
@@ -167,8 +263,10 @@ pub(super) fn event_selector(query: &str) -> Result<EventSelector, AdminError> {
     }
     match <[EventSelector; 1]>::try_from(selectors) {
         Ok([wanted]) => Ok(wanted),
-        Err(_) => {
-            Err(InvalidRequest::new("the query", "must name one event; allowed is id=EVENT_ID or sequence=N").into())
-        }
+        Err(_) => Err(InvalidRequest::new(
+            "the query",
+            "must name one event; allowed is id=EVENT_ID or sequence=N",
+        )
+        .into()),
     }
 }

@@ -1,8 +1,8 @@
 //! Liveness and readiness probes; no token is needed.
 //!
-//! `/healthz` only shows that the process responds: a server that reads its store, or whose disk is full, must not be
-//! restarted.
-//! `/readyz` shows whether events are accepted, and if not, why. Neither shows names or numbers of resources.
+//! `/healthz` only shows that the process responds: a server that reads its store, or whose disk is
+//! full, must not be restarted. `/readyz` shows whether events are accepted, and if not, why.
+//! Neither shows names or numbers of resources.
 
 use std::{
     fmt,
@@ -25,8 +25,8 @@ use gridhook_store::damage::{DamageSummary, LogGap};
 /// The state that both probes report.
 pub struct ServerHealth {
     phase: AtomicU8,
-    /// The state of the journal, through a function, so that health has no handle that can write. Unset until the store is
-    /// open.
+    /// The state of the journal, through a function, so that health has no handle that can write.
+    /// Unset until the store is open.
     journal: OnceLock<Box<dyn Fn() -> journal::JournalState + Send + Sync>>,
     damage: OnceLock<Box<dyn Fn() -> DamageSummary + Send + Sync>>,
     /// What a node of a cluster is for each shard, in the order of their numbers.
@@ -57,7 +57,11 @@ impl CoreHealth {
 
     /// The readiness of a core that serves.
     pub fn of_serving(&self) -> Option<Readiness> {
-        let health = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let health = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
         (health.phase() == StartPhase::Serving).then(|| health.readiness())
     }
 }
@@ -84,8 +88,14 @@ impl StartStep {
     }
 
     /// A step whose progress `progress` returns.
-    pub fn with(what: &'static str, progress: impl Fn() -> Option<StepProgress> + Send + Sync + 'static) -> Self {
-        Self { what, progress: Box::new(progress) }
+    pub fn with(
+        what: &'static str,
+        progress: impl Fn() -> Option<StepProgress> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            what,
+            progress: Box::new(progress),
+        }
     }
 }
 
@@ -111,7 +121,13 @@ impl ServerHealth {
     pub fn starting() -> Self {
         let step = Mutex::new(StartStep::new("the start begins"));
         let (journal, damage, shards) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { phase: AtomicU8::new(0), journal, damage, shards, step }
+        Self {
+            phase: AtomicU8::new(0),
+            journal,
+            damage,
+            shards,
+            step,
+        }
     }
 
     /// Attaches the journal when the store is open.
@@ -126,7 +142,8 @@ impl ServerHealth {
         self.damage.set(Box::new(damage)).ok();
     }
 
-    /// The server is a node of a cluster, and forwards requests to owners. `shards` returns what it is for each shard.
+    /// The server is a node of a cluster, and forwards requests to owners. `shards` returns what it
+    /// is for each shard.
     pub fn stand_by(&self, shards: impl Fn() -> Vec<NodeShard> + Send + Sync + 'static) {
         // A second call would attach the same.
         self.shards.set(Box::new(shards)).ok();
@@ -175,7 +192,12 @@ impl ServerHealth {
 
     fn liveness(&self) -> Liveness {
         if self.phase() != StartPhase::Recovering {
-            return Liveness { status: "ok".to_owned(), step: None, done_bytes: None, total_bytes: None };
+            return Liveness {
+                status: "ok".to_owned(),
+                step: None,
+                done_bytes: None,
+                total_bytes: None,
+            };
         }
         let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
         let progress = (step.progress)();
@@ -199,34 +221,56 @@ impl ServerHealth {
 }
 
 /// The readiness that follows from phase, journal and damage.
-pub fn readiness(phase: StartPhase, journal: &journal::JournalState, damage: &DamageSummary) -> Readiness {
+pub fn readiness(
+    phase: StartPhase,
+    journal: &journal::JournalState,
+    damage: &DamageSummary,
+) -> Readiness {
     let (journal, of_journal) = match journal {
         journal::JournalState::Writable => ("writable", None),
-        journal::JournalState::Full => {
-            ("full", Some("the disk of the data folder is full: publishes are refused until there is space"))
-        }
-        journal::JournalState::Closed => ("closed", Some("the journal is closed: nothing can be stored any more")),
+        journal::JournalState::Full => (
+            "full",
+            Some("the disk of the data folder is full: publishes are refused until there is space"),
+        ),
+        journal::JournalState::Closed => (
+            "closed",
+            Some("the journal is closed: nothing can be stored any more"),
+        ),
     };
     let of_phase = match phase {
         StartPhase::Recovering => Some("the store is being read after the start"),
         StartPhase::Standby | StartPhase::Serving => None,
         StartPhase::Stopping => Some("the server is shutting down"),
     };
-    let mut problems: Vec<_> = of_phase.into_iter().chain(of_journal).map(str::to_owned).collect();
+    let mut problems: Vec<_> = of_phase
+        .into_iter()
+        .chain(of_journal)
+        .map(str::to_owned)
+        .collect();
     let ready = problems.is_empty();
     problems.extend(of_damage(damage));
     let lost_events = damage.events();
-    Readiness { ready, phase, journal: journal.to_owned(), lost_events, problems, shards: Vec::new() }
+    Readiness {
+        ready,
+        phase,
+        journal: journal.to_owned(),
+        lost_events,
+        problems,
+        shards: Vec::new(),
+    }
 }
 
 /// The readiness of a node of a cluster that has joined.
 ///
-/// It is ready while it can answer or forward a request about any shard. One that still has to catch up and serves
-/// nothing is not: the others answer its clients, and a rolling upgrade waits for it.
+/// It is ready while it can answer or forward a request about any shard. One that still has to
+/// catch up and serves nothing is not: the others answer its clients, and a rolling upgrade waits
+/// for it.
 pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
     let numbers = |is_one: &dyn Fn(&NodeShard) -> bool| {
         let numbers = shards.iter().enumerate().filter(|(_, shard)| is_one(shard));
-        numbers.map(|(number, _)| number.to_string()).collect::<Vec<_>>()
+        numbers
+            .map(|(number, _)| number.to_string())
+            .collect::<Vec<_>>()
     };
     let is_serving = shards.iter().any(|shard| shard.core.is_some());
     let ownerless = numbers(&|shard| !shard.has_owner);
@@ -247,7 +291,11 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
             "this node fetches copies of these shards from their owners",
             "this node fetches a copy of the store from the owner",
         ),
-        (&missed, "this node catches up with these shards", "this node catches up with the changelog"),
+        (
+            &missed,
+            "this node catches up with these shards",
+            "this node catches up with the changelog",
+        ),
     ] {
         match (numbers.is_empty(), shards.len()) {
             (true, _) => {}
@@ -255,15 +303,27 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
             (false, _) => problems.push(format!("{of_several}: {}", numbers.join(", "))),
         }
     }
-    let cores = shards.iter().enumerate().filter_map(|(number, shard)| Some((number, shard.core.as_ref()?)));
-    problems.extend(
-        cores.clone().flat_map(|(shard, core)| core.problems.iter().map(move |one| format!("shard {shard}: {one}"))),
-    );
+    let cores = shards
+        .iter()
+        .enumerate()
+        .filter_map(|(number, shard)| Some((number, shard.core.as_ref()?)));
+    problems.extend(cores.clone().flat_map(|(shard, core)| {
+        core.problems
+            .iter()
+            .map(move |one| format!("shard {shard}: {one}"))
+    }));
     let journals: Vec<&str> = cores.clone().map(|(_, core)| &*core.journal).collect();
-    let journal = journals.iter().find(|journal| **journal != "writable").or(journals.first());
+    let journal = journals
+        .iter()
+        .find(|journal| **journal != "writable")
+        .or(journals.first());
     Readiness {
         ready: ownerless.len() < shards.len() && (has_all || is_serving),
-        phase: if is_serving { StartPhase::Serving } else { StartPhase::Standby },
+        phase: if is_serving {
+            StartPhase::Serving
+        } else {
+            StartPhase::Standby
+        },
         journal: journal.map_or_else(|| "following".to_owned(), |journal| (*journal).to_owned()),
         lost_events: cores.map(|(_, core)| core.lost_events).sum(),
         problems,
@@ -272,7 +332,11 @@ pub(crate) fn node_readiness(shards: Vec<NodeShard>) -> Readiness {
             _ => shards
                 .iter()
                 .enumerate()
-                .map(|(shard, of)| ShardReadiness { shard, state: of.state, has_owner: of.has_owner })
+                .map(|(shard, of)| ShardReadiness {
+                    shard,
+                    state: of.state,
+                    has_owner: of.has_owner,
+                })
                 .collect(),
         },
     }
@@ -287,20 +351,32 @@ fn of_damage(damage: &DamageSummary) -> Vec<String> {
         .gaps
         .iter()
         .take(GAPS_MAX)
-        .map(|LogGap { partition, first, count }| {
-            let last = first + count - 1;
-            let plural = if *count == 1 { "" } else { "s" };
-            format!("lost to damage: {count} event{plural}, sequences {first} to {last} of partition {partition}")
-        })
+        .map(
+            |LogGap {
+                 partition,
+                 first,
+                 count,
+             }| {
+                let last = first + count - 1;
+                let plural = if *count == 1 { "" } else { "s" };
+                format!(
+                    "lost to damage: {count} event{plural}, sequences {first} to {last} of \
+                     partition {partition}"
+                )
+            },
+        )
         .collect();
     if damage.gaps.len() > GAPS_MAX {
-        problems.push(format!("lost to damage: {} more ranges of events", damage.gaps.len() - GAPS_MAX));
+        problems.push(format!(
+            "lost to damage: {} more ranges of events",
+            damage.gaps.len() - GAPS_MAX
+        ));
     }
     let families: Vec<_> = damage.families.iter().map(|family| family.name()).collect();
     if !families.is_empty() {
         problems.push(format!(
-            "the store is damaged: a table of {} cannot be read in part; stop the server, and restore a backup or accept the \
-             loss with gridhook restore --accept-loss",
+            "the store is damaged: a table of {} cannot be read in part; stop the server, and \
+             restore a backup or accept the loss with gridhook restore --accept-loss",
             families.join(", ")
         ));
     }
@@ -315,7 +391,11 @@ pub(super) async fn healthz(health: web::Data<ServerHealth>) -> HttpResponse {
 /// `GET /readyz`.
 pub(super) async fn readyz(health: web::Data<ServerHealth>) -> HttpResponse {
     let readiness = health.readiness();
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if readiness.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     HttpResponse::build(status).json(readiness)
 }
 

@@ -1,8 +1,9 @@
-//! `GET /history`: the course of the figures of the server, and of the topics and event subscriptions that have series of
-//! their own in `/metrics`.
+//! `GET /history`: the course of the figures of the server, and of the topics and event
+//! subscriptions that have series of their own in `/metrics`.
 //!
-//! It begins with the process and is lost with it. It costs one walk through the figures of all event subscriptions in five
-//! seconds, so a server without a dashboard has none. The sums of windows are recorded in any case.
+//! It begins with the process and is lost with it. It costs one walk through the figures of all
+//! event subscriptions in five seconds, so a server without a dashboard has none. The sums of
+//! windows are recorded in any case.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -23,14 +24,18 @@ use gridhook_engine::control::registry::SubscriptionSnapshot;
 use gridhook_event::{PartitionId, SubscriptionKey, Timestamp};
 use gridhook_metrics::history::{History, RESOLUTIONS, Sample, Step};
 
-/// Maximum numbers of topics and event subscriptions with a history, whatever the limits of metrics are.
+/// Maximum numbers of topics and event subscriptions with a history, whatever the limits of metrics
+/// are.
 const TOPICS_MAX: usize = 100;
 const SUBSCRIPTIONS_MAX: usize = 200;
 
 /// Budget of the memory for the history, of the server's own, too.
 const BYTES: usize = 5_000_000;
 
-const _: () = assert!(History::<Scope>::bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES, "the history is too large");
+const _: () = assert!(
+    History::<Scope>::bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES,
+    "the history is too large"
+);
 
 /// How long after the end of a step it is recorded, so that a late timer does not skip a step.
 const LAG: Duration = Duration::from_millis(200);
@@ -85,9 +90,11 @@ pub async fn record_history(control: web::Data<Control>) {
 }
 
 impl Control {
-    /// Adds the present figures to the windows, and to the history if there is a dashboard, which alone reads it.
+    /// Adds the present figures to the windows, and to the history if there is a dashboard, which
+    /// alone reads it.
     pub fn record_figures(&self) {
-        self.windows.record(&self.registry.topics(), self.clock.now());
+        self.windows
+            .record(&self.registry.topics(), self.clock.now());
         if self.sessions.is_some() {
             self.sample_history();
         }
@@ -95,7 +102,11 @@ impl Control {
 
     /// Adds the present figures to the history.
     fn sample_history(&self) {
-        let mut state = self.history.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self
+            .history
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         let (mut server, mut samples, mut activities) = (Sample::default(), Vec::new(), Vec::new());
         let topics = self.registry.topics();
@@ -103,12 +114,18 @@ impl Control {
             let mut of_topic = Sample::default();
             of_topic.counters[0] = topic.taken().count;
             for snapshot in topic.snapshots() {
-                let key = SubscriptionKey { partition: topic.partition(), subscription: snapshot.number() };
+                let key = SubscriptionKey {
+                    partition: topic.partition(),
+                    subscription: snapshot.number(),
+                };
                 let sample = sample_of(&snapshot);
                 // The first counter is the topic's own.
                 add(&mut of_topic, &sample, 1);
                 let counters = &snapshot.counters;
-                activities.push(Activity { key, total: counters.matched + snapshot.backlog + counters.requests });
+                activities.push(Activity {
+                    key,
+                    total: counters.matched + snapshot.backlog + counters.requests,
+                });
                 if state.selection.is_named(key) {
                     samples.push((Scope::Subscription(key), sample));
                 }
@@ -119,15 +136,23 @@ impl Control {
             }
         }
         samples.push((Scope::Server, server));
-        state.history.sample(now.since(Timestamp(0)).as_secs(), samples);
+        state
+            .history
+            .sample(now.since(Timestamp(0)).as_secs(), samples);
         let partitions: Vec<_> = topics.iter().map(|topic| topic.partition()).collect();
-        let SeriesLimits { subscriptions, subscriptions_per_topic, topics } = self.exposition.bounds();
+        let SeriesLimits {
+            subscriptions,
+            subscriptions_per_topic,
+            topics,
+        } = self.exposition.bounds();
         let bounds = SeriesLimits {
             subscriptions: subscriptions.min(SUBSCRIPTIONS_MAX),
             subscriptions_per_topic,
             topics: topics.min(TOPICS_MAX),
         };
-        state.selection.choose(&activities, &partitions, bounds, now);
+        state
+            .selection
+            .choose(&activities, &partitions, bounds, now);
     }
 }
 
@@ -144,30 +169,62 @@ fn sample_of(snapshot: &SubscriptionSnapshot) -> Sample {
         gauges: [snapshot.backlog, counters.pending],
         ..Sample::default()
     };
-    sample.responses.iter_mut().zip(snapshot.response_times()).for_each(|(to, count)| *to = count);
+    sample
+        .responses
+        .iter_mut()
+        .zip(snapshot.response_times())
+        .for_each(|(to, count)| *to = count);
     sample
 }
 
 /// Adds the counters from `first` on, the gauges and the responses.
 fn add(to: &mut Sample, more: &Sample, first: usize) {
-    to.counters.iter_mut().zip(more.counters).skip(first).for_each(|(to, more)| *to += more);
-    to.gauges.iter_mut().zip(more.gauges).for_each(|(to, more)| *to += more);
-    to.responses.iter_mut().zip(more.responses).for_each(|(to, more)| *to += more);
+    to.counters
+        .iter_mut()
+        .zip(more.counters)
+        .skip(first)
+        .for_each(|(to, more)| *to += more);
+    to.gauges
+        .iter_mut()
+        .zip(more.gauges)
+        .for_each(|(to, more)| *to += more);
+    to.responses
+        .iter_mut()
+        .zip(more.responses)
+        .for_each(|(to, more)| *to += more);
 }
 
 /// `GET /history`.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn report(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     session::sessions(&control, &request)?;
-    let HistoryQuery { range, topic, subscription } =
-        query::read(request.query_string(), "range: 10m, 3h or 24h, topic and subscription")?;
+    let HistoryQuery {
+        range,
+        topic,
+        subscription,
+    } = query::read(
+        request.query_string(),
+        "range: 10m, 3h or 24h, topic and subscription",
+    )?;
     let scope = scope(&control, topic.as_deref(), subscription)?;
     let resolution = range as usize;
-    let state = control.history.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = control
+        .history
+        .0
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let found = state.history.steps(&scope, resolution);
     let is_recorded = found.is_some();
     let (from, steps) = found.unwrap_or_default();
     drop(state);
-    let column = |of: &dyn Fn(&Step) -> Option<u32>| steps.iter().map(|step| step.as_ref().and_then(of)).collect();
+    let column = |of: &dyn Fn(&Step) -> Option<u32>| {
+        steps
+            .iter()
+            .map(|step| step.as_ref().and_then(of))
+            .collect()
+    };
     let millis = |at: usize| {
         let value = |step: &Option<Step>| Some(f64::from(step.as_ref()?.percentiles[at]?) / 1e3);
         steps.iter().map(value).collect()
@@ -188,7 +245,11 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     }))
 }
 
-fn scope(control: &Control, topic: Option<&str>, subscription: Option<String>) -> Result<Scope, AdminError> {
+fn scope(
+    control: &Control,
+    topic: Option<&str>,
+    subscription: Option<String>,
+) -> Result<Scope, AdminError> {
     let Some(id) = topic else {
         return match subscription {
             None => Ok(Scope::Server),
@@ -201,13 +262,19 @@ fn scope(control: &Control, topic: Option<&str>, subscription: Option<String>) -
         return match domain_topic {
             None => Ok(Scope::Topic(partition)),
             Some(_) => {
-                let why = "is a domain topic, which has no history of its own; allowed are topics and domains";
+                let why = "is a domain topic, which has no history of its own; allowed are topics \
+                    and domains";
                 Err(InvalidRequest::new("topic", why).into())
             }
         };
     };
-    let name = domain_topic.map_or(name.clone(), |domain_topic| format!("{domain_topic}/{name}"));
+    let name = domain_topic.map_or(name.clone(), |domain_topic| {
+        format!("{domain_topic}/{name}")
+    });
     let missing = || AdminError::NotFound(format!("The topic has no event subscription '{name}'."));
     let subscription = topic.subscription(&name).ok_or_else(missing)?.number;
-    Ok(Scope::Subscription(SubscriptionKey { partition, subscription }))
+    Ok(Scope::Subscription(SubscriptionKey {
+        partition,
+        subscription,
+    }))
 }

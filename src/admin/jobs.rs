@@ -23,7 +23,10 @@ struct JobsQuery {
 }
 
 /// `GET /jobs`.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn report(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let JobsQuery { top } = query::read(request.query_string(), "top")?;
     let top = query::number("top", top.as_deref(), TOP, 1..=TOP_MAX, "jobs")?;
     let permissions = Permissions::of(&request)?;
@@ -31,14 +34,27 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
     let mut all = Vec::new();
     for topic in &topics {
         let of_topic = topic.record();
-        let seen = topic.open_jobs().into_iter().filter(|(record, _)| permissions.sees(&control, &of_topic, record));
+        let seen = topic
+            .open_jobs()
+            .into_iter()
+            .filter(|(record, _)| permissions.sees(&control, &of_topic, record));
         all.extend(seen.map(|(record, job)| (topic, record, job)));
     }
-    all.sort_by_key(|(topic, record, job)| (Reverse(job.began), topic.partition(), record.number, job.lane));
+    all.sort_by_key(|(topic, record, job)| {
+        (
+            Reverse(job.began),
+            topic.partition(),
+            record.number,
+            job.lane,
+        )
+    });
     let open = all.len();
     let mut jobs = Vec::new();
     for (topic, record, job) in all.into_iter().take(top) {
-        let key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
+        let key = SubscriptionKey {
+            partition: topic.partition(),
+            subscription: record.number,
+        };
         let counted = control.redrive_total(key, &job).await;
         let of_topic = topic.record();
         let mut job = replay_view(&job, counted, now);
@@ -51,5 +67,9 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
             job,
         });
     }
-    Ok(HttpResponse::Ok().json(JobsReport { now: now.to_string(), open, jobs }))
+    Ok(HttpResponse::Ok().json(JobsReport {
+        now: now.to_string(),
+        open,
+        jobs,
+    }))
 }

@@ -1,5 +1,5 @@
-//! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step, outcome or reason, the oldest or
-//! the newest first.
+//! `GET …/ledger`: the lines of an event subscription in a time range, optionally of one step,
+//! outcome or reason, the oldest or the newest first.
 
 use std::{str::FromStr, time::Duration};
 
@@ -38,26 +38,61 @@ impl FromStr for LedgerToken {
 }
 
 /// `GET …/ledger?from=…&to=…&outcome=…`.
-pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
-    let Paging { from: start, top, rest } = Paging::<LedgerToken>::read(call.request.query_string(), TOP)?;
-    let LedgerRequest { from, to, outcome, order } = LedgerRequest::read(&rest, call.control.clock.now())?;
+pub(super) async fn ledger(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
+    let Paging {
+        from: start,
+        top,
+        rest,
+    } = Paging::<LedgerToken>::read(call.request.query_string(), TOP)?;
+    let LedgerRequest {
+        from,
+        to,
+        outcome,
+        order,
+    } = LedgerRequest::read(&rest, call.control.clock.now())?;
     let topic = topic(call.control, path)?;
-    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let wanted = move |entry: &LedgerEntry| outcome.as_ref().is_none_or(|outcome| outcome.matches(&entry.what));
+    let subscription = topic
+        .subscription(name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    let wanted = move |entry: &LedgerEntry| {
+        outcome
+            .as_ref()
+            .is_none_or(|outcome| outcome.matches(&entry.what))
+    };
     let start = start.map(|LedgerToken(key)| key);
     let found = match order {
-        LedgerOrder::Oldest => topic.ledger(subscription.number, from..to, start, top, wanted).await,
+        LedgerOrder::Oldest => {
+            topic
+                .ledger(subscription.number, from..to, start, top, wanted)
+                .await
+        }
         LedgerOrder::Newest => {
-            let key = SubscriptionKey { partition: topic.partition(), subscription: subscription.number };
+            let key = SubscriptionKey {
+                partition: topic.partition(),
+                subscription: subscription.number,
+            };
             let before = start.map_or(Ok(to), |start| instant_of(&start))?;
-            let page = read_newest_lines(call.control, &[key], from, before.min(to), top, wanted).await?;
+            let page =
+                read_newest_lines(call.control, &[key], from, before.min(to), top, wanted).await?;
             let lines = page.lines.into_iter().map(|(_, line)| line).collect();
             let next = page.next.map(|before| before.0.to_be_bytes().to_vec());
             topic.with_excerpts(subscription.number, lines, next).await
         }
     };
-    let LedgerPeriod { lines, excerpts, oldest, next } = found.map_err(registry::Error::from)?;
-    let context = LineContext { filters: None, excerpts: Some(&excerpts) };
+    let LedgerPeriod {
+        lines,
+        excerpts,
+        oldest,
+        next,
+    } = found.map_err(registry::Error::from)?;
+    let context = LineContext {
+        filters: None,
+        excerpts: Some(&excerpts),
+    };
     Ok(HttpResponse::Ok().json(LedgerPageView {
         subscription: subscription.name.to_string(),
         from: from.to_string(),
@@ -70,8 +105,16 @@ pub(super) async fn ledger(call: Call<'_>, path: &TopicPath, name: &str) -> Resu
 
 /// The time in a token of a page of the newest lines.
 fn instant_of(token: &[u8]) -> Result<Timestamp, InvalidRequest> {
-    let refused = |_| InvalidRequest::new("continue", "is invalid; allowed is `continue` of the previous response");
-    token.try_into().map(|bytes| Timestamp(u64::from_be_bytes(bytes))).map_err(refused)
+    let refused = |_| {
+        InvalidRequest::new(
+            "continue",
+            "is invalid; allowed is `continue` of the previous response",
+        )
+    };
+    token
+        .try_into()
+        .map(|bytes| Timestamp(u64::from_be_bytes(bytes)))
+        .map_err(refused)
 }
 
 /// The query of a request.
@@ -110,7 +153,9 @@ impl LedgerRequest {
                 // Azure's clients send it with every request.
                 "api-version" => {}
                 other => {
-                    let problem = format!("has '{other}'; allowed are from, to, outcome, order, top and continue");
+                    let problem = format!(
+                        "has '{other}'; allowed are from, to, outcome, order, top and continue"
+                    );
                     return Err(InvalidRequest::new("the query", problem).into());
                 }
             }
@@ -120,6 +165,11 @@ impl LedgerRequest {
             LedgerOrder::Oldest => to.before(DEFAULT_RANGE),
             LedgerOrder::Newest => Timestamp::default(),
         };
-        Ok(Self { from: from.unwrap_or(earliest), to, outcome, order })
+        Ok(Self {
+            from: from.unwrap_or(earliest),
+            to,
+            outcome,
+            order,
+        })
     }
 }

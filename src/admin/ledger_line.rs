@@ -19,9 +19,19 @@ pub(super) struct LineContext<'a> {
 }
 
 pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView {
-    let LedgerLine { lane, attempt, entry } = line;
-    let LedgerEntry { at, runs, what: event } = entry;
-    let excerpt = line.excerpt_key().and_then(|key| context.excerpts?.get(&key));
+    let LedgerLine {
+        lane,
+        attempt,
+        entry,
+    } = line;
+    let LedgerEntry {
+        at,
+        runs,
+        what: event,
+    } = entry;
+    let excerpt = line
+        .excerpt_key()
+        .and_then(|key| context.excerpts?.get(&key));
     let mut view = LineView {
         at: at.to_string(),
         lane: lane_name(*lane),
@@ -35,10 +45,15 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         reason: None,
         file: None,
         filter: None,
-        response: excerpt.map(|Excerpt { answered, content: text }| ResponseView {
-            by_endpoint: *answered,
-            text: String::from_utf8_lossy(text).into_owned(),
-        }),
+        response: excerpt.map(
+            |Excerpt {
+                 answered,
+                 content: text,
+             }| ResponseView {
+                by_endpoint: *answered,
+                text: String::from_utf8_lossy(text).into_owned(),
+            },
+        ),
         events: entry.events(),
         first_sequence: runs.first().map_or(0, |run| run.first.0),
         last_sequence: runs.last().map_or(0, |run| run.end().0 - 1),
@@ -48,7 +63,13 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
             let result = context.filters.and_then(|filters| filters.get(version));
             view.filter = Some(filter_view(*version, result));
         }
-        LedgerEvent::Attempted { outcome, status, latency, next, excerpt: _ } => {
+        LedgerEvent::Attempted {
+            outcome,
+            status,
+            latency,
+            next,
+            excerpt: _,
+        } => {
             view.outcome = Some(outcome.to_string());
             view.status = *status;
             view.milliseconds = Some((latency.as_secs_f64() * 1e6).round() / 1e3);
@@ -58,7 +79,9 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         LedgerEvent::Filed { file } => view.file = Some(file.to_string()),
         LedgerEvent::Lost { why } => view.reason = Some(why.to_string()),
         LedgerEvent::Lease(
-            LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until },
+            LeaseStep::Received { until }
+            | LeaseStep::Renewed { until }
+            | LeaseStep::Released { until },
         ) => view.next_attempt = Some(until.to_string()),
         LedgerEvent::Late { .. }
         | LedgerEvent::Canceled
@@ -66,18 +89,32 @@ pub(crate) fn line_view(line: &LedgerLine, context: LineContext<'_>) -> LineView
         | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
     }
     view.text = match event {
-        LedgerEvent::GivenUp { reason: Reason::Missing, .. } => lost(entry),
+        LedgerEvent::GivenUp {
+            reason: Reason::Missing,
+            ..
+        } => lost(entry),
         _ => line_sentence(&view, event),
     };
     view
 }
 
 pub(crate) fn line_sentence(view: &LineView, event: &LedgerEvent) -> String {
-    let attempt = view.attempt.map_or_else(|| "an attempt".to_owned(), |attempt| format!("attempt {attempt}"));
+    let attempt = view.attempt.map_or_else(
+        || "an attempt".to_owned(),
+        |attempt| format!("attempt {attempt}"),
+    );
     match event {
-        LedgerEvent::Filtered { .. } => view.filter.as_ref().map(filter_sentence).unwrap_or_default(),
-        LedgerEvent::Attempted { outcome, status, .. } => {
-            let status = status.map(|status| format!("{status} ")).unwrap_or_default();
+        LedgerEvent::Filtered { .. } => view
+            .filter
+            .as_ref()
+            .map(filter_sentence)
+            .unwrap_or_default(),
+        LedgerEvent::Attempted {
+            outcome, status, ..
+        } => {
+            let status = status
+                .map(|status| format!("{status} "))
+                .unwrap_or_default();
             let took = view.milliseconds.unwrap_or_default();
             let next = match &view.next_attempt {
                 Some(next) => format!("; next attempt at {next} or later"),
@@ -85,8 +122,14 @@ pub(crate) fn line_sentence(view: &LineView, event: &LedgerEvent) -> String {
             };
             format!("{attempt}: {status}{outcome} after {took} ms{next}")
         }
-        LedgerEvent::GivenUp { reason, dead_lettered: true } => format!("given up: {reason}; dead-lettered"),
-        LedgerEvent::GivenUp { reason, dead_lettered: false } => format!("given up: {reason}; dropped"),
+        LedgerEvent::GivenUp {
+            reason,
+            dead_lettered: true,
+        } => format!("given up: {reason}; dead-lettered"),
+        LedgerEvent::GivenUp {
+            reason,
+            dead_lettered: false,
+        } => format!("given up: {reason}; dropped"),
         LedgerEvent::Late { settled: true } => {
             format!("{attempt}: success after the response timeout, counted as delivered")
         }
@@ -110,15 +153,24 @@ const RANGES_MAX: usize = 20;
 fn lost(entry: &LedgerEntry) -> String {
     let range = |run: &SeqRun| format!("{} to {}", run.first.0, run.end().0 - 1);
     let ranges: Vec<String> = entry.runs.iter().take(RANGES_MAX).map(range).collect();
-    let more = if entry.runs.len() > RANGES_MAX { ", and more" } else { "" };
+    let more = if entry.runs.len() > RANGES_MAX {
+        ", and more"
+    } else {
+        ""
+    };
     let count = entry.events();
     let plural = if count == 1 { "" } else { "s" };
-    format!("lost to damage of the store: {count} event{plural}, sequences {}{more}", ranges.join(", "))
+    format!(
+        "lost to damage of the store: {count} event{plural}, sequences {}{more}",
+        ranges.join(", ")
+    )
 }
 
 fn lease_sentence(attempt: &str, step: LeaseStep) -> String {
     match step {
-        LeaseStep::Received { until } => format!("{attempt}: received by a client, locked until {until}"),
+        LeaseStep::Received { until } => {
+            format!("{attempt}: received by a client, locked until {until}")
+        }
         LeaseStep::Renewed { until } => format!("{attempt}: lock renewed until {until}"),
         LeaseStep::Acknowledged => format!("{attempt}: acknowledged"),
         LeaseStep::Released { until } => format!("{attempt}: released; available again at {until}"),
@@ -134,7 +186,12 @@ pub(crate) fn filter_view(version: u32, result: Option<&FilterResult>) -> Filter
             reason: Some((*why).to_owned()),
             value: seen.clone(),
         },
-        Some(FilterResult::Match) | None => FilterView { version, stopped_by: None, reason: None, value: None },
+        Some(FilterResult::Match) | None => FilterView {
+            version,
+            stopped_by: None,
+            reason: None,
+            value: None,
+        },
     }
 }
 
@@ -183,12 +240,24 @@ const STEPS: [&str; 17] = [
 pub(super) fn step_name(event: &LedgerEvent) -> &'static str {
     match event {
         LedgerEvent::Filtered { .. } => "filtered",
-        LedgerEvent::Attempted { outcome: Outcome::Delivered, .. } => "delivered",
+        LedgerEvent::Attempted {
+            outcome: Outcome::Delivered,
+            ..
+        } => "delivered",
         LedgerEvent::Attempted { next: Some(_), .. } => "deferred",
         LedgerEvent::Attempted { next: None, .. } => "undeliverable",
-        LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, .. } => "expired",
-        LedgerEvent::GivenUp { dead_lettered: true, .. } => "deadLettered",
-        LedgerEvent::GivenUp { dead_lettered: false, .. } => "dropped",
+        LedgerEvent::GivenUp {
+            reason: Reason::TimeToLiveExceeded,
+            ..
+        } => "expired",
+        LedgerEvent::GivenUp {
+            dead_lettered: true,
+            ..
+        } => "deadLettered",
+        LedgerEvent::GivenUp {
+            dead_lettered: false,
+            ..
+        } => "dropped",
         LedgerEvent::Late { .. } => "late",
         LedgerEvent::Canceled => "canceled",
         LedgerEvent::Filed { .. } => "written",

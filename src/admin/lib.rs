@@ -1,7 +1,7 @@
 //! The control plane, for operators and for Azure's management clients.
 //!
-//! - [`arm`]: topics, domains, namespaces and event subscriptions under ARM's paths, with gridhook's own operations
-//!   (`operate`, `test_filter`) below them;
+//! - [`arm`]: topics, domains, namespaces and event subscriptions under ARM's paths, with
+//!   gridhook's own operations (`operate`, `test_filter`) below them;
 //! - `declare`: applies a configuration file at the start;
 //! - `replay`: sends stored events again; `retry`: sends pending ones before they are due;
 //! - `dead_letters`: lists, redrives and purges dead letters;
@@ -26,11 +26,14 @@
 //! - `shares`: shares of callers in what is limited;
 //! - [`request_id`]: the ids of requests;
 //! - `spread`: the definitions of spread topics in the other shards of a cluster;
-//! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several shards as one;
-//! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of paths, each with the role that it needs.
+//! - `placement`: which shards of a cluster answer a request; [`merge`]: the answers of several
+//!   shards as one;
+//! - [`auth`]: tokens and their roles; `permissions`: what they permit; `routes`: the table of
+//!   paths, each with the role that it needs.
 //!
-//! Invariants: a response to a change is sent after the change is durable. A key, a token or the query of an endpoint
-//! appears only in the response of the operation that returns it, and never in the log.
+//! Invariants: a response to a change is sent after the change is durable. A key, a token or the
+//! query of an endpoint appears only in the response of the operation that returns it, and never in
+//! the log.
 
 pub mod admin_token;
 pub mod arm;
@@ -108,7 +111,10 @@ use self::{
 pub use self::{
     audit::PartRecord,
     chaos::injector::{ChaosTargets, DeadLetterHandle},
-    cluster::{ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_front, configure_standby},
+    cluster::{
+        ClusterContext, ForwardCounters, StandbyAccess, StandbyContext, configure_front,
+        configure_standby,
+    },
     declare::{ApplyError, declare},
     editions::EditionTables,
     error::AdminError,
@@ -123,7 +129,9 @@ use gridhook_compute::{Compute, ComputeCaller, Meter};
 use gridhook_dashboard::session::Sessions;
 use gridhook_dead_letter::Redrives;
 use gridhook_engine::control::{audit::AuditTrail, registry::Registry};
-use gridhook_publish::auth::{bearer::TokenIssuer, failed_auth::FailedAuthLimiter, host::ReachedUrls};
+use gridhook_publish::auth::{
+    bearer::TokenIssuer, failed_auth::FailedAuthLimiter, host::ReachedUrls,
+};
 use gridhook_record::subscription::{ChangeStamp, SystemData};
 use gridhook_repair::backup::Backups;
 use gridhook_subscription::event_feed::SUBSCRIBERS_MAX;
@@ -168,12 +176,28 @@ pub struct Control {
 
 impl Control {
     /// A control plane of `registry`, with these editions, whose clients use `public_url`.
-    pub fn new(registry: Arc<Registry>, clock: Clock, editions: Editions, public_url: String) -> Self {
-        let (fault_injector, locks) =
-            (FaultInjector::new(ChaosTargets::default()), std::array::from_fn(|_| Arc::default()));
+    pub fn new(
+        registry: Arc<Registry>,
+        clock: Clock,
+        editions: Editions,
+        public_url: String,
+    ) -> Self {
+        let (fault_injector, locks) = (
+            FaultInjector::new(ChaosTargets::default()),
+            std::array::from_fn(|_| Arc::default()),
+        );
         let (redrives, backups, failed_auth) = (None, None, Arc::default());
-        let bounds = SeriesLimits { subscriptions: 0, subscriptions_per_topic: 0, topics: 0 };
-        let exposition = Exposition::new(MetricSources::default(), bounds, MetricsAccess::Token(None), clock.now());
+        let bounds = SeriesLimits {
+            subscriptions: 0,
+            subscriptions_per_topic: 0,
+            topics: 0,
+        };
+        let exposition = Exposition::new(
+            MetricSources::default(),
+            bounds,
+            MetricsAccess::Token(None),
+            clock.now(),
+        );
         Self {
             registry,
             clock,
@@ -203,7 +227,10 @@ impl Control {
     /// Adds the operations on dead letters.
     #[must_use]
     pub fn with_dead_letters(self, redrives: Redrives) -> Self {
-        Self { redrives: Some(redrives), ..self }
+        Self {
+            redrives: Some(redrives),
+            ..self
+        }
     }
 
     /// Computes on these threads what operators ask for.
@@ -213,7 +240,11 @@ impl Control {
     }
 
     /// Runs what `caller` asks for where it delays nobody else.
-    async fn compute<F>(&self, caller: &AdminCaller, work: impl FnOnce(Meter) -> F) -> Result<F::Output, AdminError>
+    async fn compute<F>(
+        &self,
+        caller: &AdminCaller,
+        work: impl FnOnce(Meter) -> F,
+    ) -> Result<F::Output, AdminError>
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -223,24 +254,36 @@ impl Control {
     /// Adds the targets of fault injection and supervision other than topics.
     #[must_use]
     pub fn with_tools(self, tools: ChaosTargets) -> Self {
-        Self { fault_injector: FaultInjector::new(tools), ..self }
+        Self {
+            fault_injector: FaultInjector::new(tools),
+            ..self
+        }
     }
 
     /// Adds the audit trail.
     #[must_use]
     pub fn with_audit_trail(self, trail: AuditTrail) -> Self {
-        Self { audit: Some(Arc::new(trail)), ..self }
+        Self {
+            audit: Some(Arc::new(trail)),
+            ..self
+        }
     }
 
     /// Sets whether operators can sign in to the dashboard.
     #[must_use]
     pub fn with_dashboard(self, enabled: bool) -> Self {
-        Self { sessions: enabled.then(Sessions::default), ..self }
+        Self {
+            sessions: enabled.then(Sessions::default),
+            ..self
+        }
     }
 
     /// Sets the settings in force that differ from the defaults, which `GET /server` shows.
     pub fn show_settings(&self, settings: Vec<SettingView>) {
-        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
+        *self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = settings;
     }
 
     /// Sets the access to `/metrics`.
@@ -258,22 +301,39 @@ impl Control {
         self.fault_injector.end_all(&self.registry);
     }
 
-    /// The URL by which operators reach this server, without a slash at the end. A listener of their own has no public
-    /// URL: `public_url` is the publishers'.
+    /// The URL by which operators reach this server, without a slash at the end. A listener of
+    /// their own has no public URL: `public_url` is the publishers'.
     fn operators_url(&self, request: &HttpRequest) -> String {
         let is_own_listener = request.app_data::<ListenerRole>() == Some(&ListenerRole::Operators);
-        let reached = if is_own_listener { self.reached.url(request) } else { None };
+        let reached = if is_own_listener {
+            self.reached.url(request)
+        } else {
+            None
+        };
         reached.unwrap_or_else(|| self.public_url.trim_end_matches('/').to_owned())
     }
 
-    /// The system data of a change by `caller`. `before` is the changed resource with its system data.
-    fn stamp(&self, caller: &AdminCaller, before: Option<Option<&SystemData>>) -> Option<SystemData> {
+    /// The system data of a change by `caller`. `before` is the changed resource with its system
+    /// data.
+    fn stamp(
+        &self,
+        caller: &AdminCaller,
+        before: Option<Option<&SystemData>>,
+    ) -> Option<SystemData> {
         let (by, kind) = caller.identity();
-        Some(system_data::changed(ChangeStamp { by: by.to_owned(), kind, at: self.clock.now() }, before))
+        Some(system_data::changed(
+            ChangeStamp {
+                by: by.to_owned(),
+                kind,
+                at: self.clock.now(),
+            },
+            before,
+        ))
     }
 
-    /// The lock of changes of a topic: a change reads the record and writes the whole of it, so changes of one topic must
-    /// not interleave. Topics share locks by hash, so that a slow change delays few others.
+    /// The lock of changes of a topic: a change reads the record and writes the whole of it, so
+    /// changes of one topic must not interleave. Topics share locks by hash, so that a slow change
+    /// delays few others.
     async fn lock(&self, topic_key: &str) -> OwnedMutexGuard<()> {
         let mut hasher = DefaultHasher::new();
         topic_key.hash(&mut hasher);
@@ -354,5 +414,9 @@ pub fn configure_side(
         auth::authorize(access, target, request, next).await
     };
     let paths = [guarded, "/{slashes:/*(?i:subscriptions|tenants)}"];
-    cfg.service(web::resource(paths).wrap(from_fn(authorized)).to(arm::answer));
+    cfg.service(
+        web::resource(paths)
+            .wrap(from_fn(authorized))
+            .to(arm::answer),
+    );
 }

@@ -1,5 +1,5 @@
-//! `GET /metadata/endpoints`: the addresses of this cloud, which `az cloud register` and other clients of Azure Resource
-//! Manager request before they sign in. No token is needed.
+//! `GET /metadata/endpoints`: the addresses of this cloud, which `az cloud register` and other
+//! clients of Azure Resource Manager request before they sign in. No token is needed.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 
 use super::Control;
 
-/// The suffixes that clients read. Terraform's provider does not start without those of storage and key vaults.
+/// The suffixes that clients read. Terraform's provider does not start without those of storage and
+/// key vaults.
 const SUFFIXES: [(&str, &str); 14] = [
     ("acrLoginServer", "registry"),
     ("attestationEndpoint", "attestation"),
@@ -48,7 +49,8 @@ pub(super) struct CloudEndpoints {
     batch: String,
     /// Audience of tokens for a service of media, which does not exist here
     media: String,
-    /// Host name suffixes of other services, which do not exist here: no name of the domain `invalid` has an address
+    /// Host name suffixes of other services, which do not exist here: no name of the domain
+    /// `invalid` has an address
     suffixes: BTreeMap<&'static str, String>,
 }
 
@@ -80,15 +82,21 @@ struct CloudAuthentication {
     identity_provider: &'static str,
 }
 
-/// `GET /metadata/endpoints`. The form depends on `api-version`: a single cloud since 2022-09-01 and without a version, a
-/// list of clouds since 2019-05-01, and fewer addresses before.
+/// `GET /metadata/endpoints`. The form depends on `api-version`: a single cloud since 2022-09-01
+/// and without a version, a list of clouds since 2019-05-01, and fewer addresses before.
 pub(super) async fn endpoints(request: HttpRequest, control: web::Data<Control>) -> HttpResponse {
     let mut query = form_urlencoded::parse(request.query_string().as_bytes());
-    let version = query.find(|(key, _)| key.eq_ignore_ascii_case("api-version")).map(|(_, version)| version);
+    let version = query
+        .find(|(key, _)| key.eq_ignore_ascii_case("api-version"))
+        .map(|(_, version)| version);
     let mut response = HttpResponse::Ok();
     match version.as_deref() {
-        Some(version) if version < "2019-05-01" => response.json(EarlyCloudEndpoints::of(&control, &request)),
-        Some(version) if version < "2022-09-01" => response.json([CloudEndpoints::of(&control, &request)]),
+        Some(version) if version < "2019-05-01" => {
+            response.json(EarlyCloudEndpoints::of(&control, &request))
+        }
+        Some(version) if version < "2022-09-01" => {
+            response.json([CloudEndpoints::of(&control, &request)])
+        }
         Some(_) | None => response.json(CloudEndpoints::of(&control, &request)),
     }
 }
@@ -105,7 +113,10 @@ impl CloudEndpoints {
             microsoft_graph_resource_id: address.clone(),
             batch: address.clone(),
             media: address,
-            suffixes: SUFFIXES.into_iter().map(|(key, name)| (key, format!("{name}.gridhook.invalid"))).collect(),
+            suffixes: SUFFIXES
+                .into_iter()
+                .map(|(key, name)| (key, format!("{name}.gridhook.invalid")))
+                .collect(),
         }
     }
 }
@@ -128,8 +139,12 @@ impl CloudAuthentication {
         let issuer = control.operators.as_ref();
         let origin = issuer.and_then(|issuer| Url::parse(&issuer.name).ok()?.join("/").ok());
         Self {
-            login_endpoint: origin.map_or_else(|| address(control, request), |origin| origin.to_string()),
-            audiences: issuer.map_or_else(|| vec![address(control, request)], |issuer| issuer.audiences.clone()),
+            login_endpoint: origin
+                .map_or_else(|| address(control, request), |origin| origin.to_string()),
+            audiences: issuer.map_or_else(
+                || vec![address(control, request)],
+                |issuer| issuer.audiences.clone(),
+            ),
             tenant: "common",
             identity_provider: "AAD",
         }

@@ -1,6 +1,7 @@
 //! Lines of ledgers, the newest first.
 //!
-//! The ledgers are read backward in ranges of time, which are shorter where many events were delivered.
+//! The ledgers are read backward in ranges of time, which are shorter where many events were
+//! delivered.
 
 use std::{cmp::Reverse, time::Duration};
 
@@ -26,7 +27,8 @@ pub(crate) struct NewestLines {
     pub(crate) next: Option<Timestamp>,
 }
 
-/// Reads the `wanted` lines of these event subscriptions from `oldest` until `before`, about `top` of them.
+/// Reads the `wanted` lines of these event subscriptions from `oldest` until `before`, about `top`
+/// of them.
 pub(crate) async fn read_newest_lines(
     control: &Control,
     subscriptions: &[SubscriptionKey],
@@ -42,25 +44,41 @@ pub(crate) async fn read_newest_lines(
             break;
         }
         let from = before.before(range).max(oldest);
-        let read = control.registry.lines_of_all(subscriptions, from..before, wanted.clone());
+        let read = control
+            .registry
+            .lines_of_all(subscriptions, from..before, wanted.clone());
         match read.await.map_err(registry::Error::from)? {
             None if range > INSTANT => range = (range / 8).max(INSTANT),
             found => {
                 let found = found.unwrap_or_default();
-                range = if found.is_empty() { range.saturating_mul(8) } else { range };
+                range = if found.is_empty() {
+                    range.saturating_mul(8)
+                } else {
+                    range
+                };
                 lines.extend(found);
                 before = from;
             }
         }
     }
     lines.sort_by_key(|(key, line)| {
-        (Reverse(line.entry.at), *key, line.entry.runs.first().map(|run| Reverse(run.first)))
+        (
+            Reverse(line.entry.at),
+            *key,
+            line.entry.runs.first().map(|run| Reverse(run.first)),
+        )
     });
-    let cut = lines.get(top - 1).filter(|_| lines.len() > top).map(|(_, line)| line.entry.at);
+    let cut = lines
+        .get(top - 1)
+        .filter(|_| lines.len() > top)
+        .map(|(_, line)| line.entry.at);
     if let Some(last) = cut {
         lines.retain(|(_, line)| line.entry.at >= last);
         before = last;
     }
     let is_end = subscriptions.is_empty() || before <= oldest;
-    Ok(NewestLines { lines, next: (!is_end).then_some(before) })
+    Ok(NewestLines {
+        lines,
+        next: (!is_end).then_some(before),
+    })
 }

@@ -1,5 +1,5 @@
-//! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`, `resume`, `probe`,
-//! `release` and `unblock`.
+//! Operations on topics and event subscriptions that Azure does not have: `status`, `hold`,
+//! `resume`, `probe`, `release` and `unblock`.
 
 use std::{num::NonZeroU32, ops::Range};
 
@@ -13,8 +13,8 @@ use super::{
 };
 use crate::supervision::incarnations_view;
 use gridhook_api::status::{
-    BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView, SubscriptionStatusView,
-    TopicStatusView, UnblockBody,
+    BacklogView, CountersView, HealthView, JobStatusView, OrderStatusView, PaceView,
+    SubscriptionStatusView, TopicStatusView, UnblockBody,
 };
 use gridhook_api::top::ConditionView;
 use gridhook_engine::control::registry::{self, SubscriptionStatus};
@@ -80,20 +80,37 @@ fn subscription_status_view(
 pub(crate) fn health_view(health: Health) -> HealthView {
     match health {
         Health::Healthy { failures } => HealthView::Healthy { failures },
-        Health::Suspended { cause, since, until, consecutive_suspensions } => HealthView::Suspended {
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } => HealthView::Suspended {
             cause: cause.to_string(),
             since: since.to_string(),
             next_probe: until.to_string(),
             consecutive_suspensions,
         },
-        Health::Probing { cause, since, consecutive_suspensions } => {
-            HealthView::Probing { cause: cause.to_string(), since: since.to_string(), consecutive_suspensions }
-        }
+        Health::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        } => HealthView::Probing {
+            cause: cause.to_string(),
+            since: since.to_string(),
+            consecutive_suspensions,
+        },
     }
 }
 
 pub(crate) fn pace_view(endpoint: &EndpointView, webhook: &Webhook) -> PaceView {
-    let EndpointView { rate, healthy_rate, concurrency, events_max, order: _ } = *endpoint;
+    let EndpointView {
+        rate,
+        healthy_rate,
+        concurrency,
+        events_max,
+        order: _,
+    } = *endpoint;
     PaceView {
         rate: rate.map(Rate::per_second),
         healthy_rate: healthy_rate.map(Rate::per_second),
@@ -132,13 +149,26 @@ pub(crate) fn counters_view(counters: Counters) -> CountersView {
 }
 
 /// `GET …/status` of a topic.
-pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn topic_status(
+    control: &Control,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
     let backlog = topic.crowded_partition();
     let Range { start: from, end } = topic.log_range().await.map_err(registry::Error::from)?;
-    let oldest = if from < end { topic.appended_at(from).await.map_err(registry::Error::from)? } else { None };
+    let oldest = if from < end {
+        topic
+            .appended_at(from)
+            .await
+            .map_err(registry::Error::from)?
+    } else {
+        None
+    };
     let taken = topic.taken();
-    let rates = control.windows.at(control.clock.now()).topic_rates(topic.partition(), taken);
+    let rates = control
+        .windows
+        .at(control.clock.now())
+        .topic_rates(topic.partition(), taken);
     let view = TopicStatusView {
         topic: topic.record().name.to_string(),
         subscriptions: topic.subscription_count(),
@@ -152,8 +182,13 @@ pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<
         log_from: oldest.map(|oldest| oldest.to_string()),
         full: backlog.is_some_and(|backlog| backlog.is_full),
         largest_backlog: backlog.map(|backlog| {
-            let name = topic.subscription_name(backlog.laggard).map(|name| name.to_string());
-            BacklogView { subscription: name.unwrap_or_else(|| backlog.laggard.0.to_string()), bytes: backlog.bytes }
+            let name = topic
+                .subscription_name(backlog.laggard)
+                .map(|name| name.to_string());
+            BacklogView {
+                subscription: name.unwrap_or_else(|| backlog.laggard.0.to_string()),
+                bytes: backlog.bytes,
+            }
         }),
         duplicate_events: topic.meter().publishing().duplicates,
         actor: incarnations_view(&topic.history().supervision(), None),
@@ -162,37 +197,84 @@ pub(super) async fn topic_status(control: &Control, path: &TopicPath) -> Result<
 }
 
 /// `GET …/status`.
-pub(super) async fn status(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn status(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
+    let subscription = topic
+        .subscription(name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    let status = topic
+        .status(name)
+        .await
+        .map_err(registry::Error::from)?
+        .ok_or_else(|| no_subscription(path, name))?;
     let now = control.clock.now();
-    let snapshot = topic.snapshot(name).ok_or_else(|| no_subscription(path, name))?;
-    let key = SubscriptionKey { partition: topic.partition(), subscription: snapshot.number() };
+    let snapshot = topic
+        .snapshot(name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    let key = SubscriptionKey {
+        partition: topic.partition(),
+        subscription: snapshot.number(),
+    };
     let windows = control.windows.at(now);
-    let condition = windows.figures(key, &snapshot).condition(&windows.reported_lengths());
+    let condition = windows
+        .figures(key, &snapshot)
+        .condition(&windows.reported_lengths());
     drop(windows);
-    let view = subscription_status_view(topic.record().name.as_str(), &subscription, &status, condition, now);
+    let view = subscription_status_view(
+        topic.record().name.as_str(),
+        &subscription,
+        &status,
+        condition,
+        now,
+    );
     Ok(HttpResponse::Ok().json(view))
 }
 
 /// `POST …/unblock`.
-pub(super) async fn unblock(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
-    let body: UnblockBody = if call.body.is_empty() { UnblockBody::default() } else { read(parse(call.body)?)? };
+pub(super) async fn unblock(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
+    let body: UnblockBody = if call.body.is_empty() {
+        UnblockBody::default()
+    } else {
+        read(parse(call.body)?)?
+    };
     let key = body.key.as_deref().map(OrderHash::of);
-    command(call.control, path, name, Command::Unblock { key, retry: body.retry }).await
+    command(
+        call.control,
+        path,
+        name,
+        Command::Unblock {
+            key,
+            retry: body.retry,
+        },
+    )
+    .await
 }
 
-/// `POST …/hold`, `…/resume`, `…/probe` and `…/release`. The response has the new status, after the command is durable.
-/// Requests in flight are completed.
+/// `POST …/hold`, `…/resume`, `…/probe` and `…/release`. The response has the new status, after the
+/// command is durable. Requests in flight are completed.
 pub(super) async fn command(
     control: &Control,
     path: &TopicPath,
     name: &str,
     command: Command,
 ) -> Result<HttpResponse, AdminError> {
-    topic(control, path)?.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    topic(control, path)?
+        .subscription(name)
+        .ok_or_else(|| no_subscription(path, name))?;
     control.registry.command(&path.key(), name, command).await?;
-    info!(topic = path.key(), subscription = name, ?command, "operator command done");
+    info!(
+        topic = path.key(),
+        subscription = name,
+        ?command,
+        "operator command done"
+    );
     status(control, path, name).await
 }

@@ -42,22 +42,34 @@ pub(super) struct Permissions {
 impl Permissions {
     /// What a token permits.
     pub(super) fn new(caller: AdminCaller, grants: Vec<Grant>) -> Self {
-        Self { caller, all_grants: grants.clone(), grants }
+        Self {
+            caller,
+            all_grants: grants.clone(),
+            grants,
+        }
     }
 
     /// The highest role, in whatever part of the server.
     pub(super) fn role(&self) -> Option<Role> {
-        self.grants.iter().filter_map(|grant| Role::of(grant.role)).max()
+        self.grants
+            .iter()
+            .filter_map(|grant| Role::of(grant.role))
+            .max()
     }
 
     /// Whether the caller has the role admin for the whole server.
     pub(super) fn is_administrator(&self) -> bool {
-        self.all_grants.iter().any(|grant| grant.role == TokenRole::Admin && grant.covers(None))
+        self.all_grants
+            .iter()
+            .any(|grant| grant.role == TokenRole::Admin && grant.covers(None))
     }
 
     /// The caller, as shares are counted.
     pub(super) fn holder(&self) -> Holder {
-        Holder { key: self.caller.key(), is_administrator: self.is_administrator() }
+        Holder {
+            key: self.caller.key(),
+            is_administrator: self.is_administrator(),
+        }
     }
 
     /// Whether the caller created the resource with these data.
@@ -69,7 +81,11 @@ impl Permissions {
 
     /// The permissions of an authenticated request for its operation.
     pub(super) fn of(request: &HttpRequest) -> Result<Self, AdminError> {
-        request.extensions().get().cloned().ok_or(AdminError::Broken("the request has no caller"))
+        request
+            .extensions()
+            .get()
+            .cloned()
+            .ok_or(AdminError::Broken("the request has no caller"))
     }
 
     /// Whether the caller may use an operation as the holder of a portal link only.
@@ -83,7 +99,12 @@ impl Permissions {
     }
 
     /// Whether the operation is for the caller on an event subscription of `topic`.
-    pub(super) fn sees(&self, control: &Control, topic: &TopicRecord, subscription: &SubscriptionRecord) -> bool {
+    pub(super) fn sees(
+        &self,
+        control: &Control,
+        topic: &TopicRecord,
+        subscription: &SubscriptionRecord,
+    ) -> bool {
         self.sees_everything() || self.covers(&scoped_subscription(control, topic, subscription))
     }
 
@@ -94,34 +115,57 @@ impl Permissions {
 
     /// Whether the caller may publish to a resource.
     pub(super) fn may_publish_to(&self, resource: &ScopedResource) -> bool {
-        let may_publish = |grant: &Grant| matches!(grant.role, TokenRole::Publish | TokenRole::Admin);
-        self.all_grants.iter().any(|grant| may_publish(grant) && grant.covers(Some(resource)))
+        let may_publish =
+            |grant: &Grant| matches!(grant.role, TokenRole::Publish | TokenRole::Admin);
+        self.all_grants
+            .iter()
+            .any(|grant| may_publish(grant) && grant.covers(Some(resource)))
     }
 
     /// Whether the operation is for the caller on a topic, or on a topic of a domain.
-    pub(super) fn sees_topic(&self, control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) -> bool {
+    pub(super) fn sees_topic(
+        &self,
+        control: &Control,
+        topic: &TopicRecord,
+        domain_topic: Option<&str>,
+    ) -> bool {
         self.sees_everything() || self.covers(&scoped(control, topic, domain_topic))
     }
 
-    /// Whether the operation is for the caller on a topic, on a topic of a domain, or on anything below it.
-    pub(super) fn sees_any(&self, control: &Control, topic: &TopicHandle, domain_topic: Option<&str>) -> bool {
+    /// Whether the operation is for the caller on a topic, on a topic of a domain, or on anything
+    /// below it.
+    pub(super) fn sees_any(
+        &self,
+        control: &Control,
+        topic: &TopicHandle,
+        domain_topic: Option<&str>,
+    ) -> bool {
         let record = topic.record();
-        let is_of =
-            |of: Option<&str>| domain_topic.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
-        let sees_domain_topic = |name: &str| is_of(Some(name)) && self.sees_topic(control, &record, Some(name));
+        let is_of = |of: Option<&str>| {
+            domain_topic.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)))
+        };
+        let sees_domain_topic =
+            |name: &str| is_of(Some(name)) && self.sees_topic(control, &record, Some(name));
         self.sees_topic(control, &record, domain_topic)
-            || topic.domain_topics().iter().any(|of| sees_domain_topic(of.name.as_str()))
-            || control
-                .registry
-                .all_provisioned(topic)
+            || topic
+                .domain_topics()
                 .iter()
-                .any(|one| is_of(one.record.filter.domain_topic.as_deref()) && self.sees(control, &record, &one.record))
+                .any(|of| sees_domain_topic(of.name.as_str()))
+            || control.registry.all_provisioned(topic).iter().any(|one| {
+                is_of(one.record.filter.domain_topic.as_deref())
+                    && self.sees(control, &record, &one.record)
+            })
     }
 
     /// Whether the operation is for the caller on a namespace.
     pub(super) fn sees_namespace(&self, namespace: &NamespaceRecord) -> bool {
-        let path = [namespace::PATH_SEGMENT, namespace.name.as_str()].map(str::to_owned).to_vec();
-        let mut resource = ScopedResource { path, labels: Vec::new() };
+        let path = [namespace::PATH_SEGMENT, namespace.name.as_str()]
+            .map(str::to_owned)
+            .to_vec();
+        let mut resource = ScopedResource {
+            path,
+            labels: Vec::new(),
+        };
         resource.add_tags(&namespace.tags);
         self.sees_everything() || self.covers(&resource)
     }
@@ -132,7 +176,9 @@ impl Permissions {
 
     /// What of the permissions is for an operation on a target.
     pub(super) fn narrowed(mut self, access: Access, target: &Target) -> Result<Self, AdminError> {
-        let Some(needed) = access.role else { return Ok(self) };
+        let Some(needed) = access.role else {
+            return Ok(self);
+        };
         let admits = |grant: &Grant| access.admits(Role::of(grant.role));
         let covers = |grant: &Grant| match target {
             Target::Caller | Target::Listed => true,
@@ -142,11 +188,23 @@ impl Permissions {
         if !self.grants.iter().any(admits) {
             let roles: Vec<&str> = self.grants.iter().map(|grant| grant.role.name()).collect();
             let roles = roles.join(", ");
-            return Err(if roles.is_empty() { AdminError::NoRole } else { AdminError::WeakRole { roles, needed } });
+            return Err(if roles.is_empty() {
+                AdminError::NoRole
+            } else {
+                AdminError::WeakRole { roles, needed }
+            });
         }
-        if !self.grants.iter().any(|grant| admits(grant) && covers(grant)) {
-            let scopes: Vec<String> =
-                self.grants.iter().flat_map(|grant| &grant.scopes).map(ToString::to_string).collect();
+        if !self
+            .grants
+            .iter()
+            .any(|grant| admits(grant) && covers(grant))
+        {
+            let scopes: Vec<String> = self
+                .grants
+                .iter()
+                .flat_map(|grant| &grant.scopes)
+                .map(ToString::to_string)
+                .collect();
             return Err(AdminError::OutOfScope(scopes.join(", ")));
         }
         self.grants.retain(|grant| admits(grant) && covers(grant));
@@ -161,7 +219,9 @@ pub(super) fn scoped_subscription(
     subscription: &SubscriptionRecord,
 ) -> ScopedResource {
     let mut resource = scoped(control, topic, subscription.filter.domain_topic.as_deref());
-    resource.path.extend(["eventSubscriptions", subscription.name.as_str()].map(str::to_owned));
+    resource
+        .path
+        .extend(["eventSubscriptions", subscription.name.as_str()].map(str::to_owned));
     resource.labels.extend(subscription.labels.iter().cloned());
     resource
 }
@@ -169,10 +229,21 @@ pub(super) fn scoped_subscription(
 /// A topic, or a topic of a domain, with its tags and those of its namespace.
 fn scoped(control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) -> ScopedResource {
     let id = topic.resource_id_of(domain_topic);
-    let path = id.split_once("/Microsoft.EventGrid/").map(|(_, path)| path).unwrap_or_default();
-    let mut resource = ScopedResource { path: path.split('/').map(str::to_owned).collect(), labels: Vec::new() };
-    let namespace = topic.namespace.as_ref().and_then(|of| control.registry.namespace(of.name.as_str()));
-    namespace.iter().for_each(|namespace| resource.add_tags(&namespace.tags));
+    let path = id
+        .split_once("/Microsoft.EventGrid/")
+        .map(|(_, path)| path)
+        .unwrap_or_default();
+    let mut resource = ScopedResource {
+        path: path.split('/').map(str::to_owned).collect(),
+        labels: Vec::new(),
+    };
+    let namespace = topic
+        .namespace
+        .as_ref()
+        .and_then(|of| control.registry.namespace(of.name.as_str()));
+    namespace
+        .iter()
+        .for_each(|namespace| resource.add_tags(&namespace.tags));
     resource.add_tags(&topic.tags);
     resource
 }

@@ -75,7 +75,10 @@ pub struct TopicName {
 impl TopicName {
     /// A topic, or one of a namespace.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
-        Self { namespace: namespace.map(str::to_owned), name: name.to_owned() }
+        Self {
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+        }
     }
 
     /// The name whose shard has the topic, or leads it if it is spread.
@@ -116,7 +119,8 @@ pub enum Placement {
     Any,
     /// To the control shard.
     Control,
-    /// To the shard of the topic, domain or namespace with this name: also of a spread topic, which that shard leads.
+    /// To the shard of the topic, domain or namespace with this name: also of a spread topic, which
+    /// that shard leads.
     Named(String),
     /// To the shard of this topic, or to these if it is spread.
     Topic(TopicName, SpreadScope),
@@ -127,10 +131,13 @@ pub enum Placement {
 }
 
 static PATTERNS: LazyLock<Vec<(ResourceDef, &'static GridhookRoute)>> = LazyLock::new(|| {
-    GridhookRoute::all(ChaosMode::Enabled).map(|route| (ResourceDef::new(route.template), route)).collect()
+    GridhookRoute::all(ChaosMode::Enabled)
+        .map(|route| (ResourceDef::new(route.template), route))
+        .collect()
 });
 
-/// Where a request to the control plane goes. What no route knows goes to any shard, which refuses it.
+/// Where a request to the control plane goes. What no route knows goes to any shard, which refuses
+/// it.
 pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
     if let Some((_, route)) = PATTERNS.iter().find(|(pattern, _)| pattern.is_match(path)) {
         return match route.shards {
@@ -141,18 +148,23 @@ pub fn placement(method: &Method, path: &str, query: &str) -> Placement {
             ShardScope::ByBody(merge) => Placement::ByBody(merge),
         };
     }
-    let Some(found) = path::find(path) else { return Placement::Any };
+    let Some(found) = path::find(path) else {
+        return Placement::Any;
+    };
     let operation = found.route.operation(method);
     if let Some(name) = found.top_level() {
         let spread = operation.and_then(|operation| Some((found.topic_name()?, operation.spread?)));
-        return spread
-            .map_or_else(|| Placement::Named(name.to_owned()), |(topic, spread)| Placement::Topic(topic, spread));
+        return spread.map_or_else(
+            || Placement::Named(name.to_owned()),
+            |(topic, spread)| Placement::Topic(topic, spread),
+        );
     }
     let merge = operation.and_then(|operation| operation.merge);
     merge.map_or(Placement::Any, Placement::All)
 }
 
-/// Where a request goes that may name a topic in its body. A body that cannot be read goes to any shard, which refuses it.
+/// Where a request goes that may name a topic in its body. A body that cannot be read goes to any
+/// shard, which refuses it.
 pub fn placement_of_body(merge: Merge, body: &[u8]) -> Placement {
     #[derive(Deserialize)]
     struct Named {
@@ -197,7 +209,9 @@ fn name_in(topic: &str) -> Placed {
             Some((namespace, name)) => topic_of(Some(namespace), name),
             None => Placed::Other(in_namespace.to_owned()),
         },
-        Some(("domain", domain)) => Placed::Other(domain.split(':').next().unwrap_or_default().to_owned()),
+        Some(("domain", domain)) => {
+            Placed::Other(domain.split(':').next().unwrap_or_default().to_owned())
+        }
         Some((name, _)) => topic_of(None, name),
     }
 }
@@ -208,11 +222,16 @@ impl ArmPath {
         if self.optional("domainName").is_some() {
             return None;
         }
-        Some(TopicName::new(self.optional("namespaceName"), self.optional("topicName")?))
+        Some(TopicName::new(
+            self.optional("namespaceName"),
+            self.optional("topicName")?,
+        ))
     }
 
     /// The name of the topic, domain or namespace that the path is in.
     fn top_level(&self) -> Option<&str> {
-        ["namespaceName", "domainName", "topicName"].into_iter().find_map(|parameter| self.optional(parameter))
+        ["namespaceName", "domainName", "topicName"]
+            .into_iter()
+            .find_map(|parameter| self.optional(parameter))
     }
 }

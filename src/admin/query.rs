@@ -11,7 +11,12 @@ use super::model::InvalidRequest;
 pub(super) fn read<T: DeserializeOwned>(query: &str, allowed: &str) -> Result<T, InvalidRequest> {
     web::Query::<T>::from_query(query)
         .map(web::Query::into_inner)
-        .map_err(|error| InvalidRequest::new("the query", format!("cannot be read: {error}; allowed are {allowed}")))
+        .map_err(|error| {
+            InvalidRequest::new(
+                "the query",
+                format!("cannot be read: {error}; allowed are {allowed}"),
+            )
+        })
 }
 
 /// The number of `items` in the parameter `name`; `default` if it is not given.
@@ -22,9 +27,18 @@ pub(super) fn number(
     allowed: RangeInclusive<usize>,
     items: &str,
 ) -> Result<usize, InvalidRequest> {
-    let Some(given) = given else { return Ok(default) };
-    given.parse().ok().filter(|number| allowed.contains(number)).ok_or_else(|| {
-        let (min, max) = (allowed.start(), allowed.end());
-        InvalidRequest::new(name, format!("is \"{given}\"; allowed are {min} to {max} {items}"))
-    })
+    let Some(given) = given else {
+        return Ok(default);
+    };
+    given
+        .parse()
+        .ok()
+        .filter(|number| allowed.contains(number))
+        .ok_or_else(|| {
+            let (min, max) = (allowed.start(), allowed.end());
+            InvalidRequest::new(
+                name,
+                format!("is \"{given}\"; allowed are {min} to {max} {items}"),
+            )
+        })
 }

@@ -28,17 +28,24 @@ const RATE_MAX: f64 = 1e6;
 
 pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequest> {
     let point = |time: (&str, Option<&str>), seq: (&str, Option<Seq>)| match (time.1, seq.1) {
-        (Some(_), Some(_)) => {
-            Err(InvalidRequest::new(time.0, format!("and {} are both given; allowed is one of them", seq.0)))
-        }
+        (Some(_), Some(_)) => Err(InvalidRequest::new(
+            time.0,
+            format!("and {} are both given; allowed is one of them", seq.0),
+        )),
         (Some(given), None) => Ok(Some(ReplayPoint::Since(instant(time.0, given)?))),
         (None, seq) => Ok(seq.map(ReplayPoint::At)),
     };
     Ok(ReplayRange {
-        from: point(("from", body.from.as_deref()), ("fromSequence", body.from_sequence.map(Seq)))?,
+        from: point(
+            ("from", body.from.as_deref()),
+            ("fromSequence", body.from_sequence.map(Seq)),
+        )?,
         to: point(
             ("to", body.to.as_deref()),
-            ("toSequence", body.to_sequence.map(|last| Seq(last.saturating_add(1)))),
+            (
+                "toSequence",
+                body.to_sequence.map(|last| Seq(last.saturating_add(1))),
+            ),
         )?,
     })
 }
@@ -48,25 +55,44 @@ pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequ
         if (0.001..=RATE_MAX).contains(&given) {
             return Ok(Rate::of(given));
         }
-        Err(InvalidRequest::new("eventsPerSecond", format!("is {given}; allowed is 0.001 to {RATE_MAX}")))
+        Err(InvalidRequest::new(
+            "eventsPerSecond",
+            format!("is {given}; allowed is 0.001 to {RATE_MAX}"),
+        ))
     };
     body.events_per_second.map(check).transpose()
 }
 
-pub(crate) fn dry_run(ReplayContent { from, end, events, matching }: ReplayContent) -> DryRun {
-    DryRun { from_sequence: from.0, to_sequence: end.0 - 1, stored: events, matching }
+pub(crate) fn dry_run(
+    ReplayContent {
+        from,
+        end,
+        events,
+        matching,
+    }: ReplayContent,
+) -> DryRun {
+    DryRun {
+        from_sequence: from.0,
+        to_sequence: end.0 - 1,
+        stored: events,
+        matching,
+    }
 }
 
-/// The view of a job. `counted` is the number of dead letters of a redrive, if somebody has counted them.
+/// The view of a job. `counted` is the number of dead letters of a redrive, if somebody has counted
+/// them.
 pub(crate) fn replay_view(job: &Job, counted: Option<u64>, now: Timestamp) -> ReplayView {
     let range = match job.kind {
         JobKind::Replay { from, end } => Some((from.0, end.0)),
         JobKind::Redrive { .. } => None,
     };
     let passed = job.counters.passed;
-    let total = range.map(|(from, end)| end.saturating_sub(from)).or(counted);
-    let left =
-        total.filter(|_| job.state == JobState::Running).and_then(|total| eta(now.since(job.began), passed, total));
+    let total = range
+        .map(|(from, end)| end.saturating_sub(from))
+        .or(counted);
+    let left = total
+        .filter(|_| job.state == JobState::Running)
+        .and_then(|total| eta(now.since(job.began), passed, total));
     ReplayView {
         id: job.lane.0.to_string(),
         kind: job.kind.to_string(),
@@ -76,19 +102,28 @@ pub(crate) fn replay_view(job: &Job, counted: Option<u64>, now: Timestamp) -> Re
         events_per_second: job.rate.map(Rate::per_second),
         started: job.began.to_string(),
         changed: job.changed.to_string(),
-        progress: JobProgress { passed, total, eta_seconds: left.map(|left| left.as_secs()) },
+        progress: JobProgress {
+            passed,
+            total,
+            eta_seconds: left.map(|left| left.as_secs()),
+        },
         counters: counters_view(job.counters),
     }
 }
 
 /// Time for the rest at the average rate so far.
 fn eta(so_far: Duration, passed: u64, total: u64) -> Option<Duration> {
-    let left = total.saturating_sub(passed) as f64 / Some(passed).filter(|passed| *passed > 0)? as f64;
+    let left =
+        total.saturating_sub(passed) as f64 / Some(passed).filter(|passed| *passed > 0)? as f64;
     Duration::try_from_secs_f64(so_far.as_secs_f64() * left).ok()
 }
 
 /// `GET …/replays`.
-pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn list(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let key = subscription_key(call.control, path, name)?;
     let jobs = call.control.registry.jobs(&path.key(), name).await?;
     let mut value = Vec::with_capacity(jobs.len());
@@ -100,10 +135,18 @@ pub(super) async fn list(call: Call<'_>, path: &TopicPath, name: &str) -> Result
 }
 
 /// `GET …/replays/{replayId}`.
-pub(super) async fn get(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn get(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let id = call.path.name("replayId")?;
     let key = subscription_key(call.control, path, name)?;
-    let job = call.control.registry.job(&path.key(), name, lane(id)?).await?;
+    let job = call
+        .control
+        .registry
+        .job(&path.key(), name, lane(id)?)
+        .await?;
     let counted = call.control.redrive_total(key, &job).await;
     Ok(HttpResponse::Ok().json(replay_view(&job, counted, call.control.clock.now())))
 }
@@ -118,16 +161,33 @@ pub(super) async fn command(
     let id = call.path.name("replayId")?;
     subscription_key(call.control, path, name)?;
     let (key, command) = (path.key(), command(lane(id)?));
-    call.control.registry.command(&key, name, Command::Job(command)).await?;
-    info!(topic = key, subscription = name, ?command, "operator command done");
+    call.control
+        .registry
+        .command(&key, name, Command::Job(command))
+        .await?;
+    info!(
+        topic = key,
+        subscription = name,
+        ?command,
+        "operator command done"
+    );
     get(call, path, name).await
 }
 
 /// The key of the event subscription, if it exists.
-fn subscription_key(control: &Control, path: &TopicPath, name: &str) -> Result<SubscriptionKey, AdminError> {
+fn subscription_key(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+) -> Result<SubscriptionKey, AdminError> {
     let topic = topic(control, path)?;
-    let subscription = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(SubscriptionKey { partition: topic.partition(), subscription: subscription.number })
+    let subscription = topic
+        .subscription(name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    Ok(SubscriptionKey {
+        partition: topic.partition(),
+        subscription: subscription.number,
+    })
 }
 
 /// The lane of a job, by its id in a path.
@@ -137,10 +197,18 @@ fn lane(id: &str) -> Result<Lane, AdminError> {
 }
 
 /// `POST …/replays`.
-pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn start(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     subscription_key(control, path, name)?;
-    let body: ReplayBody = if call.body.is_empty() { ReplayBody::default() } else { read(parse(call.body)?)? };
+    let body: ReplayBody = if call.body.is_empty() {
+        ReplayBody::default()
+    } else {
+        read(parse(call.body)?)?
+    };
     let key = path.key();
     let range = replay_range(&body)?;
     let rate = replay_rate(&body)?;
@@ -150,6 +218,11 @@ pub(super) async fn start(call: Call<'_>, path: &TopicPath, name: &str) -> Resul
     }
     shares::check_new_job(control, call.permissions, &key, name).await?;
     let job = control.registry.replay(&key, name, range, rate).await?;
-    info!(topic = key, subscription = name, job = job.lane.0, "replay started");
+    info!(
+        topic = key,
+        subscription = name,
+        job = job.lane.0,
+        "replay started"
+    );
     Ok(HttpResponse::Created().json(replay_view(&job, None, control.clock.now())))
 }

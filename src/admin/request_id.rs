@@ -1,4 +1,5 @@
-//! Ids of requests: one that the server gives each request, and one that a client may give to several.
+//! Ids of requests: one that the server gives each request, and one that a client may give to
+//! several.
 
 use actix_web::{
     HttpRequest,
@@ -39,7 +40,8 @@ pub(super) fn current() -> Option<Uuid> {
 pub fn correlation(request: &HttpRequest) -> Option<HeaderValue> {
     let given = request.headers().get(CORRELATION)?;
     let is_id = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.{}".contains(byte);
-    let is_usable = (1..=CORRELATION_BYTES).contains(&given.len()) && given.as_bytes().iter().all(is_id);
+    let is_usable =
+        (1..=CORRELATION_BYTES).contains(&given.len()) && given.as_bytes().iter().all(is_id);
     is_usable.then(|| given.clone())
 }
 
@@ -48,7 +50,9 @@ pub fn add(headers: &mut HeaderMap, id: Uuid, correlation: Option<HeaderValue>) 
     let id = match headers.get(REQUEST) {
         Some(id) => id.clone(),
         None => {
-            let Ok(id) = HeaderValue::from_str(id.hyphenated().encode_lower(&mut Uuid::encode_buffer())) else {
+            let Ok(id) =
+                HeaderValue::from_str(id.hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+            else {
                 return;
             };
             headers.insert(REQUEST, id.clone());

@@ -1,4 +1,5 @@
-//! `POST …/retry`: pending deliveries are sent now instead of when they are due, given ones or all of them, in parts.
+//! `POST …/retry`: pending deliveries are sent now instead of when they are due, given ones or all
+//! of them, in parts.
 
 use std::time::Duration;
 
@@ -16,42 +17,89 @@ use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_policy::record::{BLOCKING, DueKey, Health, RetryRequest};
 
 /// `POST …/retry`.
-pub(super) async fn retry(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn retry(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let topic = topic(control, path)?;
     let now = control.clock.now();
-    let RetryNowBody { all, sequences, after } = read(parse(call.body)?)?;
+    let RetryNowBody {
+        all,
+        sequences,
+        after,
+    } = read(parse(call.body)?)?;
     let (request, next) = match (all, sequences) {
         (true, None) => {
             let first = || (DueKey::at(now.after(Duration::from_micros(1))), now);
-            let (from, started) = after.as_deref().map(position).transpose()?.unwrap_or_else(first);
-            let page = topic.pending_from(name, from, DELIVERIES_MAX).await.map_err(registry::Error::from)?;
+            let (from, started) = after
+                .as_deref()
+                .map(position)
+                .transpose()?
+                .unwrap_or_else(first);
+            let page = topic
+                .pending_from(name, from, DELIVERIES_MAX)
+                .await
+                .map_err(registry::Error::from)?;
             let (mut keys, is_end) = page.ok_or_else(|| no_subscription(path, name))?;
             // Those that wait for another event of their order key are last.
             let waiting = keys.partition_point(|key| key.due < BLOCKING);
             let is_end = is_end || waiting < keys.len();
             keys.truncate(waiting);
-            let next = keys.last().filter(|_| !is_end).map(|last| text(last, started));
-            (RetryRequest { keys: keys.iter().map(|key| (key.lane, key.seq)).collect(), tried_before: started }, next)
+            let next = keys
+                .last()
+                .filter(|_| !is_end)
+                .map(|last| text(last, started));
+            (
+                RetryRequest {
+                    keys: keys.iter().map(|key| (key.lane, key.seq)).collect(),
+                    tried_before: started,
+                },
+                next,
+            )
         }
-        (false, Some(sequences)) if (1..=DELIVERIES_MAX).contains(&sequences.len()) && after.is_none() => {
+        (false, Some(sequences))
+            if (1..=DELIVERIES_MAX).contains(&sequences.len()) && after.is_none() =>
+        {
             let lanes = |seq: u64| [Lane::LIVE, Lane::BACKLOG].map(|lane| (lane, Seq(seq)));
             let keys = sequences.into_iter().flat_map(lanes).collect();
-            (RetryRequest { keys, tried_before: Timestamp::NEVER }, None)
+            (
+                RetryRequest {
+                    keys,
+                    tried_before: Timestamp::NEVER,
+                },
+                None,
+            )
         }
         _ => {
             let problem = format!(
-                "is not a selection; allowed is either \"all\": true, with or without \"after\", or 1 to {DELIVERIES_MAX} \
-                 \"sequences\""
+                "is not a selection; allowed is either \"all\": true, with or without \"after\", \
+                 or 1 to {DELIVERIES_MAX} \"sequences\""
             );
             return Err(InvalidRequest::new("the body", problem).into());
         }
     };
     let events = control.registry.retry(&path.key(), name, request).await?;
-    let status = topic.status(name).await.map_err(registry::Error::from)?.ok_or_else(|| no_subscription(path, name))?;
-    let waits_until = wait_of(&status).filter(|until| control.clock.now() < *until).map(|until| until.to_string());
-    info!(topic = path.key(), subscription = name, events, "retries brought forward");
-    Ok(HttpResponse::Ok().json(RetriedView { events, next, waits_until }))
+    let status = topic
+        .status(name)
+        .await
+        .map_err(registry::Error::from)?
+        .ok_or_else(|| no_subscription(path, name))?;
+    let waits_until = wait_of(&status)
+        .filter(|until| control.clock.now() < *until)
+        .map(|until| until.to_string());
+    info!(
+        topic = path.key(),
+        subscription = name,
+        events,
+        "retries brought forward"
+    );
+    Ok(HttpResponse::Ok().json(RetriedView {
+        events,
+        next,
+        waits_until,
+    }))
 }
 
 /// Until when the endpoint is not called.
@@ -71,12 +119,25 @@ fn position(text: &str) -> Result<(DueKey, Timestamp), InvalidRequest> {
     let parts: Result<Vec<u64>, _> = text.split('-').map(str::parse).collect();
     let lane = |lane: u64| u16::try_from(lane).map(Lane).ok();
     let found = match parts.as_deref() {
-        Ok(&[due, of, seq, started]) => {
-            lane(of).map(|lane| (DueKey { due: Timestamp(due), lane, seq: Seq(seq) }, Timestamp(started)))
-        }
+        Ok(&[due, of, seq, started]) => lane(of).map(|lane| {
+            (
+                DueKey {
+                    due: Timestamp(due),
+                    lane,
+                    seq: Seq(seq),
+                },
+                Timestamp(started),
+            )
+        }),
         Ok(_) | Err(_) => None,
     };
     found.ok_or_else(|| {
-        InvalidRequest::new("after", format!("is \"{}\"; allowed is `next` of a response", text.escape_debug()))
+        InvalidRequest::new(
+            "after",
+            format!(
+                "is \"{}\"; allowed is `next` of a response",
+                text.escape_debug()
+            ),
+        )
     })
 }

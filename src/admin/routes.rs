@@ -1,7 +1,8 @@
-//! The routes of the control plane that are not Azure Resource Manager's: path, method, role, handler and description.
+//! The routes of the control plane that are not Azure Resource Manager's: path, method, role,
+//! handler and description.
 //!
-//! The router, `Allow` of 405 responses, authorization and `/openapi.json` are built from this table. Those of Azure Resource
-//! Manager are in [`super::arm::routes`].
+//! The router, `Allow` of 405 responses, authorization and `/openapi.json` are built from this
+//! table. Those of Azure Resource Manager are in [`super::arm::routes`].
 
 use actix_web::{
     HttpRequest, HttpResponse, Route,
@@ -128,7 +129,11 @@ static ROUTES: &[GridhookRoute] = &[
 ];
 
 /// A path on the operators' listener.
-const fn route(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
+const fn route(
+    template: &'static str,
+    shards: ShardScope,
+    operations: &'static [Operation],
+) -> GridhookRoute {
     GridhookRoute {
         template,
         listener: ListenerRole::Operators,
@@ -140,28 +145,63 @@ const fn route(template: &'static str, shards: ShardScope, operations: &'static 
 }
 
 /// A path for callers with tokens of any scope.
-const fn personal(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { concern: Concern::Caller, ..route(template, shards, operations) }
+const fn personal(
+    template: &'static str,
+    shards: ShardScope,
+    operations: &'static [Operation],
+) -> GridhookRoute {
+    GridhookRoute {
+        concern: Concern::Caller,
+        ..route(template, shards, operations)
+    }
 }
 
 /// A list of resources, for callers with tokens of any scope.
-const fn list(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { concern: Concern::Listed, ..route(template, shards, operations) }
+const fn list(
+    template: &'static str,
+    shards: ShardScope,
+    operations: &'static [Operation],
+) -> GridhookRoute {
+    GridhookRoute {
+        concern: Concern::Listed,
+        ..route(template, shards, operations)
+    }
 }
 
 /// A path that exists only with `chaos.enabled`.
-const fn faults(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { needs_chaos: true, ..route(template, shards, operations) }
+const fn faults(
+    template: &'static str,
+    shards: ShardScope,
+    operations: &'static [Operation],
+) -> GridhookRoute {
+    GridhookRoute {
+        needs_chaos: true,
+        ..route(template, shards, operations)
+    }
 }
 
 /// A path on both listeners.
-const fn probe(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { listener: ListenerRole::Both, ..route(template, shards, operations) }
+const fn probe(
+    template: &'static str,
+    shards: ShardScope,
+    operations: &'static [Operation],
+) -> GridhookRoute {
+    GridhookRoute {
+        listener: ListenerRole::Both,
+        ..route(template, shards, operations)
+    }
 }
 
 /// A path for endpoints, on the publishers' listener.
-const fn validation(template: &'static str, shards: ShardScope, operations: &'static [Operation]) -> GridhookRoute {
-    GridhookRoute { listener: ListenerRole::Publishers, ..route(template, shards, operations) }
+const fn validation(
+    template: &'static str,
+    shards: ShardScope,
+    operations: &'static [Operation],
+) -> GridhookRoute {
+    GridhookRoute {
+        listener: ListenerRole::Publishers,
+        ..route(template, shards, operations)
+    }
 }
 
 const fn operation(
@@ -170,23 +210,39 @@ const fn operation(
     handler: fn(Route) -> Route,
     describe: fn(&mut SchemaRegistry) -> OperationBuilder,
 ) -> Operation {
-    Operation { methods, has_head: true, access, handler, describe }
+    Operation {
+        methods,
+        has_head: true,
+        access,
+        handler,
+        describe,
+    }
 }
 
 /// An operation without HEAD: its body has no end, or GET is a confirmation.
 const fn headless(operation: Operation) -> Operation {
-    Operation { has_head: false, ..operation }
+    Operation {
+        has_head: false,
+        ..operation
+    }
 }
 
 impl GridhookRoute {
     /// The paths of a server with or without fault injection.
     pub fn all(chaos: ChaosMode) -> impl Iterator<Item = &'static Self> {
-        ROUTES.iter().filter(move |route| chaos == ChaosMode::Enabled || !route.needs_chaos)
+        ROUTES
+            .iter()
+            .filter(move |route| chaos == ChaosMode::Enabled || !route.needs_chaos)
     }
 
     /// The methods with their operations.
     pub fn operations(&self) -> impl Iterator<Item = (&'static Method, &'static Operation)> {
-        self.operations.iter().flat_map(|operation| operation.methods.iter().map(move |method| (method, operation)))
+        self.operations.iter().flat_map(|operation| {
+            operation
+                .methods
+                .iter()
+                .map(move |method| (method, operation))
+        })
     }
 
     /// Whether a query may name a topic, of which one shard may be asked.
@@ -199,11 +255,20 @@ impl GridhookRoute {
         [self.listener, role].contains(&ListenerRole::Both) || self.listener == role
     }
 
-    /// Who may send a request with this method. The response to a method that is not allowed is for everyone who may use one.
+    /// Who may send a request with this method. The response to a method that is not allowed is for
+    /// everyone who may use one.
     fn access(&self, method: &Method) -> Access {
-        let allowed =
-            self.operations.iter().find(|operation| operation.allows(method)).map(|operation| operation.access);
-        let least = || self.operations.iter().map(|operation| operation.access).min();
+        let allowed = self
+            .operations
+            .iter()
+            .find(|operation| operation.allows(method))
+            .map(|operation| operation.access);
+        let least = || {
+            self.operations
+                .iter()
+                .map(|operation| operation.access)
+                .min()
+        };
         allowed.or_else(least).unwrap_or(Access::ADMIN)
     }
 }
@@ -211,13 +276,23 @@ impl GridhookRoute {
 impl Operation {
     fn allows(&self, method: &Method) -> bool {
         let is_head = self.has_head && *method == Method::HEAD;
-        self.methods.contains(if is_head { &Method::GET } else { method }) || self.methods.contains(method)
+        self.methods
+            .contains(if is_head { &Method::GET } else { method })
+            || self.methods.contains(method)
     }
 
     /// The OpenAPI description of the operation for one of its methods.
-    pub(super) fn describe(&self, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
+    pub(super) fn describe(
+        &self,
+        method: &Method,
+        schemas: &mut SchemaRegistry,
+    ) -> OperationBuilder {
         let draft = (self.describe)(schemas);
-        if *method == Method::HEAD { draft.for_head() } else { draft }
+        if *method == Method::HEAD {
+            draft.for_head()
+        } else {
+            draft
+        }
     }
 }
 
@@ -230,13 +305,22 @@ pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: Li
             resource = resource.route((operation.handler)(web::route().guard(has_method)));
         }
         let not_allowed = move |request: HttpRequest| async move {
-            let mut allowed: Vec<Method> = path.operations().map(|(method, _)| method.clone()).collect();
+            let mut allowed: Vec<Method> = path
+                .operations()
+                .map(|(method, _)| method.clone())
+                .collect();
             if !allowed.contains(&Method::HEAD)
-                && path.operations.iter().any(|operation| operation.allows(&Method::HEAD))
+                && path
+                    .operations
+                    .iter()
+                    .any(|operation| operation.allows(&Method::HEAD))
             {
                 allowed.push(Method::HEAD);
             }
-            Err::<HttpResponse, _>(AdminError::Method { method: request.method().to_string(), allowed })
+            Err::<HttpResponse, _>(AdminError::Method {
+                method: request.method().to_string(),
+                allowed,
+            })
         };
         let authorized = move |request: ServiceRequest, next: Next<BoxBody>| async move {
             let target = match path.concern {
@@ -246,6 +330,10 @@ pub(super) fn configure(cfg: &mut web::ServiceConfig, chaos: ChaosMode, role: Li
             };
             authorize(path.access(request.method()), target, request, next).await
         };
-        cfg.service(resource.default_service(web::to(not_allowed)).wrap(from_fn(authorized)));
+        cfg.service(
+            resource
+                .default_service(web::to(not_allowed))
+                .wrap(from_fn(authorized)),
+        );
     }
 }

@@ -19,7 +19,10 @@ struct SearchQuery {
 }
 
 /// `GET /search`.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn report(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let SearchQuery { id } = query::read(request.query_string(), "id")?;
     let missing = || InvalidRequest::new("id", "is missing; allowed is the id of an event");
     let id = id.filter(|id| !id.is_empty()).ok_or_else(missing)?;
@@ -31,7 +34,8 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
             report.unsearched.push(resource);
             continue;
         }
-        // A topic that was deleted meanwhile, or whose log cannot be read, does not hide what others have.
+        // A topic that was deleted meanwhile, or whose log cannot be read, does not hide what
+        // others have.
         let Ok(matches) = topic.find_event_id(&id, left).await else {
             report.unsearched.push(resource);
             continue;
@@ -39,7 +43,10 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
         left -= matches.lookups;
         let room = EVENTS_MAX - report.events.len();
         let events = matches.sequences.iter().take(room);
-        report.events.extend(events.map(|seq| EventMatchView { topic: resource.clone(), sequence: seq.0 }));
+        report.events.extend(events.map(|seq| EventMatchView {
+            topic: resource.clone(),
+            sequence: seq.0,
+        }));
         if !matches.is_whole {
             report.unsearched.push(resource);
         }

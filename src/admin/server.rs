@@ -1,4 +1,5 @@
-//! `GET /server`: version, start, listeners, process, disk, and the settings that differ from the defaults.
+//! `GET /server`: version, start, listeners, process, disk, and the settings that differ from the
+//! defaults.
 
 use std::sync::PoisonError;
 
@@ -15,20 +16,47 @@ pub(super) async fn report(
 ) -> Result<HttpResponse, AdminError> {
     let exposition = &control.exposition;
     let journal = exposition.journal().cloned();
-    let read = move || (ProcessFigures::read(), journal.and_then(|journal| journal.figures().store?.free_bytes));
-    let (process, disk_free_bytes) =
-        web::block(read).await.map_err(|_| AdminError::Unavailable("The server is stopping.".to_owned()))?;
-    let ProcessFigures { cpu_seconds, resident_bytes, threads, open_files, most_files, .. } = process;
+    let read = move || {
+        (
+            ProcessFigures::read(),
+            journal.and_then(|journal| journal.figures().store?.free_bytes),
+        )
+    };
+    let (process, disk_free_bytes) = web::block(read)
+        .await
+        .map_err(|_| AdminError::Unavailable("The server is stopping.".to_owned()))?;
+    let ProcessFigures {
+        cpu_seconds,
+        resident_bytes,
+        threads,
+        open_files,
+        most_files,
+        ..
+    } = process;
     Ok(HttpResponse::Ok().json(ServerReport {
         now: control.clock.now().to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: exposition.started().to_string(),
         chaos: **chaos == ChaosMode::Enabled,
         cluster: request.app_data::<web::Data<ClusterContext>>().is_some(),
-        listeners: exposition.listeners().iter().map(|listener| listener_view(listener)).collect(),
-        process: ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files },
+        listeners: exposition
+            .listeners()
+            .iter()
+            .map(|listener| listener_view(listener))
+            .collect(),
+        process: ProcessView {
+            cpu_seconds,
+            resident_bytes,
+            threads,
+            open_files,
+            most_files,
+        },
         disk_free_bytes,
-        settings: control.settings.read().unwrap_or_else(PoisonError::into_inner).clone(),
+        settings: control
+            .settings
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone(),
     }))
 }
 

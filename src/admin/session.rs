@@ -18,14 +18,23 @@ use gridhook_event::Timestamp;
 const SECRET_BYTES: usize = 32;
 
 /// `GET /ui/session` reports the caller.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn report(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     sessions(&control, &request)?;
-    let expires = request.extensions().get::<OpenSession>().map(|session| session.expires);
+    let expires = request
+        .extensions()
+        .get::<OpenSession>()
+        .map(|session| session.expires);
     Ok(view(&Permissions::of(&request)?, None, expires))
 }
 
 /// `POST /ui/session` starts a session.
-pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn start(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let (sessions, permissions) = (sessions(&control, &request)?, Permissions::of(&request)?);
     if request.extensions().contains::<OpenSession>() {
         let why = "A session cannot start another session; send the token of an operator.";
@@ -33,29 +42,61 @@ pub(super) async fn start(request: HttpRequest, control: web::Data<Control>) -> 
     }
     let secret = format!("{PREFIX}{}", random_text(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
     let token = auth::bearer(&request).ok_or(AdminError::NoToken)?;
-    let Holder { key, is_administrator } = permissions.holder();
-    let expires = sessions.start(&secret, token, SessionOwner { key, is_administrator }, control.clock.now());
-    tracing::info!(operator = permissions.caller.identity().0, "signed in to the dashboard");
+    let Holder {
+        key,
+        is_administrator,
+    } = permissions.holder();
+    let expires = sessions.start(
+        &secret,
+        token,
+        SessionOwner {
+            key,
+            is_administrator,
+        },
+        control.clock.now(),
+    );
+    tracing::info!(
+        operator = permissions.caller.identity().0,
+        "signed in to the dashboard"
+    );
     Ok(view(&permissions, Some(secret), Some(expires)))
 }
 
 /// `DELETE /ui/session` ends the session.
-pub(super) async fn end(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn end(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let (sessions, caller) = (sessions(&control, &request)?, AdminCaller::of(&request)?);
     if !request.extensions().contains::<OpenSession>() {
-        return Err(AdminError::Refused("The token is not that of a session; only a session can be ended.".into()));
+        return Err(AdminError::Refused(
+            "The token is not that of a session; only a session can be ended.".into(),
+        ));
     }
     sessions.end(auth::bearer(&request).ok_or(AdminError::NoToken)?);
-    tracing::info!(operator = caller.identity().0, "signed out of the dashboard");
+    tracing::info!(
+        operator = caller.identity().0,
+        "signed out of the dashboard"
+    );
     Ok(HttpResponse::NoContent().finish())
 }
 
 /// The sessions; without a dashboard, its paths do not exist.
-pub(super) fn sessions<'a>(control: &'a Control, request: &HttpRequest) -> Result<&'a Sessions, AdminError> {
-    control.sessions.as_ref().ok_or_else(|| AdminError::NoSuchPath(request.path().to_owned()))
+pub(super) fn sessions<'a>(
+    control: &'a Control,
+    request: &HttpRequest,
+) -> Result<&'a Sessions, AdminError> {
+    control
+        .sessions
+        .as_ref()
+        .ok_or_else(|| AdminError::NoSuchPath(request.path().to_owned()))
 }
 
-fn view(permissions: &Permissions, token: Option<String>, expires: Option<Timestamp>) -> HttpResponse {
+fn view(
+    permissions: &Permissions,
+    token: Option<String>,
+    expires: Option<Timestamp>,
+) -> HttpResponse {
     let (name, kind) = permissions.caller.identity();
     HttpResponse::Ok().json(Session {
         token,

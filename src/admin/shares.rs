@@ -1,8 +1,8 @@
-//! Shares in what there is a limited number of: one caller cannot take all of it, and the last part is for
-//! administrators.
+//! Shares in what there is a limited number of: one caller cannot take all of it, and the last part
+//! is for administrators.
 //!
-//! An administrator is a caller with the role `admin` for the whole server. Administrators have no share of their own:
-//! together they can use everything.
+//! An administrator is a caller with the role `admin` for the whole server. Administrators have no
+//! share of their own: together they can use everything.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +33,10 @@ pub(super) struct CallerShares {
 impl CallerShares {
     /// `max` things.
     pub(super) fn new(max: usize) -> Self {
-        Self { max, held: Arc::default() }
+        Self {
+            max,
+            held: Arc::default(),
+        }
     }
 
     /// Takes one of them. A caller can hold a quarter of all.
@@ -46,7 +49,10 @@ impl CallerShares {
             return None;
         }
         held.insert(holder.key.clone(), own + 1);
-        Some(Share { held: Arc::clone(&self.held), key: holder.key.clone() })
+        Some(Share {
+            held: Arc::clone(&self.held),
+            key: holder.key.clone(),
+        })
     }
 }
 
@@ -67,26 +73,48 @@ impl Drop for Share {
 }
 
 /// Checks that the caller may create a topic, a domain or a topic of a namespace.
-pub(super) fn check_new_topic(control: &Control, permissions: &Permissions) -> Result<(), AdminError> {
+pub(super) fn check_new_topic(
+    control: &Control,
+    permissions: &Permissions,
+) -> Result<(), AdminError> {
     if permissions.is_administrator() {
         return Ok(());
     }
     let topics = control.registry.topics();
-    let is_own = |topic: &&Arc<TopicHandle>| permissions.has_created(topic.record().system_data.as_ref());
+    let is_own =
+        |topic: &&Arc<TopicHandle>| permissions.has_created(topic.record().system_data.as_ref());
     let own = topics.iter().filter(is_own).count();
     let max = control.registry.rules().topics_max;
-    StoredResources { all: topics.len(), own, max, what: "topics and domains" }.check_creation()
+    StoredResources {
+        all: topics.len(),
+        own,
+        max,
+        what: "topics and domains",
+    }
+    .check_creation()
 }
 
 /// Checks that the caller may create a namespace.
-pub(super) fn check_new_namespace(control: &Control, permissions: &Permissions) -> Result<(), AdminError> {
+pub(super) fn check_new_namespace(
+    control: &Control,
+    permissions: &Permissions,
+) -> Result<(), AdminError> {
     if permissions.is_administrator() {
         return Ok(());
     }
     let namespaces = control.registry.namespaces();
-    let own = namespaces.iter().filter(|record| permissions.has_created(record.system_data.as_ref())).count();
+    let own = namespaces
+        .iter()
+        .filter(|record| permissions.has_created(record.system_data.as_ref()))
+        .count();
     let max = control.registry.rules().topics_max;
-    StoredResources { all: namespaces.len(), own, max, what: "namespaces" }.check_creation()
+    StoredResources {
+        all: namespaces.len(),
+        own,
+        max,
+        what: "namespaces",
+    }
+    .check_creation()
 }
 
 /// Checks that the caller may create a topic of this domain.
@@ -99,9 +127,18 @@ pub(super) fn check_new_domain_topic(
         return Ok(());
     }
     let topics = domain.domain_topics();
-    let own = topics.iter().filter(|topic| permissions.has_created(topic.system_data.as_ref())).count();
+    let own = topics
+        .iter()
+        .filter(|topic| permissions.has_created(topic.system_data.as_ref()))
+        .count();
     let max = control.registry.rules().domain_topics_max;
-    StoredResources { all: topics.len(), own, max, what: "topics of the domain" }.check_creation()
+    StoredResources {
+        all: topics.len(),
+        own,
+        max,
+        what: "topics of the domain",
+    }
+    .check_creation()
 }
 
 /// Checks that the caller may create an event subscription of this topic.
@@ -114,12 +151,22 @@ pub(super) fn check_new_subscription(
         return Ok(());
     }
     let all = control.registry.all_provisioned(topic);
-    let own = all.iter().filter(|one| permissions.has_created(one.record.system_data.as_ref())).count();
+    let own = all
+        .iter()
+        .filter(|one| permissions.has_created(one.record.system_data.as_ref()))
+        .count();
     let max = control.registry.rules().subscriptions_max;
-    StoredResources { all: all.len(), own, max, what: "event subscriptions of the topic" }.check_creation()
+    StoredResources {
+        all: all.len(),
+        own,
+        max,
+        what: "event subscriptions of the topic",
+    }
+    .check_creation()
 }
 
-/// Checks that the caller may start a job of an event subscription: the last one is for administrators.
+/// Checks that the caller may start a job of an event subscription: the last one is for
+/// administrators.
 pub(super) async fn check_new_job(
     control: &Control,
     permissions: &Permissions,
@@ -133,8 +180,8 @@ pub(super) async fn check_new_job(
     let active = jobs.iter().filter(|job| !job.state.has_ended()).count();
     if active >= JOBS_MAX - reserve(JOBS_MAX) {
         return Err(AdminError::Conflict(format!(
-            "{active} jobs of this event subscription run or are paused, and the last of {JOBS_MAX} is for administrators \
-             of the whole server; cancel one."
+            "{active} jobs of this event subscription run or are paused, and the last of \
+             {JOBS_MAX} is for administrators of the whole server; cancel one."
         )));
     }
     Ok(())
@@ -153,21 +200,28 @@ struct StoredResources {
 }
 
 impl StoredResources {
-    /// Checks that a caller who is no administrator may create one more: half of all are for one caller.
+    /// Checks that a caller who is no administrator may create one more: half of all are for one
+    /// caller.
     fn check_creation(&self) -> Result<(), AdminError> {
-        let Self { all, own, max, what } = *self;
+        let Self {
+            all,
+            own,
+            max,
+            what,
+        } = *self;
         let shared = max - reserve(max);
         let half = max.div_ceil(2);
         if all >= shared {
             return Err(AdminError::Conflict(format!(
-                "There are {all} {what}, and the last {} of {max} are for administrators of the whole server.",
+                "There are {all} {what}, and the last {} of {max} are for administrators of the \
+                 whole server.",
                 reserve(max)
             )));
         }
         if own >= half {
             return Err(AdminError::Conflict(format!(
-                "The caller has created {own} {what}; one that is no administrator of the whole server can create {half} \
-                 of {max}."
+                "The caller has created {own} {what}; one that is no administrator of the whole \
+                 server can create {half} of {max}."
             )));
         }
         Ok(())

@@ -1,4 +1,5 @@
-//! `POST /simulate`: runs an edition of the delivery policy against endpoint models, in virtual time.
+//! `POST /simulate`: runs an edition of the delivery policy against endpoint models, in virtual
+//! time.
 //!
 //! A simulation may compute for seconds, so it runs in slices, and ends with its request.
 
@@ -22,7 +23,8 @@ const SUBSCRIPTIONS_MAX: u32 = 1_000;
 /// Maximum number of deliveries: event subscriptions times events.
 const DELIVERIES_MAX: f64 = 200_000.0;
 
-/// Maximum simulated days. Events live one day at most, so that a longer simulation only repeats itself.
+/// Maximum simulated days. Events live one day at most, so that a longer simulation only repeats
+/// itself.
 const DAYS_MAX: f64 = 30.0;
 
 /// Maximum events in a request, as in Event Grid.
@@ -39,9 +41,15 @@ pub(super) async fn run(
 ) -> Result<HttpResponse, AdminError> {
     let caller = AdminCaller::of(&request)?;
     let bytes = read_body(payload).await?;
-    let body: SimulateBody = if bytes.is_empty() { SimulateBody::default() } else { read(parse(&bytes)?)? };
+    let body: SimulateBody = if bytes.is_empty() {
+        SimulateBody::default()
+    } else {
+        read(parse(&bytes)?)?
+    };
     let plan = plan(&control, &body)?;
-    let report = control.compute(&caller, |meter| simulate(plan, meter)).await??;
+    let report = control
+        .compute(&caller, |meter| simulate(plan, meter))
+        .await??;
     Ok(HttpResponse::Ok().json(report))
 }
 
@@ -59,7 +67,14 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
     let tables = &control.edition_tables;
     let edition = tables.by_name.get(name).ok_or_else(|| {
         let known: Vec<_> = tables.by_name.keys().map(String::as_str).collect();
-        InvalidRequest::new("edition", format!("is \"{}\"; allowed are {}", name.escape_debug(), known.join(", ")))
+        InvalidRequest::new(
+            "edition",
+            format!(
+                "is \"{}\"; allowed are {}",
+                name.escape_debug(),
+                known.join(", ")
+            ),
+        )
     })?;
     let days = within("days", body.days.unwrap_or(2.0), 0.001..=DAYS_MAX)?;
     let subscriptions = body.subscriptions.unwrap_or(100);
@@ -67,7 +82,8 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
     let most = DELIVERIES_MAX / (f64::from(subscriptions) * days * 86_400.0);
     let rate = within("rate", body.rate.unwrap_or(0.01), 0.000_001..=most)?;
     let share = |text: &String| {
-        EndpointModel::parse_share(text, rate).map_err(|problem| InvalidRequest::new("models", problem))
+        EndpointModel::parse_share(text, rate)
+            .map_err(|problem| InvalidRequest::new("models", problem))
     };
     let shares = match body.models.as_slice() {
         [] => EndpointModel::mix(rate).to_vec(),
@@ -75,7 +91,9 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
     };
     let least = SimulationPlan::subscriptions_min(&shares);
     if least > SUBSCRIPTIONS_MAX {
-        let problem = format!("need {least} event subscriptions for their shares; allowed are {SUBSCRIPTIONS_MAX}");
+        let problem = format!(
+            "need {least} event subscriptions for their shares; allowed are {SUBSCRIPTIONS_MAX}"
+        );
         return Err(InvalidRequest::new("models", problem));
     }
     Ok(SimulationPlan {
@@ -93,10 +111,18 @@ fn plan(control: &Control, body: &SimulateBody) -> Result<SimulationPlan, Invali
     })
 }
 
-fn within<T: PartialOrd + Display>(target: &str, value: T, allowed: RangeInclusive<T>) -> Result<T, InvalidRequest> {
+fn within<T: PartialOrd + Display>(
+    target: &str,
+    value: T,
+    allowed: RangeInclusive<T>,
+) -> Result<T, InvalidRequest> {
     if allowed.contains(&value) {
         return Ok(value);
     }
-    let problem = format!("is {value}; allowed is a number from {} to {}", allowed.start(), allowed.end());
+    let problem = format!(
+        "is {value}; allowed is a number from {} to {}",
+        allowed.start(),
+        allowed.end()
+    );
     Err(InvalidRequest::new(target, problem))
 }

@@ -1,16 +1,19 @@
-//! Spread topics: each shard of a cluster has a part of the topic, with a log and actors of its own.
+//! Spread topics: each shard of a cluster has a part of the topic, with a log and actors of its
+//! own.
 //!
-//! The shard that the name hashes to leads, and the others follow: operators change the topic and its event subscriptions only
-//! there. Its core sends the definitions of all that it leads to the core of each other shard, which stores them as it stores
-//! any topic, so that nothing that serves topics knows of this.
+//! The shard that the name hashes to leads, and the others follow: operators change the topic and
+//! its event subscriptions only there. Its core sends the definitions of all that it leads to the
+//! core of each other shard, which stores them as it stores any topic, so that nothing that serves
+//! topics knows of this.
 //!
-//! - A follower has a topic only while the leader has it: it is created after it, and deleted before it. So no shard takes an
-//!   event of a topic that does not exist.
-//! - A namespace with spread topics leads as its name does, and its record is part of the definition.
-//! - A change is answered once all shards have it. If one cannot store it in time, the answer says so; it is sent again in the
-//!   background, and a repeated request waits for it again.
-//! - All that a shard leads is sent at once, and only if it differs from what the other shard has stored. So nothing depends on
-//!   which changes were sent before.
+//! - A follower has a topic only while the leader has it: it is created after it, and deleted
+//!   before it. So no shard takes an event of a topic that does not exist.
+//! - A namespace with spread topics leads as its name does, and its record is part of the
+//!   definition.
+//! - A change is answered once all shards have it. If one cannot store it in time, the answer says
+//!   so; it is sent again in the background, and a repeated request waits for it again.
+//! - All that a shard leads is sent at once, and only if it differs from what the other shard has
+//!   stored. So nothing depends on which changes were sent before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,7 +35,9 @@ use super::{
 use gridhook_cluster::shard_of;
 use gridhook_engine::control::registry::{self, Registry};
 use gridhook_event::{Name, SubscriptionId};
-use gridhook_record::{namespace::NamespaceRecord, subscription::SubscriptionRecord, topic::TopicRecord};
+use gridhook_record::{
+    namespace::NamespaceRecord, subscription::SubscriptionRecord, topic::TopicRecord,
+};
 
 /// The interval in which shards are looked at that have not stored the last change.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +45,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The cores of the other shards.
 pub trait OtherCores: Send + Sync {
     /// Sends the JSON of [`Definitions`] to the core of a shard, which applies them.
-    fn apply_definitions(&self, shard: usize, definitions: Bytes) -> BoxFuture<'_, Result<(), String>>;
+    fn apply_definitions(
+        &self,
+        shard: usize,
+        definitions: Bytes,
+    ) -> BoxFuture<'_, Result<(), String>>;
 }
 
 /// All spread topics that a shard leads.
@@ -53,7 +62,8 @@ pub struct Definitions {
     topics: Vec<TopicDefinition>,
 }
 
-/// A spread topic with its event subscriptions, as a follower stores them: without what each shard numbers itself.
+/// A spread topic with its event subscriptions, as a follower stores them: without what each shard
+/// numbers itself.
 #[derive(Debug, Deserialize, Serialize)]
 struct TopicDefinition {
     topic: TopicRecord,
@@ -78,7 +88,10 @@ pub(super) struct Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+        self.all
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.key);
     }
 }
 
@@ -86,11 +99,20 @@ impl SpreadTopics {
     /// Those of the shard `own`, one of `shards`.
     pub fn new(own: usize, shards: usize, cores: Box<dyn OtherCores>) -> Self {
         let stored = (0..shards).map(|_| tokio::sync::Mutex::default()).collect();
-        Self { own, cores, stored, leaving: Arc::default() }
+        Self {
+            own,
+            cores,
+            stored,
+            leaving: Arc::default(),
+        }
     }
 
     fn led(&self, registry: &Registry) -> Definitions {
-        let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let leaving = self
+            .leaving
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let (mut namespaces, mut topics) = (BTreeMap::new(), Vec::new());
         for topic in registry.topics() {
             let record = topic.record();
@@ -103,16 +125,29 @@ impl SpreadTopics {
             if let Some(namespace) = above.and_then(|name| registry.namespace(name.as_str())) {
                 namespaces.insert(namespace.key(), follower_of_namespace(&namespace));
             }
-            let subscriptions = topic.subscriptions().iter().map(|record| unnumbered(record)).collect();
-            topics.push(TopicDefinition { topic: follower_of(&record), subscriptions });
+            let subscriptions = topic
+                .subscriptions()
+                .iter()
+                .map(|record| unnumbered(record))
+                .collect();
+            topics.push(TopicDefinition {
+                topic: follower_of(&record),
+                subscriptions,
+            });
         }
-        Definitions { leader: self.own, namespaces: namespaces.into_values().collect(), topics }
+        Definitions {
+            leader: self.own,
+            namespaces: namespaces.into_values().collect(),
+            topics,
+        }
     }
 
     /// Sends no definition of what has this key until the result is dropped.
     fn leave(&self, key: String) -> Leaving {
         let all = Arc::clone(&self.leaving);
-        all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+        all.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key.clone());
         Leaving { key, all }
     }
 
@@ -123,19 +158,29 @@ impl SpreadTopics {
             let shared = self.share_with(registry, shard, true).await;
             shared.map_err(|why| format!("shard {shard}: {why}"))
         });
-        let failed: Vec<String> = join_all(shared).await.into_iter().filter_map(Result::err).collect();
+        let failed: Vec<String> = join_all(shared)
+            .await
+            .into_iter()
+            .filter_map(Result::err)
+            .collect();
         if failed.is_empty() {
             return Ok(());
         }
         Err(AdminError::Unavailable(format!(
-            "Not every shard of the spread topic has the change yet ({}). It is sent again until each has it; repeat \
-             the request to wait for that.",
+            "Not every shard of the spread topic has the change yet ({}). It is sent again until \
+             each has it; repeat the request to wait for that.",
             failed.join("; ")
         )))
     }
 
-    /// Sends what this shard leads, unless the other one has it. A shard that never led anything has nothing to tell.
-    async fn share_with(&self, registry: &Registry, shard: usize, is_asked: bool) -> Result<(), String> {
+    /// Sends what this shard leads, unless the other one has it. A shard that never led anything
+    /// has nothing to tell.
+    async fn share_with(
+        &self,
+        registry: &Registry,
+        shard: usize,
+        is_asked: bool,
+    ) -> Result<(), String> {
         let mut stored = self.stored[shard].lock().await;
         let led = self.led(registry);
         if led.topics.is_empty() && stored.is_none() && !is_asked {
@@ -147,7 +192,9 @@ impl SpreadTopics {
         let hash = Some(hasher.finish());
         if *stored != hash {
             *stored = None;
-            self.cores.apply_definitions(shard, definitions.into()).await?;
+            self.cores
+                .apply_definitions(shard, definitions.into())
+                .await?;
             *stored = hash;
         }
         Ok(())
@@ -156,14 +203,21 @@ impl SpreadTopics {
 
 /// Sends again what a shard has not stored, such as what is changed without a request.
 pub async fn share_definitions(control: web::Data<Control>) {
-    let Some(spread) = &control.spread else { return };
+    let Some(spread) = &control.spread else {
+        return;
+    };
     loop {
         let registry = &*control.registry;
         let others = (0..spread.stored.len()).filter(|shard| *shard != spread.own);
-        let shared = others.map(|shard| async move { (shard, spread.share_with(registry, shard, false).await) });
+        let shared = others
+            .map(|shard| async move { (shard, spread.share_with(registry, shard, false).await) });
         for (shard, shared) in join_all(shared).await {
             if let Err(why) = shared {
-                tracing::debug!(shard, why, "a shard has not stored the definitions of spread topics");
+                tracing::debug!(
+                    shard,
+                    why,
+                    "a shard has not stored the definitions of spread topics"
+                );
             }
         }
         tokio::time::sleep(INTERVAL).await;
@@ -173,7 +227,9 @@ pub async fn share_definitions(control: web::Data<Control>) {
 impl Control {
     /// The number of shards of the cluster; 1 without several.
     pub(super) fn shards(&self) -> u32 {
-        self.spread.as_ref().map_or(1, |spread| spread.stored.len() as u32)
+        self.spread
+            .as_ref()
+            .map_or(1, |spread| spread.stored.len() as u32)
     }
 
     /// The number of this shard, in a cluster with several.
@@ -188,7 +244,9 @@ impl Control {
 
     /// Returns once every shard has a change of a spread topic.
     pub(super) async fn share_change(&self, path: &TopicPath) -> Result<(), AdminError> {
-        let Some(spread) = &self.spread else { return Ok(()) };
+        let Some(spread) = &self.spread else {
+            return Ok(());
+        };
         match self.registry.topic(&path.key()) {
             Some(topic) if topic.record().is_spread() => spread.share(&self.registry).await,
             Some(_) | None => Ok(()),
@@ -197,28 +255,50 @@ impl Control {
 
     /// Returns once every shard has a change of a namespace with spread topics.
     pub(super) async fn share_namespace(&self, name: &Name) -> Result<(), AdminError> {
-        match self.spread.as_ref().filter(|_| self.has_spread_topics(name)) {
+        match self
+            .spread
+            .as_ref()
+            .filter(|_| self.has_spread_topics(name))
+        {
             Some(spread) => spread.share(&self.registry).await,
             None => Ok(()),
         }
     }
 
     fn has_spread_topics(&self, namespace: &Name) -> bool {
-        self.registry.namespace_topics(namespace.as_str()).iter().any(|topic| topic.record().is_spread())
+        self.registry
+            .namespace_topics(namespace.as_str())
+            .iter()
+            .any(|topic| topic.record().is_spread())
     }
 
-    /// Deletes the other parts of a spread topic that is deleted next. None is created while the result is held.
-    pub(super) async fn delete_followers(&self, record: &TopicRecord) -> Result<Option<Leaving>, AdminError> {
-        self.delete_followers_of(record.key(), record.is_spread()).await
+    /// Deletes the other parts of a spread topic that is deleted next. None is created while the
+    /// result is held.
+    pub(super) async fn delete_followers(
+        &self,
+        record: &TopicRecord,
+    ) -> Result<Option<Leaving>, AdminError> {
+        self.delete_followers_of(record.key(), record.is_spread())
+            .await
     }
 
     /// The same for a namespace and its topics.
-    pub(super) async fn delete_followers_of_namespace(&self, name: &Name) -> Result<Option<Leaving>, AdminError> {
-        self.delete_followers_of(namespace_lock_key(name), self.has_spread_topics(name)).await
+    pub(super) async fn delete_followers_of_namespace(
+        &self,
+        name: &Name,
+    ) -> Result<Option<Leaving>, AdminError> {
+        self.delete_followers_of(namespace_lock_key(name), self.has_spread_topics(name))
+            .await
     }
 
-    async fn delete_followers_of(&self, key: String, has_any: bool) -> Result<Option<Leaving>, AdminError> {
-        let Some(spread) = self.spread.as_ref().filter(|_| has_any) else { return Ok(None) };
+    async fn delete_followers_of(
+        &self,
+        key: String,
+        has_any: bool,
+    ) -> Result<Option<Leaving>, AdminError> {
+        let Some(spread) = self.spread.as_ref().filter(|_| has_any) else {
+            return Ok(None);
+        };
         let leaving = spread.leave(key);
         spread.share(&self.registry).await?;
         Ok(Some(leaving))
@@ -229,8 +309,14 @@ impl Control {
     /// # Errors
     /// If a record cannot be stored. The others were.
     pub async fn apply_definitions(&self, definitions: Definitions) -> Result<(), registry::Error> {
-        let Definitions { leader, namespaces, topics } = definitions;
-        let Some(spread) = self.spread.as_ref().filter(|spread| spread.own != leader) else { return Ok(()) };
+        let Definitions {
+            leader,
+            namespaces,
+            topics,
+        } = definitions;
+        let Some(spread) = self.spread.as_ref().filter(|spread| spread.own != leader) else {
+            return Ok(());
+        };
         let registry = &self.registry;
         let is_led = |name: &Name| shard_of(name.as_str(), spread.stored.len()) == leader;
         for topic in registry.topics() {
@@ -245,26 +331,33 @@ impl Control {
             }
         }
         for known in registry.namespaces() {
-            let is_left = !namespaces.iter().any(|definition| definition.key() == known.key());
+            let is_left = !namespaces
+                .iter()
+                .any(|definition| definition.key() == known.key());
             if known.is_follower && is_led(&known.name) && is_left {
                 registry.delete_namespace(known.name.as_str()).await?;
             }
         }
         let (mut stored, mut failed) = (Ok(()), 0);
         for definition in namespaces {
-            let (key, known) = (definition.key(), registry.namespace(definition.name.as_str()));
+            let (key, known) = (
+                definition.key(),
+                registry.namespace(definition.name.as_str()),
+            );
             if known.is_some_and(|known| value_of(&*known) == value_of(&definition)) {
                 continue;
             }
             if let Err(error) = registry.put_namespace(definition).await {
-                tracing::warn!(%error, namespace = key, "the namespace of a spread topic cannot be stored");
+                tracing::warn!(%error, namespace = key, "the namespace of a spread topic cannot be \
+                    stored");
                 (stored, failed) = (Err(error), failed + 1);
             }
         }
         for definition in topics {
             let key = definition.topic.key();
             if let Err(error) = apply_definition(registry, definition).await {
-                tracing::warn!(%error, topic = key, "the definition of a spread topic cannot be stored");
+                tracing::warn!(%error, topic = key, "the definition of a spread topic cannot be \
+                    stored");
                 (stored, failed) = (Err(error), failed + 1);
             }
         }
@@ -275,16 +368,28 @@ impl Control {
     }
 }
 
-async fn apply_definition(registry: &Arc<Registry>, of_leader: TopicDefinition) -> Result<(), registry::Error> {
-    let TopicDefinition { topic: record, subscriptions } = of_leader;
+async fn apply_definition(
+    registry: &Arc<Registry>,
+    of_leader: TopicDefinition,
+) -> Result<(), registry::Error> {
+    let TopicDefinition {
+        topic: record,
+        subscriptions,
+    } = of_leader;
     let key = record.key();
     let is_same = |known: &TopicRecord| value_of(&follower_of(known)) == value_of(&record);
-    let topic = match registry.topic(&key).filter(|known| is_same(&known.record())) {
+    let topic = match registry
+        .topic(&key)
+        .filter(|known| is_same(&known.record()))
+    {
         Some(known) => known,
         None => registry.put_topic(record).await?,
     };
-    let known: Vec<(String, Value)> =
-        topic.subscriptions().iter().map(|known| (known.key(), value_of(&unnumbered(known)))).collect();
+    let known: Vec<(String, Value)> = topic
+        .subscriptions()
+        .iter()
+        .map(|known| (known.key(), value_of(&unnumbered(known))))
+        .collect();
     for (name, _) in &known {
         if !subscriptions.iter().any(|wanted| wanted.key() == *name) {
             registry.delete_subscription(&key, name).await?;
@@ -292,7 +397,10 @@ async fn apply_definition(registry: &Arc<Registry>, of_leader: TopicDefinition) 
     }
     for wanted in subscriptions {
         let (name, value) = (wanted.key(), value_of(&wanted));
-        if !known.iter().any(|(of, known)| *of == name && *known == value) {
+        if !known
+            .iter()
+            .any(|(of, known)| *of == name && *known == value)
+        {
             registry.put_follower(&key, wanted).await?;
         }
     }
@@ -301,14 +409,25 @@ async fn apply_definition(registry: &Arc<Registry>, of_leader: TopicDefinition) 
 
 /// The record of a follower.
 fn follower_of(record: &TopicRecord) -> TopicRecord {
-    TopicRecord { partitions: Vec::new(), is_follower: true, ..record.clone() }
+    TopicRecord {
+        partitions: Vec::new(),
+        is_follower: true,
+        ..record.clone()
+    }
 }
 
 fn follower_of_namespace(record: &NamespaceRecord) -> NamespaceRecord {
-    NamespaceRecord { is_follower: true, ..record.clone() }
+    NamespaceRecord {
+        is_follower: true,
+        ..record.clone()
+    }
 }
 
 /// Each shard assigns numbers and versions itself.
 fn unnumbered(record: &SubscriptionRecord) -> SubscriptionRecord {
-    SubscriptionRecord { number: SubscriptionId(0), version: 0, ..record.clone() }
+    SubscriptionRecord {
+        number: SubscriptionId(0),
+        version: 0,
+        ..record.clone()
+    }
 }

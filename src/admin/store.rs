@@ -1,8 +1,9 @@
 //! Check and backup of the store of the running server.
 //!
-//! Both take long. The response is a stream of JSON lines: `{"progress": "…"}` every 250 ms, and at the end one line with
-//! `report`, with `backup` too after a backup, or with `error`. The work runs on its own thread, one operation at a time. It
-//! is canceled when the client disconnects: the first line that cannot be sent ends it.
+//! Both take long. The response is a stream of JSON lines: `{"progress": "…"}` every 250 ms, and at
+//! the end one line with `report`, with `backup` too after a backup, or with `error`. The work runs
+//! on its own thread, one operation at a time. It is canceled when the client disconnects: the
+//! first line that cannot be sent ends it.
 
 use std::{ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
@@ -44,12 +45,18 @@ pub(super) async fn check(control: web::Data<Control>) -> Result<HttpResponse, A
     Ok(work(control.clock.clone(), move |watch| {
         let report = backups.look(&permit, watch)?;
         log_end(permit, report.is_sound(), "store check ended");
-        Ok(ProgressLine { report: Some(value_of(&report)), ..ProgressLine::default() })
+        Ok(ProgressLine {
+            report: Some(value_of(&report)),
+            ..ProgressLine::default()
+        })
     }))
 }
 
 /// `POST /store/backup`.
-pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn back_up(
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let body: BackupBody = read(parse(&read_body(payload).await?)?)?;
     let backups = backups(&control)?;
     let (folder, shard) = (body.folder.map(PathBuf::from), control.shard());
@@ -62,7 +69,9 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
         };
         checker.check_target(folder.as_deref()).map(|()| folder)
     });
-    let checked = checked.await.map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
+    let checked = checked
+        .await
+        .map_err(|_| AdminError::Broken("the pool of blocking threads has stopped"))?;
     let folder = checked.map_err(refused)?;
     info!(?folder, "backup started");
     Ok(work(control.clock.clone(), move |watch| {
@@ -80,7 +89,11 @@ pub(super) async fn back_up(payload: web::Payload, control: web::Data<Control>) 
             sequence: made.manifest.sequence,
             made: made.manifest.made,
         };
-        Ok(ProgressLine { report: Some(value_of(&made.report)), backup: Some(backup), ..ProgressLine::default() })
+        Ok(ProgressLine {
+            report: Some(value_of(&made.report)),
+            backup: Some(backup),
+            ..ProgressLine::default()
+        })
     }))
 }
 
@@ -91,15 +104,21 @@ fn backups(control: &Control) -> Result<Arc<Backups>, AdminError> {
 
 fn log_end(permit: BackupPermit, is_sound: bool, message: &'static str) {
     drop(permit);
-    if is_sound { info!(is_sound, "{message}") } else { warn!(is_sound, "{message}") }
+    if is_sound {
+        info!(is_sound, "{message}")
+    } else {
+        warn!(is_sound, "{message}")
+    }
 }
 
 fn refused(error: backup::BackupError) -> AdminError {
     match error {
         backup::BackupError::Busy => AdminError::Conflict(error.to_string()),
-        backup::BackupError::NoDestination => {
-            InvalidRequest::new("folder", "is missing; allowed is a folder, or none if backup.store.url is set").into()
-        }
+        backup::BackupError::NoDestination => InvalidRequest::new(
+            "folder",
+            "is missing; allowed is a folder, or none if backup.store.url is set",
+        )
+        .into(),
         backup::BackupError::Target { .. } | backup::BackupError::Io { .. } => {
             InvalidRequest::new("folder", format!("cannot be used: {error}")).into()
         }
@@ -113,7 +132,9 @@ fn refused(error: backup::BackupError) -> AdminError {
 /// Runs `work` on its own thread and streams its lines.
 fn work(
     clock: Clock,
-    work: impl FnOnce(&mut backup::BackupObserver<'_>) -> Result<ProgressLine, backup::BackupError> + Send + 'static,
+    work: impl FnOnce(&mut backup::BackupObserver<'_>) -> Result<ProgressLine, backup::BackupError>
+    + Send
+    + 'static,
 ) -> HttpResponse {
     let (lines, received) = mpsc::channel(LINES_MAX);
     let span = tracing::Span::current();
@@ -126,7 +147,10 @@ fn work(
                 return ControlFlow::Continue(());
             }
             last = now;
-            match lines.try_send(ProgressLine { progress: Some(progress.to_string()), ..ProgressLine::default() }) {
+            match lines.try_send(ProgressLine {
+                progress: Some(progress.to_string()),
+                ..ProgressLine::default()
+            }) {
                 Ok(()) | Err(TrySendError::Full(_)) => ControlFlow::Continue(()),
                 Err(TrySendError::Closed(_)) => ControlFlow::Break(()),
             }
@@ -140,13 +164,19 @@ fn work(
                     }
                     error => warn!(%error, "store operation failed"),
                 }
-                ProgressLine { error: Some(error.to_string()), ..ProgressLine::default() }
+                ProgressLine {
+                    error: Some(error.to_string()),
+                    ..ProgressLine::default()
+                }
             }
         };
         // The client may have disconnected.
         lines.blocking_send(last).ok();
     };
-    if let Err(error) = std::thread::Builder::new().name("store".to_owned()).spawn(run) {
+    if let Err(error) = std::thread::Builder::new()
+        .name("store".to_owned())
+        .spawn(run)
+    {
         warn!(%error, "cannot start a thread for the store operation");
     }
     let lines = stream::unfold(received, |mut received| async move {
@@ -154,5 +184,7 @@ fn work(
         let text = format!("{}\n", value_of(&line));
         Some((Ok::<_, actix_web::Error>(Bytes::from(text)), received))
     });
-    HttpResponse::Ok().content_type(LINES).streaming(Box::pin(lines))
+    HttpResponse::Ok()
+        .content_type(LINES)
+        .streaming(Box::pin(lines))
 }

@@ -7,7 +7,8 @@ use serde::Deserialize;
 
 use super::{AdminError, Control, query, tail};
 use gridhook_api::supervision::{
-    ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView, SupervisionReport,
+    ActorView, EndsView, IncarnationsView, QuarantinedEvent, QuarantinedView, RecoveryView,
+    SupervisionReport,
 };
 use gridhook_engine::supervision::{IncarnationEnds, RecoveryTimes, Supervision};
 use gridhook_subscription::QuarantinedEvents;
@@ -30,23 +31,51 @@ pub(crate) fn incarnations_view(
     supervision: &Supervision,
     quarantined: Option<&QuarantinedEvents>,
 ) -> IncarnationsView {
-    let Supervision { incarnation, restarts, ends, last, recoveries } = supervision;
+    let Supervision {
+        incarnation,
+        restarts,
+        ends,
+        last,
+        recoveries,
+    } = supervision;
     IncarnationsView {
         incarnation: *incarnation,
         restarts: *restarts,
         ends: ends_view(*ends),
         last_cause: last.map(|(end, _)| end.to_string()),
         last_end: last.map(|(_, at)| at.to_string()),
-        recovery: recovery_view(recoveries.count, recoveries.longest, recoveries.newest.iter().copied()),
+        recovery: recovery_view(
+            recoveries.count,
+            recoveries.longest,
+            recoveries.newest.iter().copied(),
+        ),
         quarantined: quarantined.map(|QuarantinedEvents { count, newest }| QuarantinedView {
             count: *count,
-            newest: newest.iter().map(|(seq, id)| QuarantinedEvent { sequence: seq.0, id: id.clone() }).collect(),
+            newest: newest
+                .iter()
+                .map(|(seq, id)| QuarantinedEvent {
+                    sequence: seq.0,
+                    id: id.clone(),
+                })
+                .collect(),
         }),
     }
 }
 
-pub(crate) fn ends_view(IncarnationEnds { panicked, killed, stopped, orphaned }: IncarnationEnds) -> EndsView {
-    EndsView { panicked, killed, stopped, orphaned }
+pub(crate) fn ends_view(
+    IncarnationEnds {
+        panicked,
+        killed,
+        stopped,
+        orphaned,
+    }: IncarnationEnds,
+) -> EndsView {
+    EndsView {
+        panicked,
+        killed,
+        stopped,
+        orphaned,
+    }
 }
 
 pub(crate) fn sum_ends(ends: &EndsView) -> u64 {
@@ -55,19 +84,29 @@ pub(crate) fn sum_ends(ends: &EndsView) -> u64 {
 
 pub(crate) fn add_ends(ends: &mut EndsView, other: &EndsView) {
     // Each field by name: a new one does not compile without being added.
-    let EndsView { panicked, killed, stopped, orphaned } = other;
+    let EndsView {
+        panicked,
+        killed,
+        stopped,
+        orphaned,
+    } = other;
     ends.panicked += panicked;
     ends.killed += killed;
     ends.stopped += stopped;
     ends.orphaned += orphaned;
 }
 
-pub(crate) fn recovery_view(count: u64, longest: Duration, newest: impl Iterator<Item = Duration>) -> RecoveryView {
+pub(crate) fn recovery_view(
+    count: u64,
+    longest: Duration,
+    newest: impl Iterator<Item = Duration>,
+) -> RecoveryView {
     let mut sorted: Vec<Duration> = newest.collect();
     let last = sorted.last().copied();
     sorted.sort_unstable();
     // Nearest-rank percentile.
-    let percentile = |hundredths: usize| sorted.get((sorted.len() * hundredths).div_ceil(100).saturating_sub(1));
+    let percentile =
+        |hundredths: usize| sorted.get((sorted.len() * hundredths).div_ceil(100).saturating_sub(1));
     let millis = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     RecoveryView {
         count,
@@ -79,7 +118,10 @@ pub(crate) fn recovery_view(count: u64, longest: Duration, newest: impl Iterator
 }
 
 /// `GET /supervision`: restarts and recovery times of actors.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn report(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let query: SupervisionQuery = query::read(request.query_string(), "top and topic")?;
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "actors")?;
     let topics = match &query.topic {
@@ -87,19 +129,32 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
         Some(id) if id.starts_with('/') => vec![tail::named_topic(&control, id)?.0],
         Some(name) => {
             let topic = control.registry.topic(name);
-            vec![topic.ok_or_else(|| AdminError::NotFound(format!("There is no topic '{name}'.")))?]
+            vec![
+                topic
+                    .ok_or_else(|| AdminError::NotFound(format!("There is no topic '{name}'.")))?,
+            ]
         }
     };
     let mut all = ActorHistory::default();
     for topic in topics {
         let name = topic.record().key();
-        all.add(ActorOwner::Topic(name.clone()), &topic.history().supervision(), None);
+        all.add(
+            ActorOwner::Topic(name.clone()),
+            &topic.history().supervision(),
+            None,
+        );
         for (subscription, supervision, quarantined) in topic.supervised() {
             let owner = ActorOwner::Subscription(name.clone(), subscription);
             all.add(owner, &supervision, Some(&quarantined));
         }
     }
-    for dead_letters in control.fault_injector.targets.dead_letters.iter().filter(|_| query.topic.is_none()) {
+    for dead_letters in control
+        .fault_injector
+        .targets
+        .dead_letters
+        .iter()
+        .filter(|_| query.topic.is_none())
+    {
         let owner = ActorOwner::Store(dead_letters.store.clone());
         all.add(owner, &dead_letters.history.supervision(), None);
     }
@@ -124,7 +179,12 @@ struct ActorHistory {
 }
 
 impl ActorHistory {
-    fn add(&mut self, owner: ActorOwner, supervision: &Supervision, quarantined: Option<&QuarantinedEvents>) {
+    fn add(
+        &mut self,
+        owner: ActorOwner,
+        supervision: &Supervision,
+        quarantined: Option<&QuarantinedEvents>,
+    ) {
         self.actors += 1;
         self.quarantined += quarantined.map_or(0, |quarantined| quarantined.count);
         let incarnations = incarnations_view(supervision, quarantined);
@@ -132,7 +192,11 @@ impl ActorHistory {
         if ends == 0 {
             return;
         }
-        let RecoveryTimes { count, longest, newest } = &supervision.recoveries;
+        let RecoveryTimes {
+            count,
+            longest,
+            newest,
+        } = &supervision.recoveries;
         self.recoveries.count += count;
         self.recoveries.longest = self.recoveries.longest.max(*longest);
         self.recoveries.newest.extend(newest);
@@ -163,9 +227,15 @@ impl ActorHistory {
     }
 
     fn report(self, top: usize) -> SupervisionReport {
-        let RecoveryTimes { count, longest, newest } = self.recoveries;
+        let RecoveryTimes {
+            count,
+            longest,
+            newest,
+        } = self.recoveries;
         let mut ends = EndsView::default();
-        self.ended.values().for_each(|actor| add_ends(&mut ends, &actor.incarnations.ends));
+        self.ended
+            .values()
+            .for_each(|actor| add_ends(&mut ends, &actor.incarnations.ends));
         SupervisionReport {
             actors: self.actors,
             ended: self.ended.len(),

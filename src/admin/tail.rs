@@ -1,7 +1,8 @@
 //! `GET /tail`: published events and outcomes as they happen, as lines of JSON.
 //!
-//! Lines come from the event feed, not from the store. A slow reader loses lines, and a `missed` line has their number. An
-//! empty line is sent every 5 s without an event, so that a closed connection is noticed.
+//! Lines come from the event feed, not from the store. A slow reader loses lines, and a `missed`
+//! line has their number. An empty line is sent every 5 s without an event, so that a closed
+//! connection is noticed.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -50,18 +51,33 @@ struct TailQuery {
 }
 
 /// `GET /tail`.
-pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn tail(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let permissions = Permissions::of(&request)?;
     let query = TailQuery::of(&control, &permissions, request.query_string())?;
     let unavailable = || {
         AdminError::Unavailable(
-            "Too many clients follow events, too many of this caller, or the server is stopping. Try again later."
+            "Too many clients follow events, too many of this caller, or the server is stopping. \
+             Try again later."
                 .to_owned(),
         )
     };
-    let share = control.tails.take(&permissions.holder()).ok_or_else(unavailable)?;
-    let subscriber = control.registry.feed().subscribe().ok_or_else(unavailable)?;
-    let (caller, wall, now) = (AdminCaller::of(&request)?, control.clock.wall(), control.clock.now());
+    let share = control
+        .tails
+        .take(&permissions.holder())
+        .ok_or_else(unavailable)?;
+    let subscriber = control
+        .registry
+        .feed()
+        .subscribe()
+        .ok_or_else(unavailable)?;
+    let (caller, wall, now) = (
+        AdminCaller::of(&request)?,
+        control.clock.wall(),
+        control.clock.now(),
+    );
     let session = request.extensions().get::<OpenSession>().cloned();
     let permissions = Some(permissions).filter(|permissions| !permissions.sees_everything());
     let state = TailStream {
@@ -90,7 +106,9 @@ pub(super) async fn tail(request: HttpRequest, control: web::Data<Control>) -> R
             () = session => {}
         }
     };
-    Ok(HttpResponse::Ok().content_type("application/x-ndjson").streaming(Box::pin(lines.take_until(Box::pin(ended)))))
+    Ok(HttpResponse::Ok()
+        .content_type("application/x-ndjson")
+        .streaming(Box::pin(lines.take_until(Box::pin(ended)))))
 }
 
 struct TailStream {
@@ -128,16 +146,26 @@ impl TailStream {
                                 self.published(*partition, &event);
                             }
                         }
-                        FeedEvent::Ended(subscription_key, record, lines) if self.query.outcomes => {
+                        FeedEvent::Ended(subscription_key, record, lines)
+                            if self.query.outcomes =>
+                        {
                             let is_wanted = self.query.is_subscription(record.name.as_str())
-                                && self.query.is_of(subscription_key.partition, record.filter.domain_topic.as_deref())
+                                && self.query.is_of(
+                                    subscription_key.partition,
+                                    record.filter.domain_topic.as_deref(),
+                                )
                                 && self.sees(subscription_key.partition, None, Some(&**record));
                             let topic = self.name_of(subscription_key.partition);
                             for line in lines {
                                 if is_wanted && self.query.is_outcome(line) {
                                     let line = line_view(line, LineContext::default());
-                                    let (topic, subscription) = (topic.clone(), record.name.to_string());
-                                    self.push_line(&TailLine::Outcome(Box::new(Ended { topic, subscription, line })));
+                                    let (topic, subscription) =
+                                        (topic.clone(), record.name.to_string());
+                                    self.push_line(&TailLine::Outcome(Box::new(Ended {
+                                        topic,
+                                        subscription,
+                                        line,
+                                    })));
                                 }
                             }
                         }
@@ -149,15 +177,20 @@ impl TailStream {
     }
 
     fn published(&mut self, partition: PartitionId, event: &Event) {
-        let TailQuery { event_type, data, .. } = &self.query;
+        let TailQuery {
+            event_type, data, ..
+        } = &self.query;
         let domain_topic = event.domain_topic();
         let is_wanted = self.query.is_of(partition, Some(&domain_topic))
-            && event_type.as_ref().is_none_or(|wanted| *wanted == event.event_type())
+            && event_type
+                .as_ref()
+                .is_none_or(|wanted| *wanted == event.event_type())
             && self.sees(partition, Some(&domain_topic), None);
         if !is_wanted {
             return;
         }
-        let whole = || RawValue::from_string(String::from_utf8_lossy(event.wire_bytes()).into_owned()).ok();
+        let whole =
+            || RawValue::from_string(String::from_utf8_lossy(event.wire_bytes()).into_owned()).ok();
         self.push_line(&TailLine::Event(Published {
             at: event.appended.to_string(),
             topic: self.name_of(partition),
@@ -170,18 +203,29 @@ impl TailStream {
         }));
     }
 
-    /// Whether the caller sees an event subscription of a topic; without one, the events of the topic or the domain topic.
+    /// Whether the caller sees an event subscription of a topic; without one, the events of the
+    /// topic or the domain topic.
     fn sees(
         &self,
         partition: PartitionId,
         domain_topic: Option<&str>,
         subscription: Option<&SubscriptionRecord>,
     ) -> bool {
-        let Some(permissions) = &self.permissions else { return true };
-        let topic = self.control.registry.owner(partition).map(|topic| topic.record());
+        let Some(permissions) = &self.permissions else {
+            return true;
+        };
+        let topic = self
+            .control
+            .registry
+            .owner(partition)
+            .map(|topic| topic.record());
         topic.is_some_and(|topic| match subscription {
             Some(subscription) => permissions.sees(&self.control, &topic, subscription),
-            None => permissions.sees_topic(&self.control, &topic, domain_topic.filter(|_| topic.is_domain())),
+            None => permissions.sees_topic(
+                &self.control,
+                &topic,
+                domain_topic.filter(|_| topic.is_domain()),
+            ),
         })
     }
 
@@ -190,25 +234,37 @@ impl TailStream {
     }
 
     fn name_of(&self, partition: PartitionId) -> String {
-        self.control.registry.owner(partition).map(|topic| topic.record().resource_id()).unwrap_or_default()
+        self.control
+            .registry
+            .owner(partition)
+            .map(|topic| topic.record().resource_id())
+            .unwrap_or_default()
     }
 }
 
 fn text(line: &TailLine) -> String {
-    let line = serde_json::to_string(line).unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
+    let line = serde_json::to_string(line)
+        .unwrap_or_else(|error| json!({"error": error.to_string()}).to_string());
     // An event may contain line breaks and control characters.
     format!("{}\n", escape::json_line(&line))
 }
 
 impl TailQuery {
     fn of(control: &Control, permissions: &Permissions, text: &str) -> Result<Self, AdminError> {
-        let mut query = Self { events: true, outcomes: true, ..Self::default() };
+        let mut query = Self {
+            events: true,
+            outcomes: true,
+            ..Self::default()
+        };
         let mut topic = None;
         for (key, value) in form_urlencoded::parse(text.as_bytes()) {
             let flag = || match &*value {
                 "true" => Ok(true),
                 "false" => Ok(false),
-                _ => Err(InvalidRequest::new(key.as_ref(), format!("is \"{value}\"; allowed are true and false"))),
+                _ => Err(InvalidRequest::new(
+                    key.as_ref(),
+                    format!("is \"{value}\"; allowed are true and false"),
+                )),
             };
             match key.as_ref() {
                 "events" => query.events = flag()?,
@@ -222,15 +278,22 @@ impl TailQuery {
                 "type" => query.event_type = Some(value.into_owned()),
                 "outcome" => query.outcome = Some(OutcomeFilter::read(&value)?),
                 "status" => {
-                    let problem =
-                        || InvalidRequest::new("status", format!("is \"{value}\"; allowed is a status such as 503"));
+                    let problem = || {
+                        InvalidRequest::new(
+                            "status",
+                            format!("is \"{value}\"; allowed is a status such as 503"),
+                        )
+                    };
                     query.status = Some(value.parse().map_err(|_| problem())?);
                 }
                 other => {
-                    let allowed = "events, outcomes, data, topic, subscription, type, outcome and status";
-                    return Err(
-                        InvalidRequest::new("the query", format!("has '{other}'; allowed are {allowed}")).into()
-                    );
+                    let allowed =
+                        "events, outcomes, data, topic, subscription, type, outcome and status";
+                    return Err(InvalidRequest::new(
+                        "the query",
+                        format!("has '{other}'; allowed are {allowed}"),
+                    )
+                    .into());
                 }
             }
         }
@@ -241,7 +304,12 @@ impl TailQuery {
     }
 
     /// Refuses an event subscription that the topic does not have: its outcomes would never come.
-    fn check_subscription(&self, control: &Control, topic_id: &str, name: &str) -> Result<(), AdminError> {
+    fn check_subscription(
+        &self,
+        control: &Control,
+        topic_id: &str,
+        name: &str,
+    ) -> Result<(), AdminError> {
         let (topic, _) = named_topic(control, topic_id)?;
         let is_named = topic.snapshots().any(|figures| {
             let record = figures.record();
@@ -251,23 +319,32 @@ impl TailQuery {
         if is_named {
             return Ok(());
         }
-        Err(AdminError::NotFound(format!("The event subscription '{name}' of {topic_id} was not found.")))
+        Err(AdminError::NotFound(format!(
+            "The event subscription '{name}' of {topic_id} was not found."
+        )))
     }
 
     fn is_of(&self, partition: PartitionId, domain_topic: Option<&str>) -> bool {
-        let Some((wanted, of_domain)) = &self.topic else { return true };
+        let Some((wanted, of_domain)) = &self.topic else {
+            return true;
+        };
         *wanted == partition
-            && of_domain
-                .as_ref()
-                .is_none_or(|wanted| domain_topic.is_some_and(|given| given.eq_ignore_ascii_case(wanted)))
+            && of_domain.as_ref().is_none_or(|wanted| {
+                domain_topic.is_some_and(|given| given.eq_ignore_ascii_case(wanted))
+            })
     }
 
     fn is_subscription(&self, name: &str) -> bool {
-        self.subscription.as_ref().is_none_or(|wanted| *wanted == name.to_lowercase())
+        self.subscription
+            .as_ref()
+            .is_none_or(|wanted| *wanted == name.to_lowercase())
     }
 
     fn is_outcome(&self, LedgerLine { entry, .. }: &LedgerLine) -> bool {
-        let is_named = self.outcome.as_ref().is_none_or(|wanted| wanted.matches(&entry.what));
+        let is_named = self
+            .outcome
+            .as_ref()
+            .is_none_or(|wanted| wanted.matches(&entry.what));
         let status = match entry.what {
             LedgerEvent::Attempted { status, .. } => status,
             _ => None,
@@ -277,13 +354,19 @@ impl TailQuery {
 }
 
 /// The topic or the domain that a resource id names, and the path.
-pub(super) fn named_topic(control: &Control, id: &str) -> Result<(Arc<TopicHandle>, path::TopicPath), AdminError> {
-    let path = path::find(id).filter(path::ArmPath::is_topic).ok_or_else(|| not_a_topic(id))?.topic()?;
+pub(super) fn named_topic(
+    control: &Control,
+    id: &str,
+) -> Result<(Arc<TopicHandle>, path::TopicPath), AdminError> {
+    let path = path::find(id)
+        .filter(path::ArmPath::is_topic)
+        .ok_or_else(|| not_a_topic(id))?
+        .topic()?;
     Ok((arm::topic(control, &path)?, path))
 }
 
-/// The topic, the domain or the domain topic that a resource id names. One of which the caller may see nothing does not
-/// exist for the caller.
+/// The topic, the domain or the domain topic that a resource id names. One of which the caller may
+/// see nothing does not exist for the caller.
 pub(super) fn topic_of(
     control: &Control,
     permissions: &Permissions,
@@ -291,7 +374,10 @@ pub(super) fn topic_of(
 ) -> Result<(PartitionId, Option<String>), AdminError> {
     let (topic, path) = named_topic(control, id)?;
     arm::check_seen(control, permissions, &topic, &path)?;
-    Ok((topic.partition(), path.domain_topic.map(|name| name.to_string())))
+    Ok((
+        topic.partition(),
+        path.domain_topic.map(|name| name.to_string()),
+    ))
 }
 
 fn not_a_topic(id: &str) -> InvalidRequest {

@@ -1,8 +1,9 @@
-//! `POST …/testFilter` and `POST …/testTransform`: what a filter or a transformation makes of events. Nothing is
-//! published, delivered or changed.
+//! `POST …/testFilter` and `POST …/testTransform`: what a filter or a transformation makes of
+//! events. Nothing is published, delivered or changed.
 //!
-//! Each is that of the event subscription or a draft; a draft filter needs no event subscription. The events are in the
-//! request, in the topic's input schema, or are the newest of the log. What the events make is bounded in total.
+//! Each is that of the event subscription or a draft; a draft filter needs no event subscription.
+//! The events are in the request, in the topic's input schema, or are the newest of the log. What
+//! the events make is bounded in total.
 
 use std::{ops::Range, sync::Arc};
 
@@ -49,24 +50,55 @@ const COPIES: usize = 3;
 pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, event: &Event) {
     let id = event.id().into_owned();
     let line = match filter.explain(event) {
-        FilterResult::Match => FilterTestLine { id, matches: true, stopped_by: None, reason: None, value: None },
-        FilterResult::Stopped { clause, why, seen } => {
-            FilterTestLine { id, matches: false, stopped_by: Some(clause), reason: Some(why.to_owned()), value: seen }
-        }
+        FilterResult::Match => FilterTestLine {
+            id,
+            matches: true,
+            stopped_by: None,
+            reason: None,
+            value: None,
+        },
+        FilterResult::Stopped { clause, why, seen } => FilterTestLine {
+            id,
+            matches: false,
+            stopped_by: Some(clause),
+            reason: Some(why.to_owned()),
+            value: seen,
+        },
     };
     report.tested += 1;
     report.matched += usize::from(line.matches);
     report.results.push(line);
 }
 
-fn add_transform_result(report: &mut TransformTestReport, id: String, result: Result<Transformed, TransformError>) {
-    let line = TransformTestLine { id, ..TransformTestLine::default() };
+fn add_transform_result(
+    report: &mut TransformTestReport,
+    id: String,
+    result: Result<Transformed, TransformError>,
+) {
+    let line = TransformTestLine {
+        id,
+        ..TransformTestLine::default()
+    };
     let line = match result {
-        Ok(Transformed { body, method, path_suffix, headers }) => {
+        Ok(Transformed {
+            body,
+            method,
+            path_suffix,
+            headers,
+        }) => {
             let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
-            TransformTestLine { body, method, path_suffix, headers: headers.into_iter().collect(), ..line }
+            TransformTestLine {
+                body,
+                method,
+                path_suffix,
+                headers: headers.into_iter().collect(),
+                ..line
+            }
         }
-        Err(error) => TransformTestLine { error: Some(error.to_string()), ..line },
+        Err(error) => TransformTestLine {
+            error: Some(error.to_string()),
+            ..line
+        },
     };
     report.tested += 1;
     report.failed += usize::from(line.error.is_some());
@@ -81,19 +113,34 @@ pub(super) async fn test_filter(
 ) -> Result<HttpResponse, AdminError> {
     let topic = topic(call.control, path)?;
     let record = topic.record();
-    let find = |name| topic.subscription(name).ok_or_else(|| no_subscription(path, name));
+    let find = |name| {
+        topic
+            .subscription(name)
+            .ok_or_else(|| no_subscription(path, name))
+    };
     let subscription = name.map(find).transpose()?;
     let ranges = call.control.editions.ranges(&record.edition)?;
     let TestRequest { draft, sample } = test::filter(&record, ranges, call.body)?;
     // A draft filter gets the domain topic of the event subscription.
-    let stored = subscription.as_ref().map(|subscription| &subscription.filter);
+    let stored = subscription
+        .as_ref()
+        .map(|subscription| &subscription.filter);
     let domain_topic = stored.and_then(|filter| filter.domain_topic.clone());
-    let draft = draft.map(|filter| Filter { domain_topic, ..filter });
-    let missing =
-        || InvalidRequest::new("filter", "is missing; without an event subscription there is no other filter");
+    let draft = draft.map(|filter| Filter {
+        domain_topic,
+        ..filter
+    });
+    let missing = || {
+        InvalidRequest::new(
+            "filter",
+            "is missing; without an event subscription there is no other filter",
+        )
+    };
     let filter = draft.or(stored.cloned()).ok_or_else(missing)?;
     check_sample(call.request, &sample)?;
-    let report = call.control.compute(call.caller, |meter| report_filter(topic, sample, filter, meter));
+    let report = call.control.compute(call.caller, |meter| {
+        report_filter(topic, sample, filter, meter)
+    });
     Ok(respond(report.await??))
 }
 
@@ -114,16 +161,32 @@ async fn report_filter(
 }
 
 /// `POST …/testTransform`.
-pub(super) async fn test_transform(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn test_transform(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(call.control, path)?;
-    let record = topic.subscription(name).ok_or_else(|| no_subscription(path, name))?;
+    let record = topic
+        .subscription(name)
+        .ok_or_else(|| no_subscription(path, name))?;
     let TestRequest { draft, sample } = test::transform(call.body)?;
-    let missing = || InvalidRequest::new("transform", "is missing, and the event subscription has none");
-    let transform = draft.as_ref().or(record.transform.as_deref()).ok_or_else(missing)?;
+    let missing = || {
+        InvalidRequest::new(
+            "transform",
+            "is missing, and the event subscription has none",
+        )
+    };
+    let transform = draft
+        .as_ref()
+        .or(record.transform.as_deref())
+        .ok_or_else(missing)?;
     let program = program(transform, &record)?;
     check_sample(call.request, &sample)?;
     let schema = record.delivery_schema;
-    let report = call.control.compute(call.caller, |meter| report_transform(topic, sample, (program, schema), meter));
+    let report = call.control.compute(call.caller, |meter| {
+        report_transform(topic, sample, (program, schema), meter)
+    });
     Ok(respond(report.await??))
 }
 
@@ -149,7 +212,8 @@ async fn report_transform(
 /// Refuses a sample that the caller may not see.
 fn check_sample(request: &HttpRequest, sample: &TestEvents) -> Result<(), AdminError> {
     if matches!(sample, TestEvents::Newest(_)) && Permissions::of(request)?.is_by_portal() {
-        let why = "the newest events of a topic are not for one event subscription only; give events to test";
+        let why = "the newest events of a topic are not for one event subscription only; give \
+            events to test";
         return Err(AdminError::PortalLink(why));
     }
     Ok(())
@@ -160,7 +224,9 @@ fn serialize(report: &impl Serialize) -> Result<Vec<u8>, AdminError> {
 }
 
 fn respond(report: Vec<u8>) -> HttpResponse {
-    HttpResponse::Ok().content_type(ContentType::json()).body(report)
+    HttpResponse::Ok()
+        .content_type(ContentType::json())
+        .body(report)
 }
 
 /// Reads the events of a sample, a part of the log at a time.
@@ -177,7 +243,11 @@ impl SampleReader {
             TestEvents::Given(events) => (given(&topic.record(), &events)?, Seq::FIRST..Seq::FIRST),
             TestEvents::Newest(count) => (Vec::new(), topic.newest_range(count)),
         };
-        Ok(Self { topic, events: events.into_iter(), rest })
+        Ok(Self {
+            topic,
+            events: events.into_iter(),
+            rest,
+        })
     }
 
     async fn next(&mut self) -> Result<Option<Event>, AdminError> {
@@ -188,7 +258,11 @@ impl SampleReader {
             if self.rest.is_empty() {
                 return Ok(None);
             }
-            let (events, rest) = self.topic.events_of(self.rest.clone()).await.map_err(unreadable)?;
+            let (events, rest) = self
+                .topic
+                .events_of(self.rest.clone())
+                .await
+                .map_err(unreadable)?;
             (self.events, self.rest) = (events.into_iter(), rest);
         }
     }
@@ -200,18 +274,41 @@ fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminErro
         Schema::CloudEvents => "application/cloudevents-batch+json",
         Schema::EventGrid | Schema::Custom => "application/json",
     };
-    let content = schema::RequestContent { content_type: Some(content_type), ..schema::RequestContent::default() };
+    let content = schema::RequestContent {
+        content_type: Some(content_type),
+        ..schema::RequestContent::default()
+    };
     let body = events.get().trim().to_owned();
-    let body = if body.starts_with('[') { body } else { format!("[{body}]") };
-    let draft = schema::read(&schema::EventTarget::of(topic), &content, &body.into(), &PublishLimits::default())
-        .map_err(|refusal| {
-            InvalidRequest::new("events", format!("would be refused: {}", refusal.to_string().trim_end_matches('.')))
-        })?;
+    let body = if body.starts_with('[') {
+        body
+    } else {
+        format!("[{body}]")
+    };
+    let draft = schema::read(
+        &schema::EventTarget::of(topic),
+        &content,
+        &body.into(),
+        &PublishLimits::default(),
+    )
+    .map_err(|refusal| {
+        InvalidRequest::new(
+            "events",
+            format!(
+                "would be refused: {}",
+                refusal.to_string().trim_end_matches('.')
+            ),
+        )
+    })?;
     let mut read = Vec::new();
     for chunk in draft.into_chunks() {
-        let chunk = Chunk::decode(Seq::FIRST, chunk.stamp(Timestamp::default(), LogTail::default()));
+        let chunk = Chunk::decode(
+            Seq::FIRST,
+            chunk.stamp(Timestamp::default(), LogTail::default()),
+        );
         let events = chunk.and_then(|chunk| chunk.events());
-        read.extend(events.map_err(|damaged| unreadable(journal::Error::Damaged(damaged.to_string())))?);
+        read.extend(
+            events.map_err(|damaged| unreadable(journal::Error::Damaged(damaged.to_string())))?,
+        );
     }
     Ok(read)
 }

@@ -40,7 +40,13 @@ const RESERVED: [&str; 2] = ["admin", "gridhook"];
 
 /// `GET /tokens`.
 pub(super) async fn list(control: web::Data<Control>) -> HttpResponse {
-    let value = control.registry.tokens().all().iter().map(|token| view(token.record())).collect();
+    let value = control
+        .registry
+        .tokens()
+        .all()
+        .iter()
+        .map(|token| view(token.record()))
+        .collect();
     HttpResponse::Ok().json(TokenList { value })
 }
 
@@ -55,7 +61,11 @@ pub(super) async fn create(
     let name = checked_name(&body.name)?;
     let now = control.clock.wall().timestamp();
     let (roles, scopes) = (roles(&body.roles)?, scopes(&body.scopes)?);
-    let expires = body.expires.as_deref().map(|expires| expiry(expires, now)).transpose()?;
+    let expires = body
+        .expires
+        .as_deref()
+        .map(|expires| expiry(expires, now))
+        .transpose()?;
     let is_portal = roles.contains(&TokenRole::Portal);
     if is_portal {
         check_portal(&roles, &scopes, expires.map(|expires| expires.since(now)))?;
@@ -75,9 +85,23 @@ pub(super) async fn create(
     audit::expect_status(StatusCode::CREATED);
     audit::set_changes(|| audit::changes(None, serde_json::to_vec(&shown).ok().as_deref()));
     let token = control.registry.tokens().create(record).await?;
-    info!(token = token.name(), operator = caller.identity().0, "token created");
-    let link = is_portal.then(|| format!("{}{}#token={secret}", control.operators_url(&request), dashboard::PATH));
-    Ok(HttpResponse::Created().json(TokenView { token: Some(secret), link, ..shown }))
+    info!(
+        token = token.name(),
+        operator = caller.identity().0,
+        "token created"
+    );
+    let link = is_portal.then(|| {
+        format!(
+            "{}{}#token={secret}",
+            control.operators_url(&request),
+            dashboard::PATH
+        )
+    });
+    Ok(HttpResponse::Created().json(TokenView {
+        token: Some(secret),
+        link,
+        ..shown
+    }))
 }
 
 /// `DELETE /tokens/{tokenName}`.
@@ -90,18 +114,30 @@ pub(super) async fn revoke(
     let Some(token) = control.registry.tokens().revoke(&name).await? else {
         return Err(AdminError::NotFound(format!("There is no token '{name}'.")));
     };
-    info!(token = token.name(), operator = caller.identity().0, "token revoked");
+    info!(
+        token = token.name(),
+        operator = caller.identity().0,
+        "token revoked"
+    );
     Ok(HttpResponse::NoContent().finish())
 }
 
 fn checked_name(name: &str) -> Result<String, InvalidRequest> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     if name.is_empty() || name.len() > NAME_CHARS || !name.bytes().all(is_allowed) {
-        let problem = format!("is \"{name}\"; allowed are 1 to {NAME_CHARS} letters, digits, '.', '_' and '-'");
+        let problem = format!(
+            "is \"{name}\"; allowed are 1 to {NAME_CHARS} letters, digits, '.', '_' and '-'"
+        );
         return Err(InvalidRequest::new("name", problem));
     }
-    if RESERVED.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
-        return Err(InvalidRequest::new("name", format!("is \"{name}\", which is reserved; allowed is another name")));
+    if RESERVED
+        .iter()
+        .any(|reserved| reserved.eq_ignore_ascii_case(name))
+    {
+        return Err(InvalidRequest::new(
+            "name",
+            format!("is \"{name}\", which is reserved; allowed is another name"),
+        ));
     }
     Ok(name.to_owned())
 }
@@ -109,13 +145,16 @@ fn checked_name(name: &str) -> Result<String, InvalidRequest> {
 fn roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
     let mut roles: Vec<TokenRole> = Vec::new();
     for role in given {
-        let role = role.parse().map_err(|problem: String| InvalidRequest::new("roles", problem))?;
+        let role = role
+            .parse()
+            .map_err(|problem: String| InvalidRequest::new("roles", problem))?;
         if !roles.contains(&role) {
             roles.push(role);
         }
     }
     if roles.is_empty() {
-        let problem = "is empty; allowed are publish, consume, portal, read, operate and admin, at least one of them";
+        let problem = "is empty; allowed are publish, consume, portal, read, operate and admin, at \
+            least one of them";
         return Err(InvalidRequest::new("roles", problem));
     }
     Ok(roles)
@@ -124,10 +163,14 @@ fn roles(given: &[String]) -> Result<Vec<TokenRole>, InvalidRequest> {
 fn scopes(given: &[String]) -> Result<Vec<Scope>, InvalidRequest> {
     let invalid = |problem: String| InvalidRequest::new("scopes", problem);
     if given.len() > SCOPES_MAX || given.iter().any(|scope| scope.len() > SCOPE_CHARS) {
-        let problem = format!("has too much; allowed are {SCOPES_MAX} scopes of {SCOPE_CHARS} characters");
+        let problem =
+            format!("has too much; allowed are {SCOPES_MAX} scopes of {SCOPE_CHARS} characters");
         return Err(invalid(problem));
     }
-    given.iter().map(|scope| scope.parse().map_err(invalid)).collect()
+    given
+        .iter()
+        .map(|scope| scope.parse().map_err(invalid))
+        .collect()
 }
 
 fn expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest> {
@@ -135,14 +178,22 @@ fn expiry(given: &str, now: Timestamp) -> Result<Timestamp, InvalidRequest> {
     if expires > now {
         return Ok(expires);
     }
-    let problem = format!("is {expires}, which is not in the future (it is {now}); allowed is a later time");
+    let problem =
+        format!("is {expires}, which is not in the future (it is {now}); allowed is a later time");
     Err(InvalidRequest::new("expires", problem))
 }
 
 /// A link may be passed on, so its token is narrow and ends soon.
-fn check_portal(roles: &[TokenRole], scopes: &[Scope], lifetime: Option<Duration>) -> Result<(), InvalidRequest> {
+fn check_portal(
+    roles: &[TokenRole],
+    scopes: &[Scope],
+    lifetime: Option<Duration>,
+) -> Result<(), InvalidRequest> {
     if roles.len() > 1 {
-        return Err(InvalidRequest::new("roles", "has portal and others; allowed is portal alone"));
+        return Err(InvalidRequest::new(
+            "roles",
+            "has portal and others; allowed is portal alone",
+        ));
     }
     if scopes.is_empty() {
         return Err(InvalidRequest::new(
@@ -151,7 +202,8 @@ fn check_portal(roles: &[TokenRole], scopes: &[Scope], lifetime: Option<Duration
         ));
     }
     if lifetime.is_none_or(|lifetime| lifetime > PORTAL_LIFETIME_MAX) {
-        let problem = "is missing or more than 7 days from now; a token with the role portal ends before";
+        let problem =
+            "is missing or more than 7 days from now; a token with the role portal ends before";
         return Err(InvalidRequest::new("expires", problem));
     }
     Ok(())
@@ -160,7 +212,11 @@ fn check_portal(roles: &[TokenRole], scopes: &[Scope], lifetime: Option<Duration
 fn view(record: TokenRecord) -> TokenView {
     TokenView {
         name: record.name,
-        roles: record.roles.iter().map(|role| role.name().to_owned()).collect(),
+        roles: record
+            .roles
+            .iter()
+            .map(|role| role.name().to_owned())
+            .collect(),
         scopes: record.scopes.iter().map(ToString::to_string).collect(),
         created: record.created.to_string(),
         created_by: record.created_by,

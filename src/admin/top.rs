@@ -1,7 +1,9 @@
-//! `GET /top`: the figures of all event subscriptions, the most active or the least healthy first, in pages.
+//! `GET /top`: the figures of all event subscriptions, the most active or the least healthy first,
+//! in pages.
 //!
-//! Rates are those of a recorded window, the same for every reader. Counters and states come from shared state: no actor
-//! receives a message. The store is read only for the age of the oldest unread events of listed ones.
+//! Rates are those of a recorded window, the same for every reader. Counters and states come from
+//! shared state: no actor receives a message. The store is read only for the age of the oldest
+//! unread events of listed ones.
 
 use std::{
     cmp::Ordering,
@@ -73,7 +75,10 @@ struct SubscriptionSample<'a> {
 
 impl SubscriptionSample<'_> {
     fn key(&self) -> SubscriptionKey {
-        SubscriptionKey { partition: self.topic.partition(), subscription: self.figures.number() }
+        SubscriptionKey {
+            partition: self.topic.partition(),
+            subscription: self.figures.number(),
+        }
     }
 
     /// The largest comes first; equal ones are in the order of topics and names.
@@ -81,19 +86,36 @@ impl SubscriptionSample<'_> {
         let (figures, rates) = (&self.figures, self.rates.unwrap_or_default());
         let (backlog, pending) = (figures.backlog as f64, figures.counters.pending as f64);
         match by {
-            SortOrder::Activity => [rounded(rates.delivered + rates.requests), figures.in_flight as f64, backlog],
+            SortOrder::Activity => [
+                rounded(rates.delivered + rates.requests),
+                figures.in_flight as f64,
+                backlog,
+            ],
             SortOrder::Health => {
                 let bad = 1.0 - self.windows.good_share().unwrap_or(1.0);
-                [f64::from(severity(self.windows.verdict.condition)), rounded(bad), backlog + pending]
+                [
+                    f64::from(severity(self.windows.verdict.condition)),
+                    rounded(bad),
+                    backlog + pending,
+                ]
             }
             SortOrder::Backlog => [backlog, pending, 0.0],
             SortOrder::Pending => [pending, backlog, 0.0],
-            SortOrder::Failures => [rounded(rates.failed), figures.counters.requests_failed as f64, 0.0],
-            SortOrder::ResponseTime => self.response_times.map(Option::unwrap_or_default).map(rounded),
+            SortOrder::Failures => [
+                rounded(rates.failed),
+                figures.counters.requests_failed as f64,
+                0.0,
+            ],
+            SortOrder::ResponseTime => self
+                .response_times
+                .map(Option::unwrap_or_default)
+                .map(rounded),
             SortOrder::InFlight => [figures.in_flight as f64, rounded(rates.requests), 0.0],
-            SortOrder::DeadLetters => {
-                [(figures.counters.dead_lettered + figures.counters.dropped) as f64, pending, 0.0]
-            }
+            SortOrder::DeadLetters => [
+                (figures.counters.dead_lettered + figures.counters.dropped) as f64,
+                pending,
+                0.0,
+            ],
             SortOrder::Name => [0.0; 3],
         }
     }
@@ -114,7 +136,14 @@ impl SubscriptionSample<'_> {
         // The query of an endpoint may be secret, so it is not searched.
         let is_found = |text: &String| {
             let record = self.figures.record();
-            let address = || record.webhook.endpoint_url.split(['?', '#']).next().unwrap_or_default();
+            let address = || {
+                record
+                    .webhook
+                    .endpoint_url
+                    .split(['?', '#'])
+                    .next()
+                    .unwrap_or_default()
+            };
             contains(record.name.as_str(), text) || contains(address(), text)
         };
         has_health && query.search.as_ref().is_none_or(is_found)
@@ -124,11 +153,17 @@ impl SubscriptionSample<'_> {
 /// Whether `text` contains `part`, which is in lower case.
 pub(super) fn contains(text: &str, part: &str) -> bool {
     let (text, part) = (text.as_bytes(), part.as_bytes());
-    part.is_empty() || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part))
+    part.is_empty()
+        || text
+            .windows(part.len())
+            .any(|window| window.eq_ignore_ascii_case(part))
 }
 
 /// `GET /top`.
-pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn report(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let query = TopQuery::read(request.query_string())?;
     let (mut top, mut skip) = (query.page_size()?, query.offset()?);
     let is_part = request.extensions().contains::<OneOfShards>();
@@ -136,8 +171,10 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
         // Those before the page are among the first ones of all shards, but not of each.
         (top, skip) = (top + skip, 0);
         if top > merge::LINES_MAX {
-            let problem =
-                format!("is too large; allowed is a page within the first {} lines of a cluster", merge::LINES_MAX);
+            let problem = format!(
+                "is too large; allowed is a page within the first {} lines of a cluster",
+                merge::LINES_MAX
+            );
             return Err(InvalidRequest::new("skip", problem).into());
         }
     }
@@ -154,9 +191,14 @@ pub(super) async fn report(request: HttpRequest, control: web::Data<Control>) ->
         let is_of = |one: &SubscriptionSample<'_>| {
             let is_of_domain_topic = |wanted: &str| {
                 let record = one.figures.record();
-                record.filter.domain_topic.as_deref().is_some_and(|of| of.eq_ignore_ascii_case(wanted))
+                record
+                    .filter
+                    .domain_topic
+                    .as_deref()
+                    .is_some_and(|of| of.eq_ignore_ascii_case(wanted))
             };
-            one.topic.partition() == partition && domain_topic.as_deref().is_none_or(is_of_domain_topic)
+            one.topic.partition() == partition
+                && domain_topic.as_deref().is_none_or(is_of_domain_topic)
         };
         all.retain(is_of);
     }
@@ -187,11 +229,20 @@ fn read_samples<'a>(
     let mut all = Vec::new();
     for topic in topics {
         for figures in topic.snapshots() {
-            let key = SubscriptionKey { partition: topic.partition(), subscription: figures.number() };
+            let key = SubscriptionKey {
+                partition: topic.partition(),
+                subscription: figures.number(),
+            };
             let of_windows = windows.figures(key, &figures);
             let outcomes = of_windows.windows[query.window as usize].outcomes;
             let rates = length.map(|length| TopRates::over(outcomes, length));
-            all.push(SubscriptionSample { topic, figures, windows: of_windows, rates, response_times: [None; 3] });
+            all.push(SubscriptionSample {
+                topic,
+                figures,
+                windows: of_windows,
+                rates,
+                response_times: [None; 3],
+            });
         }
     }
     let lengths = windows.reported_lengths();
@@ -207,9 +258,16 @@ impl Control {
     pub(super) fn condition_counts(&self, now: Timestamp) -> BTreeMap<String, usize> {
         let windows = self.windows.at(now);
         let topics = self.registry.topics();
-        let all = topics.iter().flat_map(|topic| topic.snapshots().map(move |snapshot| (topic.partition(), snapshot)));
+        let all = topics.iter().flat_map(|topic| {
+            topic
+                .snapshots()
+                .map(move |snapshot| (topic.partition(), snapshot))
+        });
         count_conditions(all.map(|(partition, snapshot)| {
-            let key = SubscriptionKey { partition, subscription: snapshot.number() };
+            let key = SubscriptionKey {
+                partition,
+                subscription: snapshot.number(),
+            };
             windows.figures(key, &snapshot).verdict.condition
         }))
     }
@@ -230,7 +288,8 @@ fn read_response_times(
     }
 }
 
-/// A figure with two digits: a smaller difference does not change the order, so that rows do not change places all the time.
+/// A figure with two digits: a smaller difference does not change the order, so that rows do not
+/// change places all the time.
 fn rounded(figure: f64) -> f64 {
     if figure <= 0.0 {
         return 0.0;
@@ -239,8 +298,8 @@ fn rounded(figure: f64) -> f64 {
     (figure / unit).round() * unit
 }
 
-/// The positions of a page in an order: `top` after the first `skip`. Ranks are computed once for each, and only the page is
-/// sorted: there are thousands.
+/// The positions of a page in an order: `top` after the first `skip`. Ranks are computed once for
+/// each, and only the page is sorted: there are thousands.
 fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) -> Vec<usize> {
     if skip >= all.len() {
         return Vec::new();
@@ -250,7 +309,11 @@ fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) 
     }
     let mut ranks: Vec<([f64; 3], usize)> = all.iter().map(|one| one.rank(by)).zip(0..).collect();
     let order = |(a, at): &([f64; 3], usize), (b, other): &([f64; 3], usize)| {
-        let ranks = b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then);
+        let ranks = b
+            .iter()
+            .zip(a)
+            .map(|(b, a)| b.total_cmp(a))
+            .fold(Ordering::Equal, Ordering::then);
         ranks.then(at.cmp(other))
     };
     if skip > 0 {
@@ -265,8 +328,8 @@ fn page(all: &[SubscriptionSample<'_>], by: SortOrder, skip: usize, top: usize) 
     ranks.into_iter().map(|(_, position)| position).collect()
 }
 
-/// The positions of a page by name. Those of a topic are in this order already, except for a domain, whose keys begin with a topic.
-/// They are merged from the nearer end.
+/// The positions of a page by name. Those of a topic are in this order already, except for a
+/// domain, whose keys begin with a topic. They are merged from the nearer end.
 fn page_by_name(all: &[SubscriptionSample<'_>], skip: usize, top: usize) -> Vec<usize> {
     let name = |position: usize| all[position].figures.name();
     let (mut runs, mut end) = (Vec::new(), 0);
@@ -279,16 +342,30 @@ fn page_by_name(all: &[SubscriptionSample<'_>], skip: usize, top: usize) -> Vec<
         runs.push(positions.into_iter());
     }
     let is_from_end = skip > end / 2;
-    let count = if is_from_end { end - skip } else { (skip + top).min(end) };
+    let count = if is_from_end {
+        end - skip
+    } else {
+        (skip + top).min(end)
+    };
     let (all_runs, mut found) = (0..runs.len(), Vec::with_capacity(count));
     let mut next = |run: usize| {
-        let position = if is_from_end { runs[run].next_back() } else { runs[run].next() }?;
+        let position = if is_from_end {
+            runs[run].next_back()
+        } else {
+            runs[run].next()
+        }?;
         Some((name(position), position, run))
     };
     let mut heads: BTreeSet<(&str, usize, usize)> = all_runs.filter_map(&mut next).collect();
     while found.len() < count {
-        let head = if is_from_end { heads.pop_last() } else { heads.pop_first() };
-        let Some((_, position, run)) = head else { break };
+        let head = if is_from_end {
+            heads.pop_last()
+        } else {
+            heads.pop_first()
+        };
+        let Some((_, position, run)) = head else {
+            break;
+        };
         found.push(position);
         heads.extend(next(run));
     }
@@ -304,35 +381,72 @@ impl TopQuery {
     fn read(query: &str) -> Result<Self, InvalidRequest> {
         let query: Self = query::read(
             query,
-            "top, skip, search, topic, window: 1m, 1h or 24h, health: healthy, unhealthy, failing, suspended, probing, held, \
-             waiting, slow or idle, and by: activity, health, backlog, pending, failures, inFlight, deadLetters, \
-             responseTime or name",
+            "top, skip, search, topic, window: 1m, 1h or 24h, health: healthy, unhealthy, failing, \
+             suspended, probing, held, waiting, slow or idle, and by: activity, health, backlog, \
+             pending, failures, inFlight, deadLetters, responseTime or name",
         )?;
-        Ok(Self { search: query.search.map(|search| search.to_ascii_lowercase()), ..query })
+        Ok(Self {
+            search: query.search.map(|search| search.to_ascii_lowercase()),
+            ..query
+        })
     }
 
     fn page_size(&self) -> Result<usize, InvalidRequest> {
-        query::number("top", self.top.as_deref(), TOP, 1..=TOP_MAX, "event subscriptions")
+        query::number(
+            "top",
+            self.top.as_deref(),
+            TOP,
+            1..=TOP_MAX,
+            "event subscriptions",
+        )
     }
 
     fn offset(&self) -> Result<usize, InvalidRequest> {
-        query::number("skip", self.skip.as_deref(), 0, 0..=SKIP_MAX, "event subscriptions")
+        query::number(
+            "skip",
+            self.skip.as_deref(),
+            0,
+            0..=SKIP_MAX,
+            "event subscriptions",
+        )
     }
 }
 
 impl SubscriptionSample<'_> {
-    async fn to_line(&self, lengths: &WindowLengths, now: Timestamp) -> Result<TopLine, AdminError> {
-        let SubscriptionSnapshot { counters, health, held, next_due, concurrency, backlog, unread, in_flight, .. } =
-            &self.figures;
+    async fn to_line(
+        &self,
+        lengths: &WindowLengths,
+        now: Timestamp,
+    ) -> Result<TopLine, AdminError> {
+        let SubscriptionSnapshot {
+            counters,
+            health,
+            held,
+            next_due,
+            concurrency,
+            backlog,
+            unread,
+            in_flight,
+            ..
+        } = &self.figures;
         let record = self.figures.record();
         let oldest = match unread {
-            Some(seq) => self.topic.appended_at(*seq).await.map_err(registry::Error::from)?,
+            Some(seq) => self
+                .topic
+                .appended_at(*seq)
+                .await
+                .map_err(registry::Error::from)?,
             None => None,
         };
         let rates = self.rates;
-        let success = rates.filter(|rates| rates.requests > 0.0).map(|rates| 1.0 - rates.failed / rates.requests);
+        let success = rates
+            .filter(|rates| rates.requests > 0.0)
+            .map(|rates| 1.0 - rates.failed / rates.requests);
         Ok(TopLine {
-            topic: self.topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
+            topic: self
+                .topic
+                .record()
+                .resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
             endpoint: (!record.is_pulled()).then(|| record.webhook.base_url()),
             held_by: held.map(|held| held.to_string()),
@@ -358,10 +472,19 @@ impl SubscriptionSample<'_> {
     }
 }
 
-fn top_report(all: &[SubscriptionSample<'_>], query: &TopQuery, length: Option<f64>, now: Timestamp) -> TopReport {
-    let is_suspended = |one: &&SubscriptionSample<'_>| !matches!(one.figures.health, Health::Healthy { .. });
-    let rate = |of: fn(TopRates) -> f64| length.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum());
-    let given_up = |one: &SubscriptionSample<'_>| one.windows.windows[query.window as usize].outcomes.given_up;
+fn top_report(
+    all: &[SubscriptionSample<'_>],
+    query: &TopQuery,
+    length: Option<f64>,
+    now: Timestamp,
+) -> TopReport {
+    let is_suspended =
+        |one: &&SubscriptionSample<'_>| !matches!(one.figures.health, Health::Healthy { .. });
+    let rate = |of: fn(TopRates) -> f64| {
+        length.map(|_| all.iter().filter_map(|one| one.rates).map(of).sum())
+    };
+    let given_up =
+        |one: &SubscriptionSample<'_>| one.windows.windows[query.window as usize].outcomes.given_up;
     TopReport {
         now: now.to_string(),
         window_seconds: length,
@@ -372,7 +495,10 @@ fn top_report(all: &[SubscriptionSample<'_>], query: &TopQuery, length: Option<f
         in_flight: all.iter().map(|one| one.figures.in_flight).sum(),
         backlog: all.iter().map(|one| one.figures.backlog).sum(),
         pending: all.iter().map(|one| one.figures.counters.pending).sum(),
-        dead_lettered: all.iter().map(|one| one.figures.counters.dead_lettered).sum(),
+        dead_lettered: all
+            .iter()
+            .map(|one| one.figures.counters.dead_lettered)
+            .sum(),
         dropped: all.iter().map(|one| one.figures.counters.dropped).sum(),
         delivered_per_second: rate(|rates| rates.delivered),
         failed_per_second: rate(|rates| rates.failed),
@@ -387,7 +513,11 @@ fn top_report(all: &[SubscriptionSample<'_>], query: &TopQuery, length: Option<f
 fn count_conditions(all: impl Iterator<Item = Condition>) -> BTreeMap<String, usize> {
     let mut counts = [0; Condition::ALL.len()];
     all.for_each(|condition| counts[condition as usize] += 1);
-    Condition::ALL.iter().map(Condition::to_string).zip(counts).collect()
+    Condition::ALL
+        .iter()
+        .map(Condition::to_string)
+        .zip(counts)
+        .collect()
 }
 
 impl TopRates {

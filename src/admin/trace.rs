@@ -1,5 +1,6 @@
-//! `GET …/trace`: the delivery history of an event in every event subscription of its topic, deleted ones included.
-//! `sequence` names one event; `id` is searched for, and finds every event that was published with it.
+//! `GET …/trace`: the delivery history of an event in every event subscription of its topic,
+//! deleted ones included. `sequence` names one event; `id` is searched for, and finds every event
+//! that was published with it.
 //!
 //! Responses are bounded: `continue` is the start of the next page.
 
@@ -34,7 +35,14 @@ use gridhook_policy::{
 /// Default number of delivery histories in a response.
 const TOP: usize = 100;
 
-pub(crate) fn event_view(EventOccurrence { seq, event, published, subscriptions }: &EventOccurrence) -> EventView {
+pub(crate) fn event_view(
+    EventOccurrence {
+        seq,
+        event,
+        published,
+        subscriptions,
+    }: &EventOccurrence,
+) -> EventView {
     EventView {
         shard: None,
         sequence: seq.0,
@@ -43,7 +51,9 @@ pub(crate) fn event_view(EventOccurrence { seq, event, published, subscriptions 
         subject: event.as_ref().map(|event| event.subject().into_owned()),
         published: event.as_ref().map(|event| event.appended.to_string()),
         duplicates: published.map(|published| published.duplicates),
-        last_duplicate: published.and_then(|published| published.last).map(|last| last.to_string()),
+        last_duplicate: published
+            .and_then(|published| published.last)
+            .map(|last| last.to_string()),
         subscriptions: subscriptions.iter().map(delivery_history_view).collect(),
     }
 }
@@ -61,11 +71,20 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
         transformed,
         cut,
     } = traced;
-    let context = LineContext { filters: Some(filters), excerpts: Some(excerpts) };
-    let forecast = explanation.as_ref().and_then(|explanation| explanation.forecast.as_ref());
-    let next_attempt = forecast.and_then(|forecast| forecast.attempts.first()).map(|next| next.at.to_string());
+    let context = LineContext {
+        filters: Some(filters),
+        excerpts: Some(excerpts),
+    };
+    let forecast = explanation
+        .as_ref()
+        .and_then(|explanation| explanation.forecast.as_ref());
+    let next_attempt = forecast
+        .and_then(|forecast| forecast.attempts.first())
+        .map(|next| next.at.to_string());
     DeliveryHistoryView {
-        subscription: name.clone().unwrap_or_else(|| subscription_key.subscription.0.to_string()),
+        subscription: name
+            .clone()
+            .unwrap_or_else(|| subscription_key.subscription.0.to_string()),
         domain_topic: domain_topic.clone(),
         deleted: *deleted,
         result: history_end_name(&history.verdict).to_owned(),
@@ -88,7 +107,12 @@ pub(crate) fn delivery_history_view(traced: &SubscriptionTrace) -> DeliveryHisto
 }
 
 fn transformed_view(
-    TransformedSummary { bytes, sha256, excerpt, path_suffix }: &TransformedSummary,
+    TransformedSummary {
+        bytes,
+        sha256,
+        excerpt,
+        path_suffix,
+    }: &TransformedSummary,
 ) -> TransformedView {
     TransformedView {
         bytes: *bytes as u64,
@@ -99,32 +123,57 @@ fn transformed_view(
 }
 
 /// A line of a history, which says when an attempt was made before its time.
-fn history_line_view(earlier: &[LedgerLine], line: &LedgerLine, context: LineContext<'_>) -> LineView {
+fn history_line_view(
+    earlier: &[LedgerLine],
+    line: &LedgerLine,
+    context: LineContext<'_>,
+) -> LineView {
     let mut view = line_view(line, context);
     let next_of = |earlier: &LedgerLine| match earlier.entry.what {
         LedgerEvent::Attempted { next, .. } if earlier.lane == line.lane => next,
         _ => None,
     };
     if let LedgerEvent::Attempted { latency, .. } = line.entry.what
-        && let Some(due) = earlier.iter().rev().find_map(next_of).filter(|due| line.entry.at.before(latency) < *due)
+        && let Some(due) = earlier
+            .iter()
+            .rev()
+            .find_map(next_of)
+            .filter(|due| line.entry.at.before(latency) < *due)
     {
-        view.text.push_str(&format!("; made before its time ({due}), because an operator retried it"));
+        view.text.push_str(&format!(
+            "; made before its time ({due}), because an operator retried it"
+        ));
     }
     view
 }
 
 fn is_pending(state: &EventState) -> bool {
-    !matches!(state, EventState::Filtered | EventState::Passed | EventState::Unpublished)
+    !matches!(
+        state,
+        EventState::Filtered | EventState::Passed | EventState::Unpublished
+    )
 }
 
 fn history_end_name(end: &HistoryEnd) -> &'static str {
     match end {
         HistoryEnd::Delivered { .. } => "delivered",
         HistoryEnd::Filtered { .. } => "filtered",
-        HistoryEnd::GivenUp { then: DeadLetterState::Dropped, .. } => "dropped",
-        HistoryEnd::GivenUp { then: DeadLetterState::Waits, .. } => "deadLetterWaiting",
-        HistoryEnd::GivenUp { then: DeadLetterState::Filed(_), .. } => "deadLettered",
-        HistoryEnd::GivenUp { then: DeadLetterState::Lost(_), .. } => "deadLetterLost",
+        HistoryEnd::GivenUp {
+            then: DeadLetterState::Dropped,
+            ..
+        } => "dropped",
+        HistoryEnd::GivenUp {
+            then: DeadLetterState::Waits,
+            ..
+        } => "deadLetterWaiting",
+        HistoryEnd::GivenUp {
+            then: DeadLetterState::Filed(_),
+            ..
+        } => "deadLettered",
+        HistoryEnd::GivenUp {
+            then: DeadLetterState::Lost(_),
+            ..
+        } => "deadLetterLost",
         HistoryEnd::Canceled => "canceled",
         HistoryEnd::Pending => "pending",
         HistoryEnd::Unread => "unread",
@@ -136,34 +185,62 @@ fn history_end_name(end: &HistoryEnd) -> &'static str {
 
 fn sentence(traced: &SubscriptionTrace, next_attempt: Option<&str>) -> String {
     match &traced.history.verdict {
-        HistoryEnd::Delivered { at, attempt, late: false } => format!("delivered at attempt {attempt}, {at}"),
-        HistoryEnd::Delivered { at, attempt, late: true } => {
+        HistoryEnd::Delivered {
+            at,
+            attempt,
+            late: false,
+        } => format!("delivered at attempt {attempt}, {at}"),
+        HistoryEnd::Delivered {
+            at,
+            attempt,
+            late: true,
+        } => {
             format!("delivered at attempt {attempt} by a late response, {at}")
         }
         HistoryEnd::Filtered { version } => match traced.filters.get(version) {
-            Some(FilterResult::Stopped { clause, .. }) => format!("filtered by {clause} of version {version}"),
+            Some(FilterResult::Stopped { clause, .. }) => {
+                format!("filtered by {clause} of version {version}")
+            }
             Some(FilterResult::Match) | None => format!("filtered by version {version}"),
         },
         HistoryEnd::GivenUp { reason, then } => match then {
-            DeadLetterState::Dropped => format!("dropped: {reason}; there is no dead-letter destination"),
-            DeadLetterState::Waits => format!("given up: {reason}; waits to be written as a dead letter"),
+            DeadLetterState::Dropped => {
+                format!("dropped: {reason}; there is no dead-letter destination")
+            }
+            DeadLetterState::Waits => {
+                format!("given up: {reason}; waits to be written as a dead letter")
+            }
             DeadLetterState::Filed(file) => format!("given up: {reason}; dead letter in {file}"),
             DeadLetterState::Lost(why) => format!("given up: {reason}; dead letter lost: {why}"),
         },
         HistoryEnd::Canceled => "canceled: the event subscription was deleted".to_owned(),
         HistoryEnd::Pending => {
-            match (next_attempt, traced.explanation.as_ref().map(|explanation| &explanation.state)) {
+            match (
+                next_attempt,
+                traced
+                    .explanation
+                    .as_ref()
+                    .map(|explanation| &explanation.state),
+            ) {
                 (Some(at), _) => format!("pending, next attempt at {at} or later"),
-                (None, Some(EventState::Locked { until, .. })) => format!("pending, locked by a client until {until}"),
-                (None, Some(EventState::Released { until, .. })) => format!("pending, released until {until}"),
-                (None, Some(EventState::Available { .. })) => "pending, available to clients".to_owned(),
+                (None, Some(EventState::Locked { until, .. })) => {
+                    format!("pending, locked by a client until {until}")
+                }
+                (None, Some(EventState::Released { until, .. })) => {
+                    format!("pending, released until {until}")
+                }
+                (None, Some(EventState::Available { .. })) => {
+                    "pending, available to clients".to_owned()
+                }
                 (None, _) => "pending".to_owned(),
             }
         }
         HistoryEnd::Unread => "not read yet".to_owned(),
         HistoryEnd::Before => "published before the event subscription was created".to_owned(),
         HistoryEnd::Unpublished => "not published yet".to_owned(),
-        HistoryEnd::Unknown { ledger_from: Some(from) } => {
+        HistoryEnd::Unknown {
+            ledger_from: Some(from),
+        } => {
             format!("unknown: the ledger of this event subscription begins at {from}")
         }
         HistoryEnd::Unknown { ledger_from: None } => {
@@ -181,7 +258,11 @@ pub(super) async fn trace(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
     let traced = Arc::clone(&topic);
     let trace = |_| async move { traced.trace(&wanted, from, top, now).await };
     let result = call.control.compute(call.caller, trace).await?;
-    let TraceResult { occurrences, log, next } = result.map_err(registry::Error::from)?;
+    let TraceResult {
+        occurrences,
+        log,
+        next,
+    } = result.map_err(registry::Error::from)?;
     Ok(HttpResponse::Ok().json(TraceView {
         topic: topic.record().name.to_string(),
         now: now.to_string(),
@@ -208,20 +289,35 @@ impl<M: std::str::FromStr> Paging<M> {
             match key.as_ref() {
                 "continue" => {
                     let refused = |_| {
-                        InvalidRequest::new("continue", "is invalid; allowed is `continue` of the previous response")
+                        InvalidRequest::new(
+                            "continue",
+                            "is invalid; allowed is `continue` of the previous response",
+                        )
                     };
                     from = Some(value.parse().map_err(refused)?);
                 }
                 "top" => {
-                    let refused =
-                        || InvalidRequest::new("top", format!("is '{value}'; allowed is a number from 1 to {TOP_MAX}"));
-                    top = value.parse().ok().filter(|top| (1..=TOP_MAX).contains(top)).ok_or_else(refused)?;
+                    let refused = || {
+                        InvalidRequest::new(
+                            "top",
+                            format!("is '{value}'; allowed is a number from 1 to {TOP_MAX}"),
+                        )
+                    };
+                    top = value
+                        .parse()
+                        .ok()
+                        .filter(|top| (1..=TOP_MAX).contains(top))
+                        .ok_or_else(refused)?;
                 }
                 _ => {
                     rest.append_pair(&key, &value);
                 }
             }
         }
-        Ok(Self { from, top, rest: rest.finish() })
+        Ok(Self {
+            from,
+            top,
+            rest: rest.finish(),
+        })
     }
 }

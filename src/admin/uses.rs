@@ -1,15 +1,16 @@
 //! What an event subscription uses besides its topic, and who may have it used.
 //!
-//! A body names services of `delivery.resources`, stores of dead letters, proxies, client certificates, the audience of
-//! an access token of the server, and namespace topics. The server acts on all of them with its own credentials, so a
-//! scope that covers the path of a request says nothing about them. A use is permitted
+//! A body names services of `delivery.resources`, stores of dead letters, proxies, client
+//! certificates, the audience of an access token of the server, and namespace topics. The server
+//! acts on all of them with its own credentials, so a scope that covers the path of a request says
+//! nothing about them. A use is permitted
 //!
 //! - to a caller for whom the operation is permitted in the whole server,
 //! - of a namespace topic, to a caller who may publish there,
 //! - of anything else, if the operator's settings name the event subscription among its users.
 //!
-//! Only new uses are checked: what the record before the change has is kept by it. A webhook at another origin uses
-//! again what its requests carry. A portal link makes no new use at all.
+//! Only new uses are checked: what the record before the change has is kept by it. A webhook at
+//! another origin uses again what its requests carry. A portal link makes no new use at all.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,8 @@ enum Reference<'a> {
     Proxy(&'a str),
     Certificate(&'a str),
     Audience(&'a TokenAudience),
-    /// Secret delivery properties, which a caller that may change the event subscription may also read.
+    /// Secret delivery properties, which a caller that may change the event subscription may also
+    /// read.
     Secrets,
 }
 
@@ -79,7 +81,9 @@ impl Reference<'_> {
         match self {
             Self::NamespaceTopic(_) => "the role publish of the token for that topic",
             Self::Service(_) | Self::Proxy(_) => "used_by of its table in delivery.resources",
-            Self::Store { .. } => "used_by of its table in dead_letter.stores, or dead_letter.folder_used_by",
+            Self::Store { .. } => {
+                "used_by of its table in dead_letter.stores, or dead_letter.folder_used_by"
+            }
             Self::Certificate(_) => "delivery.client_certificates_used_by",
             Self::Audience(_) => "delivery.identity_audiences",
             Self::Secrets => "nothing",
@@ -102,17 +106,34 @@ fn references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
         Resource::NamespaceTopic(topic) => Reference::NamespaceTopic(&topic.resource_id),
         resource => Reference::Service(resource),
     });
-    let store = record.dead_letter.as_deref().map(|destination| Reference::Store {
-        resource_id: &destination.resource_id,
-        container: &destination.container,
-    });
-    let is_secret = |source: &PropertySource| matches!(source, PropertySource::Static { is_secret: true, .. });
-    let has_secrets = webhook.delivery_properties.iter().any(|property| is_secret(&property.source));
+    let store = record
+        .dead_letter
+        .as_deref()
+        .map(|destination| Reference::Store {
+            resource_id: &destination.resource_id,
+            container: &destination.container,
+        });
+    let is_secret = |source: &PropertySource| {
+        matches!(
+            source,
+            PropertySource::Static {
+                is_secret: true,
+                ..
+            }
+        )
+    };
+    let has_secrets = webhook
+        .delivery_properties
+        .iter()
+        .any(|property| is_secret(&property.source));
     let all = [
         destination,
         store,
         webhook.proxy.as_deref().map(Reference::Proxy),
-        webhook.client_certificate.as_deref().map(Reference::Certificate),
+        webhook
+            .client_certificate
+            .as_deref()
+            .map(Reference::Certificate),
         webhook.token_audience.as_deref().map(Reference::Audience),
         has_secrets.then_some(Reference::Secrets),
     ];
@@ -120,11 +141,18 @@ fn references(record: &SubscriptionRecord) -> Vec<Reference<'_>> {
 }
 
 /// What `after` uses and `before` does not, and what requests carry to another origin.
-fn new_references<'a>(before: Option<&'a SubscriptionRecord>, after: &'a SubscriptionRecord) -> Vec<Reference<'a>> {
-    let Some(before) = before else { return references(after) };
+fn new_references<'a>(
+    before: Option<&'a SubscriptionRecord>,
+    after: &'a SubscriptionRecord,
+) -> Vec<Reference<'a>> {
+    let Some(before) = before else {
+        return references(after);
+    };
     let is_moved = origin(&before.webhook.endpoint_url) != origin(&after.webhook.endpoint_url);
     let known = references(before);
-    let is_new = |reference: &Reference<'_>| !known.contains(reference) || is_moved && reference.is_carried();
+    let is_new = |reference: &Reference<'_>| {
+        !known.contains(reference) || is_moved && reference.is_carried()
+    };
     references(after).into_iter().filter(is_new).collect()
 }
 
@@ -132,7 +160,8 @@ fn origin(address: &str) -> Option<url::Origin> {
     Some(Url::parse(address).ok()?.origin())
 }
 
-/// Checks that the caller may have an event subscription of `topic` use what it does not use before the change.
+/// Checks that the caller may have an event subscription of `topic` use what it does not use before
+/// the change.
 pub(super) fn check(
     control: &Control,
     permissions: &Permissions,
@@ -147,26 +176,34 @@ pub(super) fn check(
         return Ok(());
     }
     let user = scoped_subscription(control, topic, after);
-    let is_refused = |reference: &Reference<'_>| !control.uses.permits(control, permissions, &user, reference);
+    let is_refused =
+        |reference: &Reference<'_>| !control.uses.permits(control, permissions, &user, reference);
     match new_references(before, after).into_iter().find(is_refused) {
-        Some(refused) => Err(AdminError::Use { property: refused.property(), setting: refused.setting() }),
+        Some(refused) => Err(AdminError::Use {
+            property: refused.property(),
+            setting: refused.setting(),
+        }),
         None => Ok(()),
     }
 }
 
 /// Checks that a change by the holder of a portal link makes no new use.
-fn check_portal(before: Option<&SubscriptionRecord>, after: &SubscriptionRecord) -> Result<(), AdminError> {
+fn check_portal(
+    before: Option<&SubscriptionRecord>,
+    after: &SubscriptionRecord,
+) -> Result<(), AdminError> {
     if new_references(before, after).is_empty() {
         return Ok(());
     }
     Err(AdminError::PortalLink(
-        "the requests have a secret, an access token, a client certificate or a proxy of the server, which another host \
-         would receive; an operator can change the address",
+        "the requests have a secret, an access token, a client certificate or a proxy of the \
+         server, which another host would receive; an operator can change the address",
     ))
 }
 
 impl UseRules {
-    /// Whether the event subscription `user` may use it. What does not exist is refused elsewhere, by its name.
+    /// Whether the event subscription `user` may use it. What does not exist is refused elsewhere,
+    /// by its name.
     fn permits(
         &self,
         control: &Control,
@@ -176,12 +213,17 @@ impl UseRules {
     ) -> bool {
         let has_user = |users: Option<&UserScopes>| users.is_some_and(|users| users.cover(user));
         match reference {
-            Reference::NamespaceTopic(resource_id) => may_publish(control, permissions, resource_id),
+            Reference::NamespaceTopic(resource_id) => {
+                may_publish(control, permissions, resource_id)
+            }
             Reference::Service(resource) => match self.connections.find_for(resource) {
                 Ok(Some(service)) => has_user(self.of_services.get(&service.name)),
                 Ok(None) | Err(_) => true,
             },
-            Reference::Store { resource_id, container } => match self.stores.find(resource_id, container) {
+            Reference::Store {
+                resource_id,
+                container,
+            } => match self.stores.find(resource_id, container) {
                 Ok(destination) => has_user(self.of_stores.get(&destination.store)),
                 Err(_) => true,
             },
@@ -196,13 +238,20 @@ impl UseRules {
 /// Whether the caller may publish to the namespace topic with this resource id.
 fn may_publish(control: &Control, permissions: &Permissions, resource_id: &str) -> bool {
     let mut segments = resource_id.rsplit('/');
-    let (Some(name), Some(_), Some(namespace)) = (segments.next(), segments.next(), segments.next()) else {
+    let (Some(name), Some(_), Some(namespace)) =
+        (segments.next(), segments.next(), segments.next())
+    else {
         return false;
     };
     if let Some(topic) = control.registry.topic(&key_in_namespace(namespace, name)) {
         return permissions.may_publish(control, &topic.record());
     }
     // Another shard of a cluster may have it, with its tags.
-    let path = [namespace::PATH_SEGMENT, namespace, "topics", name].map(str::to_owned).to_vec();
-    permissions.may_publish_to(&ScopedResource { path, labels: Vec::new() })
+    let path = [namespace::PATH_SEGMENT, namespace, "topics", name]
+        .map(str::to_owned)
+        .to_vec();
+    permissions.may_publish_to(&ScopedResource {
+        path,
+        labels: Vec::new(),
+    })
 }

@@ -1,6 +1,8 @@
-//! The figures of topics and event subscriptions over recorded windows, and the condition that follows from them.
+//! The figures of topics and event subscriptions over recorded windows, and the condition that
+//! follows from them.
 //!
-//! A window ends at the time of the request and begins at a recorded time, so every reader sees the same figures.
+//! A window ends at the time of the request and begins at a recorded time, so every reader sees the
+//! same figures.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,12 +13,21 @@ use gridhook_metrics::{
     history::{RANGES, quantile},
     windows::{RecordedSums, WINDOWS, WindowRule, WindowStart, Windows},
 };
-use gridhook_policy::condition::{self, Condition, ConditionFacts, ConditionVerdict, WindowOutcomes, judge_condition};
+use gridhook_policy::condition::{
+    self, Condition, ConditionFacts, ConditionVerdict, WindowOutcomes, judge_condition,
+};
 
-const _: () = assert!(WINDOWS.len() == condition::WINDOWS, "a condition is judged by the recorded windows");
+const _: () = assert!(
+    WINDOWS.len() == condition::WINDOWS,
+    "a condition is judged by the recorded windows"
+);
 
-/// Response times have two recorded times only, because each has a number for each range: the window has 30 to 60 minutes.
-const RESPONSE_TIMES: [WindowRule; 1] = [WindowRule { length: 1_800, spacing: 1_800 }];
+/// Response times have two recorded times only, because each has a number for each range: the
+/// window has 30 to 60 minutes.
+const RESPONSE_TIMES: [WindowRule; 1] = [WindowRule {
+    length: 1_800,
+    spacing: 1_800,
+}];
 
 /// Counters that may wrap: only their differences are used.
 type SubscriptionSums = [u32; 5];
@@ -62,7 +73,9 @@ fn subscription_sums(snapshot: &SubscriptionSnapshot) -> SubscriptionSums {
 
 fn response_sums(snapshot: &SubscriptionSnapshot) -> [u32; RANGES] {
     let mut sums = [0; RANGES];
-    sums.iter_mut().zip(snapshot.response_times()).for_each(|(sum, count)| *sum = wrapped(count));
+    sums.iter_mut()
+        .zip(snapshot.response_times())
+        .for_each(|(sum, count)| *sum = wrapped(count));
     sums
 }
 
@@ -72,7 +85,9 @@ impl RecordedWindows {
         let seconds = seconds(now);
         let mut state = self.lock();
         if state.topics.is_due(seconds) {
-            let sums = topics.iter().map(|topic| (topic.partition(), topic_sums(topic.taken())));
+            let sums = topics
+                .iter()
+                .map(|topic| (topic.partition(), topic_sums(topic.taken())));
             state.topics.record(seconds, sums);
         }
         if state.subscriptions.is_due(seconds) {
@@ -89,7 +104,11 @@ impl RecordedWindows {
     pub(super) fn at(&self, now: Timestamp) -> WindowsView<'_> {
         let state = self.lock();
         let now = seconds(now);
-        WindowsView { starts: state.subscriptions.starts(now), state, now }
+        WindowsView {
+            starts: state.subscriptions.starts(now),
+            state,
+            now,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, WindowsState> {
@@ -101,11 +120,19 @@ fn topic_sums(taken: LogTail) -> [u64; 2] {
     [taken.count, taken.bytes]
 }
 
-fn snapshots(topics: &[std::sync::Arc<TopicHandle>]) -> impl Iterator<Item = (SubscriptionKey, SubscriptionSnapshot)> {
+fn snapshots(
+    topics: &[std::sync::Arc<TopicHandle>],
+) -> impl Iterator<Item = (SubscriptionKey, SubscriptionSnapshot)> {
     topics.iter().flat_map(|topic| {
         let partition = topic.partition();
         let keyed = move |snapshot: SubscriptionSnapshot| {
-            (SubscriptionKey { partition, subscription: snapshot.number() }, snapshot)
+            (
+                SubscriptionKey {
+                    partition,
+                    subscription: snapshot.number(),
+                },
+                snapshot,
+            )
         };
         topic.snapshots().map(keyed)
     })
@@ -139,7 +166,9 @@ pub(super) type WindowLengths = [Option<f64>; WINDOWS.len()];
 impl SubscriptionWindows {
     /// The share of good outcomes in the window that was judged.
     pub(super) fn good_share(&self) -> Option<f64> {
-        self.verdict.window.and_then(|window| self.windows[window].outcomes.good_share())
+        self.verdict
+            .window
+            .and_then(|window| self.windows[window].outcomes.good_share())
     }
 
     /// The condition, for a response.
@@ -162,16 +191,28 @@ impl WindowsView<'_> {
         (length > 0).then_some(length as f64)
     }
 
-    /// The length as reports have it. In steps, so that a report of an idle server does not change every second.
+    /// The length as reports have it. In steps, so that a report of an idle server does not change
+    /// every second.
     fn reported_length(&self, window: usize) -> Option<f64> {
         const STEP: f64 = 60.0;
         let length = self.length(window)?;
         let is_short = length < STEP;
-        Some(if is_short { length } else { (length / STEP).floor() * STEP }.min(WINDOWS[window].length as f64))
+        Some(
+            if is_short {
+                length
+            } else {
+                (length / STEP).floor() * STEP
+            }
+            .min(WINDOWS[window].length as f64),
+        )
     }
 
     /// The figures of an event subscription.
-    pub(super) fn figures(&self, key: SubscriptionKey, snapshot: &SubscriptionSnapshot) -> SubscriptionWindows {
+    pub(super) fn figures(
+        &self,
+        key: SubscriptionKey,
+        snapshot: &SubscriptionSnapshot,
+    ) -> SubscriptionWindows {
         let sums = subscription_sums(snapshot);
         let passed = wrapped(snapshot.counters.passed);
         let recorded = self.state.subscriptions.sums(&key);
@@ -181,7 +222,9 @@ impl WindowsView<'_> {
         let verdict = judge_condition(&ConditionFacts {
             health: snapshot.health,
             held: snapshot.held,
-            lacks_receiver: waiting > 0 && windows[0].outcomes.requests == 0 && snapshot.lacks_client(),
+            lacks_receiver: waiting > 0
+                && windows[0].outcomes.requests == 0
+                && snapshot.lacks_client(),
             waiting,
             is_late: snapshot.backlog > 0 && windows[0].is_late,
             windows: windows.map(|window| window.outcomes),
@@ -194,7 +237,8 @@ impl WindowsView<'_> {
         std::array::from_fn(|window| self.reported_length(window))
     }
 
-    /// The figures of one window, of an event subscription with these sums that has passed so many events.
+    /// The figures of one window, of an event subscription with these sums that has passed so many
+    /// events.
     fn window(
         &self,
         window: usize,
@@ -202,32 +246,54 @@ impl WindowsView<'_> {
         sums: SubscriptionSums,
         passed: u32,
     ) -> SubscriptionWindow {
-        let Some(start) = self.starts[window] else { return SubscriptionWindow::default() };
+        let Some(start) = self.starts[window] else {
+            return SubscriptionWindow::default();
+        };
         let before = recorded.at(start);
-        let rises: SubscriptionSums = std::array::from_fn(|sum| sums[sum].wrapping_sub(before[sum]));
+        let rises: SubscriptionSums =
+            std::array::from_fn(|sum| sums[sum].wrapping_sub(before[sum]));
         let [_, delivered, requests, failed, given_up] = rises;
         let is_whole = self.now.saturating_sub(start.seconds) >= WINDOWS[window].length;
         let behind = before[0].wrapping_sub(passed);
         SubscriptionWindow {
-            outcomes: WindowOutcomes { requests, failed, delivered, given_up },
+            outcomes: WindowOutcomes {
+                requests,
+                failed,
+                delivered,
+                given_up,
+            },
             // A difference beyond half of the range is a negative one.
             is_late: is_whole && (1..u32::MAX / 2).contains(&behind),
         }
     }
 
-    /// The 50th, 95th and 99th percentile of the response times of the last 30 to 60 minutes, in milliseconds.
-    pub(super) fn response_times(&self, key: SubscriptionKey, snapshot: &SubscriptionSnapshot) -> [Option<f64>; 3] {
-        let Some(start) = self.state.response_times.starts(self.now)[0] else { return [None; 3] };
+    /// The 50th, 95th and 99th percentile of the response times of the last 30 to 60 minutes, in
+    /// milliseconds.
+    pub(super) fn response_times(
+        &self,
+        key: SubscriptionKey,
+        snapshot: &SubscriptionSnapshot,
+    ) -> [Option<f64>; 3] {
+        let Some(start) = self.state.response_times.starts(self.now)[0] else {
+            return [None; 3];
+        };
         let before = self.state.response_times.sums(&key).at(start);
         let mut counts = response_sums(snapshot).map(u64::from);
-        counts.iter_mut().zip(before).for_each(|(count, before)| *count = count.saturating_sub(before.into()));
-        [0.5, 0.95, 0.99].map(|share| quantile(&counts, share).map(|micros| f64::from(micros) / 1e3))
+        counts
+            .iter_mut()
+            .zip(before)
+            .for_each(|(count, before)| *count = count.saturating_sub(before.into()));
+        [0.5, 0.95, 0.99]
+            .map(|share| quantile(&counts, share).map(|micros| f64::from(micros) / 1e3))
     }
 
     /// Events and bytes a second that a topic accepted in the shortest window.
     pub(super) fn topic_rates(&self, topic: PartitionId, taken: LogTail) -> Option<(f64, f64)> {
         let start = self.state.topics.starts(self.now)[0]?;
-        let length = self.now.checked_sub(start.seconds).filter(|length| *length > 0)? as f64;
+        let length = self
+            .now
+            .checked_sub(start.seconds)
+            .filter(|length| *length > 0)? as f64;
         let before = self.state.topics.sums(&topic).at(start);
         let rate = |at: usize| topic_sums(taken)[at].saturating_sub(before[at]) as f64 / length;
         Some((rate(0), rate(1)))
@@ -236,6 +302,9 @@ impl WindowsView<'_> {
 
 /// The number of a condition: a larger one is worse.
 pub(super) fn severity(condition: Condition) -> u8 {
-    let better = Condition::ALL.iter().filter(|other| **other > condition).count();
+    let better = Condition::ALL
+        .iter()
+        .filter(|other| **other > condition)
+        .count();
     u8::try_from(better).unwrap_or(u8::MAX)
 }

@@ -1,4 +1,5 @@
-//! Tenants, Azure subscriptions, resource groups, locations and the registration of the resource provider.
+//! Tenants, Azure subscriptions, resource groups, locations and the registration of the resource
+//! provider.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,8 @@ pub struct AuditEntry {
     pub number: u64,
     /// Time at which the operation ended.
     pub at: String,
-    /// Name of the operator: `admin`, the name of the token, or the name in the access token; missing if nobody was authenticated.
+    /// Name of the operator: `admin`, the name of the token, or the name in the access token;
+    /// missing if nobody was authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<String>,
     /// Kind of the identity: `Key`, `User` or `Application`.
@@ -43,6 +44,7 @@ pub struct AuditEntry {
     pub request_id: String,
     /// Changed values, without secrets.
     pub changes: Vec<ValueChange>,
-    /// Number of refused requests and sign-ins of the same identity before this one that were not recorded.
+    /// Number of refused requests and sign-ins of the same identity before this one that were not
+    /// recorded.
     pub suppressed: u64,
 }

@@ -45,7 +45,8 @@ pub struct ClusterNodeView {
     pub applied: Vec<u64>,
     /// Last sequence of the changelog that its store has synced, for each shard.
     pub flushed: Vec<u64>,
-    /// Copies of the stores of owners that it fetches, because the changelog has not its next record any more.
+    /// Copies of the stores of owners that it fetches, because the changelog has not its next
+    /// record any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub copies: Vec<CopyView>,
     /// What it has of each shard. Absent from a release that follows every shard.
@@ -106,7 +107,8 @@ pub enum CopyStateView {
 pub enum NodeState {
     /// It owns shards, or can take them.
     Alive,
-    /// It applies what the changelog has of a shard, and does not take that before it has everything.
+    /// It applies what the changelog has of a shard, and does not take that before it has
+    /// everything.
     CatchingUp,
     /// It takes no shard, because it stops or cannot serve.
     Leaving,
@@ -168,7 +170,8 @@ pub struct ShardOwnershipView {
     pub wanted_by: Option<String>,
     /// Number of times that the shard was claimed.
     pub claims: u64,
-    /// Names of the nodes with a complete copy, also of those that are down. Absent from a release that follows every shard.
+    /// Names of the nodes with a complete copy, also of those that are down. Absent from a release
+    /// that follows every shard.
     #[serde(default)]
     pub copies: Vec<String>,
 }

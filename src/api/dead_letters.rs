@@ -155,9 +155,11 @@ pub struct DeadLetterDetailView {
 #[schema(as = NewestDeadLetters)]
 pub struct NewestDeadLettersView {
     pub now: String,
-    /// Lines of the ledgers, newest first. Their dead letters may have been redriven or purged since.
+    /// Lines of the ledgers, newest first. Their dead letters may have been redriven or purged
+    /// since.
     pub value: Vec<NewDeadLetterView>,
-    /// Value of the parameter `continue` for the next page; missing at the end. A page without lines may have it.
+    /// Value of the parameter `continue` for the next page; missing at the end. A page without
+    /// lines may have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }

@@ -39,7 +39,8 @@ pub struct EditionView {
     pub schedules: Vec<ScheduleView>,
 }
 
-/// When an event is attempted again if every attempt fails at once with the same status, without jitter.
+/// When an event is attempted again if every attempt fails at once with the same status, without
+/// jitter.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = RetrySchedule)]
@@ -63,14 +64,16 @@ pub struct ScheduleView {
 pub struct SimulateBody {
     /// Name of the edition; default `policy.edition`.
     pub edition: Option<String>,
-    /// Endpoint models as `NAME[:NUMBER][=SHARE]`, such as `outage:5h=2`; default a mix of all models.
+    /// Endpoint models as `NAME[:NUMBER][=SHARE]`, such as `outage:5h=2`; default a mix of all
+    /// models.
     #[serde(default)]
     pub models: Vec<String>,
     /// Number of event subscriptions, 1 to 1,000; default 100.
     pub subscriptions: Option<u32>,
     /// Simulated time in days, 0.001 to 30; default 2.
     pub days: Option<f64>,
-    /// Published events per second, so that subscriptions and events make 200,000 deliveries at most; default 0.01.
+    /// Published events per second, so that subscriptions and events make 200,000 deliveries at
+    /// most; default 0.01.
     pub rate: Option<f64>,
     /// Seed of the random numbers, 0 to 2^64 - 1; default 1.
     pub seed: Option<u64>,

@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 pub struct EventList {
     /// Events of the page, each with its sequence number
     pub events: Vec<EventLine>,
-    /// Value of `before` for the next page; missing at the beginning of the log. A page without events may have it.
+    /// Value of `before` for the next page; missing at the beginning of the log. A page without
+    /// events may have it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     /// First sequence number of the log. Missing for a spread topic, of which each shard has a log.

@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The figures of the server, a topic or an event subscription, one value for each step of time; `null` where nothing was
-/// recorded.
+/// The figures of the server, a topic or an event subscription, one value for each step of time;
+/// `null` where nothing was recorded.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = History)]
 pub struct HistoryReport {
-    /// Whether there is a history: the server has one, and so have topics and event subscriptions with metrics of their own.
+    /// Whether there is a history: the server has one, and so have topics and event subscriptions
+    /// with metrics of their own.
     pub recorded: bool,
     /// Start of the process, before which nothing was recorded.
     pub since: String,
@@ -17,7 +18,8 @@ pub struct HistoryReport {
     pub from: String,
     /// Length of each step.
     pub step_seconds: u64,
-    /// Number of published events; for an event subscription, of those published to its topic since it exists, before its filter.
+    /// Number of published events; for an event subscription, of those published to its topic since
+    /// it exists, before its filter.
     pub published: Vec<Option<u32>>,
     /// Delivered events in each interval.
     pub delivered: Vec<Option<u32>>,

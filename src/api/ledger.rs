@@ -17,7 +17,8 @@ pub struct LedgerPageView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest: Option<String>,
     pub lines: Vec<LineView>,
-    /// Value of `continue` for the next request; missing at the end. An answer without lines may have it
+    /// Value of `continue` for the next request; missing at the end. An answer without lines may
+    /// have it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#continue: Option<String>,
 }
@@ -29,8 +30,9 @@ pub struct LedgerPageView {
 pub struct LineView {
     pub at: String,
     pub lane: String,
-    /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`, `deadLettered`, `dropped`, `late`, `canceled`,
-    /// `written`, `lost`, `redriven`, `received`, `renewed`, `acknowledged`, `released` or `lockExpired`.
+    /// Step of the delivery: `filtered`, `delivered`, `deferred`, `undeliverable`, `expired`,
+    /// `deadLettered`, `dropped`, `late`, `canceled`, `written`, `lost`, `redriven`, `received`,
+    /// `renewed`, `acknowledged`, `released` or `lockExpired`.
     pub step: String,
     /// The line as a sentence
     pub text: String,

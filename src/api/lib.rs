@@ -1,17 +1,22 @@
-//! The JSON of the operators' API: one set of types for the server that writes it, the commands that read it, and the
-//! OpenAPI document that describes it.
+//! The JSON of the operators' API: one set of types for the server that writes it, the commands
+//! that read it, and the OpenAPI document that describes it.
 //!
-//! Every type is read and written, except requests and responses that contain an event byte for byte. A response that is
-//! newer than the commands has fields that they ignore; a field that is gone is an error, not an empty column.
+//! Every type is read and written, except requests and responses that contain an event byte for
+//! byte. A response that is newer than the commands has fields that they ignore; a field that is
+//! gone is an error, not an empty column.
 //!
-//! These are types only: `admin` makes them from its state, `cli` formats them. Values that a record has as ARM has them,
-//! such as `sku` or an IP rule, are the types of the record.
+//! These are types only: `admin` makes them from its state, `cli` formats them. Values that a
+//! record has as ARM has them, such as `sku` or an IP rule, are the types of the record.
 //!
-//! A request and a response of the same resource are two types, because a request may leave out what has a default and a
-//! response may not. Objects that both have (a filter, an identity) refuse an unknown key in either: in a request it would be
-//! lost, and commands that are older than the server then say that the versions differ.
+//! A request and a response of the same resource are two types, because a request may leave out
+//! what has a default and a response may not. Objects that both have (a filter, an identity) refuse
+//! an unknown key in either: in a request it would be lost, and commands that are older than the
+//! server then say that the versions differ.
 
-#![expect(missing_docs, reason = "admin::openapi describes the fields, most of them by a name with one meaning")]
+#![expect(
+    missing_docs,
+    reason = "admin::openapi describes the fields, most of them by a name with one meaning"
+)]
 
 pub mod account;
 pub mod audit;

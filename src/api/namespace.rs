@@ -97,8 +97,8 @@ pub struct NamespaceTopicBodyProperties {
     pub duplicate_detection_history_time_window: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_validation: Option<SchemaValidation>,
-    /// 1, or the number of shards of the cluster for a spread topic, of which each shard has a part; cannot be changed;
-    /// default 1
+    /// 1, or the number of shards of the cluster for a spread topic, of which each shard has a
+    /// part; cannot be changed; default 1
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_count: Option<u32>,
     pub edition: Option<String>,

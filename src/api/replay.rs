@@ -18,7 +18,8 @@ pub struct ReplayBody {
     pub from_sequence: Option<u64>,
     /// Last sequence number, instead of `to`
     pub to_sequence: Option<u64>,
-    /// Maximum events for each second, repeated attempts included, 0.001 to 1000000; default the limits of the endpoint
+    /// Maximum events for each second, repeated attempts included, 0.001 to 1000000; default the
+    /// limits of the endpoint
     pub events_per_second: Option<f64>,
     /// Whether to count without a replay; default false
     #[serde(default)]

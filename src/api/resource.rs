@@ -1,4 +1,5 @@
-//! What the resources of Azure Resource Manager have in common: lists, names, system data and errors.
+//! What the resources of Azure Resource Manager have in common: lists, names, system data and
+//! errors.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,7 +19,10 @@ pub struct Page<T> {
 impl<T> Page<T> {
     /// A whole list.
     pub fn whole(value: Vec<T>) -> Self {
-        Self { value, next_link: None }
+        Self {
+            value,
+            next_link: None,
+        }
     }
 }
 
@@ -71,7 +75,11 @@ pub struct ErrorBody {
     #[schema(required = true)]
     pub details: Vec<ErrorDetail>,
     /// The id of the request, in the list of ARM for what an error does not have otherwise.
-    #[serde(default, rename = "additionalInfo", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "additionalInfo",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub additional_info: Vec<AdditionalInfo>,
 }
 

@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Session {
-    /// Token of the session for the header `Authorization: Bearer`; only in the response that starts it.
+    /// Token of the session for the header `Authorization: Bearer`; only in the response that
+    /// starts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// Name of the operator: `admin`, the name of the token, or the name in the access token.
@@ -16,7 +17,8 @@ pub struct Session {
     pub identity_type: String,
     /// Role of the token: `read`, `operate` or `admin`. Actions of a higher role are refused.
     pub role: String,
-    /// Time at which the session ends at the latest; missing if the request was made without a session.
+    /// Time at which the session ends at the latest; missing if the request was made without a
+    /// session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
     /// Seconds without a request after which the session ends.

@@ -70,7 +70,8 @@ pub struct UnblockBody {
     /// Value of the order key. Default: all blocked keys
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the event is attempted once more. Default: it is dead-lettered, or dropped without a destination
+    /// Whether the event is attempted once more. Default: it is dead-lettered, or dropped without a
+    /// destination
     #[serde(default)]
     pub retry: bool,
 }

@@ -9,8 +9,9 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 #[schema(as = BackupRequest)]
 pub struct BackupBody {
-    /// Absolute path on the server of a folder that is empty or does not exist. In a cluster with several shards, each is backed up to
-    /// the folder `shard-NUMBER` in it, on the machine of its owner. Default: the destination of the settings
+    /// Absolute path on the server of a folder that is empty or does not exist. In a cluster with
+    /// several shards, each is backed up to the folder `shard-NUMBER` in it, on the machine of its
+    /// owner. Default: the destination of the settings
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub folder: Option<String>,
 }
@@ -28,7 +29,8 @@ pub struct ProgressLine {
     /// Backup that was made
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupView>,
-    /// Backups that were made of a cluster with several shards, in place of `backup`: one of each shard
+    /// Backups that were made of a cluster with several shards, in place of `backup`: one of each
+    /// shard
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub backups: Vec<BackupView>,
     /// Cause of a failure of the operation

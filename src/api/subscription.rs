@@ -1,7 +1,8 @@
-//! Event subscriptions of topics, domains and domain topics. Those of namespace topics are in [`namespace`].
+//! Event subscriptions of topics, domains and domain topics. Those of namespace topics are in
+//! [`namespace`].
 //!
-//! A request and a response are two types: a request has secrets and may leave out what has a default; a response has no
-//! secrets, every default, and the state.
+//! A request and a response are two types: a request has secrets and may leave out what has a
+//! default; a response has no secrets, every default, and the state.
 
 pub mod namespace;
 
@@ -15,7 +16,9 @@ use self::namespace::NamespaceSubscriptionViewProperties;
 use super::resource::SystemDataView;
 use gridhook_deliver::resource::Resource;
 use gridhook_policy::transform::Transform;
-use gridhook_record::subscription::{MinimumTlsVersion, ResourceIdentity, RetryScheduleSpec, Signing};
+use gridhook_record::subscription::{
+    MinimumTlsVersion, ResourceIdentity, RetryScheduleSpec, Signing,
+};
 
 /// The body of a PUT.
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -39,8 +42,8 @@ pub struct SubscriptionBodyProperties {
     /// Filter of events; default all events
     pub filter: Option<FilterBody>,
     pub labels: Option<Vec<String>>,
-    /// Schema of delivered events: `EventGridSchema`, `CloudEventSchemaV1_0` or `CustomInputSchema`; default the input
-    /// schema of the topic
+    /// Schema of delivered events: `EventGridSchema`, `CloudEventSchemaV1_0` or
+    /// `CustomInputSchema`; default the input schema of the topic
     #[schema(example = "CloudEventSchemaV1_0")]
     pub event_delivery_schema: Option<String>,
     /// What is delivered instead of an event
@@ -53,7 +56,8 @@ pub struct SubscriptionBodyProperties {
     /// In place of `deadLetterDestination`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter_with_resource_identity: Option<DeadLetterWithIdentity>,
-    /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default never
+    /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default
+    /// never
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
@@ -63,12 +67,14 @@ pub struct SubscriptionBodyProperties {
     pub on_gone: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ordering: Option<OrderingBody>,
-    /// For a new event subscription: time of the first stored event to deliver, such as `2026-01-01T00:00:00Z`
+    /// For a new event subscription: time of the first stored event to deliver, such as
+    /// `2026-01-01T00:00:00Z`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub starts_from: Option<String>,
 }
 
-/// A destination with secrets. Its properties are read once its type is known, so that errors name the key.
+/// A destination with secrets. Its properties are read once its type is known, so that errors name
+/// the key.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DestinationBody {
@@ -98,15 +104,18 @@ pub struct WebhookBody {
     pub endpoint_url: Option<String>,
     pub max_events_per_batch: Option<i64>,
     pub preferred_batch_size_in_kilobytes: Option<i64>,
-    /// Maximum requests per second, of any number of events; default unlimited. The endpoint may allow fewer
+    /// Maximum requests per second, of any number of events; default unlimited. The endpoint may
+    /// allow fewer
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 10_000)]
     pub max_requests_per_second: Option<i64>,
-    /// Seconds within which the endpoint must begin its response; default `delivery.response_timeout`
+    /// Seconds within which the endpoint must begin its response; default
+    /// `delivery.response_timeout`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 230)]
     pub response_timeout_in_seconds: Option<i64>,
-    /// Lowest TLS version towards the endpoint, `1.2` or `1.3`; a later `delivery.tls_minimum_version` applies instead
+    /// Lowest TLS version towards the endpoint, `1.2` or `1.3`; a later
+    /// `delivery.tls_minimum_version` applies instead
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, example = "1.2")]
     pub minimum_tls_version_allowed: Option<MinimumTlsVersion>,
@@ -118,7 +127,8 @@ pub struct WebhookBody {
     pub azure_active_directory_application_id_or_uri: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<String>,
-    /// Egress proxy: a table of `delivery.resources` with a URL of `proxy:`, or `none`; default `delivery.proxy`
+    /// Egress proxy: a table of `delivery.resources` with a URL of `proxy:`, or `none`; default
+    /// `delivery.proxy`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,7 +193,10 @@ pub struct FilterBody {
 #[derive(ToSchema)]
 #[schema(as = AdvancedFilter)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "read member by member, so that an error can describe what the operator takes")]
+#[expect(
+    dead_code,
+    reason = "read member by member, so that an error can describe what the operator takes"
+)]
 pub struct AdvancedFilterSchema {
     /// Operator, such as `NumberGreaterThan`, `StringIn` or `IsNotNull`
     #[schema(example = "NumberGreaterThan")]
@@ -204,7 +217,8 @@ pub struct AdvancedFilterSchema {
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "the stored form is read")]
 pub struct TransformSchema {
-    /// JMESPath expression of the JSON value that is delivered instead of the event; default the event
+    /// JMESPath expression of the JSON value that is delivered instead of the event; default the
+    /// event
     #[schema(example = "{text: subject}")]
     body: Option<String>,
     /// HTTP method: `PATCH`, `POST` or `PUT`; default `POST`
@@ -222,12 +236,12 @@ pub struct TransformSchema {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = Ordering)]
 pub struct OrderingBody {
-    /// Events with the same value of this key are delivered one after the other: `subject`, `source`, `topic`, an
-    /// extension attribute or a path such as `data.order.id`
+    /// Events with the same value of this key are delivered one after the other: `subject`,
+    /// `source`, `topic`, an extension attribute or a path such as `data.order.id`
     #[schema(example = "subject")]
     pub key: String,
-    /// What follows an event that is given up: `skip` dead-letters it and goes on with the next event of the key, `block`
-    /// keeps it, and the later ones behind it, until `unblock`
+    /// What follows an event that is given up: `skip` dead-letters it and goes on with the next
+    /// event of the key, `block` keeps it, and the later ones behind it, until `unblock`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "skip")]
     pub on_failure: Option<String>,
@@ -250,7 +264,8 @@ pub struct DeadLetterBody {
     /// Type of the destination, `StorageBlob`
     #[schema(example = "StorageBlob")]
     pub endpoint_type: String,
-    /// Days for which writing to an unreachable store is retried, where the edition of the topic allows it
+    /// Days for which writing to an unreachable store is retried, where the edition of the topic
+    /// allows it
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery_retry_period_in_days: Option<i64>,
     /// Container of the dead letters
@@ -291,9 +306,15 @@ pub enum AnySubscriptionProperties {
     Topic(Box<SubscriptionViewProperties>),
 }
 
-/// Writes keys in alphabetical order, so that the ETag of an event subscription does not depend on the order of fields.
-fn with_sorted_keys<S: Serializer>(value: &impl Serialize, serializer: S) -> Result<S::Ok, S::Error> {
-    serde_json::to_value(value).map_err(S::Error::custom)?.serialize(serializer)
+/// Writes keys in alphabetical order, so that the ETag of an event subscription does not depend on
+/// the order of fields.
+fn with_sorted_keys<S: Serializer>(
+    value: &impl Serialize,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serde_json::to_value(value)
+        .map_err(S::Error::custom)?
+        .serialize(serializer)
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]

@@ -51,7 +51,8 @@ pub struct IncarnationsView {
     pub last_end: Option<String>,
     /// Time from an end to the end of the first work of the next incarnation
     pub recovery: RecoveryView,
-    /// Events quarantined because processing them ended the actor repeatedly; only of event subscriptions.
+    /// Events quarantined because processing them ended the actor repeatedly; only of event
+    /// subscriptions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<QuarantinedView>,
 }

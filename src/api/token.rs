@@ -9,9 +9,11 @@ use utoipa::ToSchema;
 pub struct TokenBody {
     /// Name, unique in the server: 1 to 64 letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// Roles: `publish`, `consume`, `portal`, `read`, `operate`, `admin`. The last three include the ones before among them.
+    /// Roles: `publish`, `consume`, `portal`, `read`, `operate`, `admin`. The last three include
+    /// the ones before among them.
     pub roles: Vec<String>,
-    /// Parts of the server that the token is limited to, such as `topics/orders` or `labels/team=shop`; default all.
+    /// Parts of the server that the token is limited to, such as `topics/orders` or
+    /// `labels/team=shop`; default all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
     /// Time at which the token ends; default never.
@@ -37,13 +39,15 @@ pub struct TokenView {
     /// Time at which it ends; missing if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// Time of the last use, as far as it is known; missing if it was not used. A crash may lose an hour.
+    /// Time of the last use, as far as it is known; missing if it was not used. A crash may lose an
+    /// hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used: Option<String>,
     /// The token for the header `Authorization: Bearer`; only in the response that creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// Address of the dashboard with the token, for the role `portal`; only in the response that creates it.
+    /// Address of the dashboard with the token, for the role `portal`; only in the response that
+    /// creates it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }

@@ -77,7 +77,8 @@ pub enum RateWindow {
 #[serde(rename_all = "camelCase")]
 #[schema(as = Condition)]
 pub struct ConditionView {
-    /// The condition: `failing`, `suspended`, `held`, `waiting`, `slow`, `healthy` or `idle`, the worst first
+    /// The condition: `failing`, `suspended`, `held`, `waiting`, `slow`, `healthy` or `idle`, the
+    /// worst first
     pub state: String,
     /// Number of the condition, from 0 for `idle` to 6 for `failing`
     pub severity: u8,
@@ -114,7 +115,8 @@ pub struct TopReport {
     /// Number of event subscriptions that match the search and the filters of the request.
     pub matching: usize,
     pub top: Vec<TopLine>,
-    /// Shards of a cluster whose event subscriptions are not in the figures, because no owner answers
+    /// Shards of a cluster whose event subscriptions are not in the figures, because no owner
+    /// answers
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     pub missing_shards: Vec<usize>,

@@ -8,7 +8,8 @@ use utoipa::ToSchema;
 use super::resource::SystemDataView;
 use gridhook_record::{
     azure_properties::{
-        DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, InlineEventType, Sku, TlsVersion,
+        DataResidency, EventTypeInfo, ExtendedLocation, HostKind, Identity, InlineEventType, Sku,
+        TlsVersion,
     },
     ingress::{InputSchemaMapping, IpRule, PublicNetworkAccess, SchemaValidation},
 };
@@ -31,7 +32,10 @@ pub struct TopicBody {
 
 /// `inputSchema` in the OpenAPI document.
 #[derive(ToSchema)]
-#[expect(dead_code, reason = "read as a string, so that an error can list the allowed values")]
+#[expect(
+    dead_code,
+    reason = "read as a string, so that an error can list the allowed values"
+)]
 enum InputSchema {
     EventGridSchema,
     #[schema(rename = "CloudEventSchemaV1_0")]
@@ -56,8 +60,8 @@ pub struct TopicBodyProperties {
     /// Whether the data of events is checked against the schemas of `eventTypeInfo`; default `off`
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_validation: Option<SchemaValidation>,
-    /// 1, or the number of shards of the cluster for a spread topic, of which each shard has a part; cannot be changed;
-    /// default 1
+    /// 1, or the number of shards of the cluster for a spread topic, of which each shard has a
+    /// part; cannot be changed; default 1
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition_count: Option<u32>,
     pub data_residency_boundary: Option<DataResidency>,

@@ -16,7 +16,8 @@ pub struct TraceView {
     /// Name of the topic or the domain
     pub topic: String,
     pub now: String,
-    /// First sequence number of the log; older events are found by id only while a delivery is pending
+    /// First sequence number of the log; older events are found by id only while a delivery is
+    /// pending
     pub log_from_sequence: u64,
     /// Sequence number before which the log ends
     pub log_before_sequence: u64,
@@ -44,7 +45,8 @@ pub struct EventView {
     pub subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
-    /// How often the event was published again within the window of duplicate detection, as far as kept.
+    /// How often the event was published again within the window of duplicate detection, as far as
+    /// kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duplicates: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,8 +65,8 @@ pub struct DeliveryHistoryView {
     pub domain_topic: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// `delivered`, `filtered`, `deadLettered`, `deadLetterWaiting`, `deadLetterLost`, `dropped`, `canceled`, `pending`,
-    /// `unread`, `beforeSubscription`, `notPublished` or `unknown`.
+    /// `delivered`, `filtered`, `deadLettered`, `deadLetterWaiting`, `deadLetterLost`, `dropped`,
+    /// `canceled`, `pending`, `unread`, `beforeSubscription`, `notPublished` or `unknown`.
     pub result: String,
     /// The result as a sentence
     pub text: String,

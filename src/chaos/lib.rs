@@ -2,8 +2,8 @@
 //!
 //! It is sent only if the settings switch chaos on. Otherwise actors do no extra work.
 //!
-//! Invariant: the handler that ends its actor marks the end as intended. A message that reaches no actor marks nothing,
-//! so the next real panic still counts against the current event.
+//! Invariant: the handler that ends its actor marks the end as intended. A message that reaches no
+//! actor marks nothing, so the next real panic still counts against the current event.
 
 pub mod response_faults;
 
@@ -15,7 +15,9 @@ use std::{
     },
 };
 
-use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Message, fut::wrap_future};
+use actix::{
+    Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Message, fut::wrap_future,
+};
 
 /// Injects a fault into an actor.
 #[derive(Message)]
@@ -33,7 +35,8 @@ pub enum ActorFault {
     Panic,
     /// It stops.
     Stop,
-    /// It handles no message and no timer until this future ends. Other actors on its arbiter continue.
+    /// It handles no message and no timer until this future ends. Other actors on its arbiter
+    /// continue.
     Stall(Pause),
 }
 
@@ -60,12 +63,16 @@ impl Inject {
     ///
     /// # Panics
     /// For [`ActorFault::Panic`].
-    #[expect(clippy::disallowed_methods, reason = "a stalled actor must handle nothing meanwhile")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a stalled actor must handle nothing meanwhile"
+    )]
     pub fn apply<A: Actor<Context = Context<A>>>(self, ctx: &mut Context<A>) {
         match self.fault {
             ActorFault::Panic => {
                 self.mark.set();
-                // `resume_unwind` prints no backtrace: the log already says that chaos caused this panic.
+                // `resume_unwind` prints no backtrace: the log already says that chaos caused this
+                // panic.
                 std::panic::resume_unwind(Box::new("killed by chaos"));
             }
             ActorFault::Stop => {

@@ -1,7 +1,9 @@
-//! Responses that are dropped, delayed or corrupted on purpose, after `gridhook_deliver` received them and
-//! before they reach the subscription: the endpoint accepted the events and the server does not know.
+//! Responses that are dropped, delayed or corrupted on purpose, after `gridhook_deliver` received
+//! them and before they reach the subscription: the endpoint accepted the events and the server
+//! does not know.
 //!
-//! Requests without a response are not changed. Without a rule, a response costs one atomic read and no lock.
+//! Requests without a response are not changed. Without a rule, a response costs one atomic read
+//! and no lock.
 
 use std::{
     sync::{
@@ -90,7 +92,10 @@ impl FaultTally {
     }
 
     fn count(&self) -> FaultCount {
-        FaultCount { answers: self.answers.load(Ordering::Relaxed), events: self.events.load(Ordering::Relaxed) }
+        FaultCount {
+            answers: self.answers.load(Ordering::Relaxed),
+            events: self.events.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -111,7 +116,11 @@ impl FaultInjection {
 
     /// The counts so far.
     pub fn counts(&self) -> FaultCounts {
-        FaultCounts { dropped: self.dropped.count(), delayed: self.delayed.count(), corrupted: self.corrupted.count() }
+        FaultCounts {
+            dropped: self.dropped.count(),
+            delayed: self.delayed.count(),
+            corrupted: self.corrupted.count(),
+        }
     }
 
     /// Chooses and counts the fault for a response to a request with `events` events.
@@ -148,17 +157,29 @@ impl FaultInjection {
 /// The result in place of a dropped response.
 pub fn dropped(answer: &RequestResult) -> RequestResult {
     let detail = "chaos dropped the response".to_owned();
-    RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Failure::SocketError) }
+    RequestResult {
+        detail,
+        latency: answer.latency,
+        ..RequestResult::bare(Failure::SocketError)
+    }
 }
 
 /// The result in place of a corrupted response.
 pub fn corrupted(answer: &RequestResult) -> RequestResult {
     let detail = "the response is not valid HTTP: chaos corrupted it".to_owned();
-    RequestResult { detail, latency: answer.latency, ..RequestResult::bare(Failure::GenericError) }
+    RequestResult {
+        detail,
+        latency: answer.latency,
+        ..RequestResult::bare(Failure::GenericError)
+    }
 }
 
 /// The result if a delayed response has not arrived at the timeout.
 pub fn delayed(wait: Duration) -> RequestResult {
     let detail = format!("no response within {wait:?}: chaos delayed it");
-    RequestResult { detail, latency: wait, ..RequestResult::bare(Failure::TimedOut) }
+    RequestResult {
+        detail,
+        latency: wait,
+        ..RequestResult::bare(Failure::TimedOut)
+    }
 }

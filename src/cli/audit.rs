@@ -47,7 +47,11 @@ impl Audit {
         loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair("top", &(most - entries.len()).min(1_000).to_string());
-            for (name, value) in [("operator", &self.operator), ("search", &self.search), ("continue", &next)] {
+            for (name, value) in [
+                ("operator", &self.operator),
+                ("search", &self.search),
+                ("continue", &next),
+            ] {
                 if let Some(value) = value {
                     query.append_pair(name, value);
                 }
@@ -62,7 +66,9 @@ impl Audit {
                 break;
             }
         }
-        self.client.printed.list(entries, |entries: &[AuditEntry]| table(entries))
+        self.client
+            .printed
+            .list(entries, |entries: &[AuditEntry]| table(entries))
     }
 }
 
@@ -73,7 +79,8 @@ const VALUE_CHARS: usize = 60;
 fn table(entries: &[AuditEntry]) -> String {
     let mut table = TextTable::new(["TIME", "OPERATOR", "FROM", "STATUS", "OPERATION"]);
     for entry in entries {
-        let or_none = |value: &Option<String>| value.as_deref().map_or_else(|| NONE.to_owned(), text);
+        let or_none =
+            |value: &Option<String>| value.as_deref().map_or_else(|| NONE.to_owned(), text);
         table.line([
             entry.at.clone(),
             or_none(&entry.operator),
@@ -92,7 +99,10 @@ fn table(entries: &[AuditEntry]) -> String {
             lines.push(format!("    {}: {before} -> {after}", text(&change.at)));
         }
         if entry.suppressed > 0 {
-            lines.push(format!("    {} before it", counted(entry.suppressed, "more attempt")));
+            lines.push(format!(
+                "    {} before it",
+                counted(entry.suppressed, "more attempt")
+            ));
         }
     }
     lines.join("\n")

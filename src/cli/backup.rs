@@ -1,7 +1,7 @@
 //! `gridhook backup` and `gridhook restore`.
 //!
-//! The server writes the backup, to a folder of its own machine or to the destination of its settings. Lists, rehearsals and
-//! restores run without a server.
+//! The server writes the backup, to a folder of its own machine or to the destination of its
+//! settings. Lists, rehearsals and restores run without a server.
 
 use std::{
     ops::ControlFlow,
@@ -39,13 +39,14 @@ use gridhook_store::watermark::{self, WatermarkValue};
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  gridhook backup /srv/backups/monday\n  gridhook backup list --config gridhook.toml\nThe exit \
-                  status is 1 if the check of the backup finds damage."
+    after_help = "Examples:\n  gridhook backup /srv/backups/monday\n  gridhook backup list \
+        --config gridhook.toml\nThe exit status is 1 if the check of the backup finds damage."
 )]
 pub struct Backup {
     #[command(subcommand)]
     offline: Option<OfflineBackup>,
-    /// Empty or new folder on the server's machine [default: the destination of the settings, backup.store]
+    /// Empty or new folder on the server's machine [default: the destination of the settings,
+    /// backup.store]
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
     #[command(flatten)]
@@ -95,8 +96,9 @@ pub struct Rehearse {
 /// The flags of `restore`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  gridhook restore /srv/backups/monday --data-dir data\n  gridhook restore s3://bucket/prefix \
-                  --data-dir data\nThe exit status is 1 if the check of the store finds damage."
+    after_help = "Examples:\n  gridhook restore /srv/backups/monday --data-dir data\n  gridhook \
+        restore s3://bucket/prefix --data-dir data\nThe exit status is 1 if the check of the store \
+        finds damage."
 )]
 pub struct Restore {
     /// Folder written by gridhook backup, or address of a destination with backups
@@ -162,7 +164,8 @@ impl From<Outcome> for CommandOutcome {
 }
 
 impl Backup {
-    /// The part that needs no server, if it is asked for. It must run outside of an asynchronous runtime.
+    /// The part that needs no server, if it is asked for. It must run outside of an asynchronous
+    /// runtime.
     pub fn offline(&self) -> Option<&OfflineBackup> {
         self.offline.as_ref()
     }
@@ -170,29 +173,53 @@ impl Backup {
     /// Requests a backup. Needs a running actix system.
     pub async fn run(&self) -> Result<Outcome, BackupCommandError> {
         // A relative path is resolved here, because the server has another working directory.
-        let folder = self.folder.as_ref().map(|folder| path::absolute(folder).unwrap_or_else(|_| folder.clone()));
+        let folder = self
+            .folder
+            .as_ref()
+            .map(|folder| path::absolute(folder).unwrap_or_else(|_| folder.clone()));
         let folder = folder.map(|folder| folder.display().to_string());
         let session = self.control.session().map_err(stream::StreamError::from)?;
         let view = follow(&session, "/store/backup", &json!(BackupBody { folder })).await?;
         let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
         let text = |line: &ProgressLine| {
             let made = line.backup.iter().chain(&line.backups);
-            let made = made.map(|BackupView { shard, folder, files, bytes, written, .. }| {
-                let what = shard.map(|shard| format!("shard {shard} ")).unwrap_or_default();
-                let (files, bytes) = (counted(*files as u64, "file"), counted(*bytes, "byte"));
-                format!("\n{what}backed up to {folder}: {files}, {bytes}, {written} written")
-            });
+            let made = made.map(
+                |BackupView {
+                     shard,
+                     folder,
+                     files,
+                     bytes,
+                     written,
+                     ..
+                 }| {
+                    let what = shard
+                        .map(|shard| format!("shard {shard} "))
+                        .unwrap_or_default();
+                    let (files, bytes) = (counted(*files as u64, "file"), counted(*bytes, "byte"));
+                    format!("\n{what}backed up to {folder}: {files}, {bytes}, {written} written")
+                },
+            );
             format!("{report}{}", made.collect::<String>())
         };
-        let text = self.printed.response(&view, text).map_err(stream::StreamError::from)?;
-        Ok(Outcome { text, is_sound: report.is_sound() })
+        let text = self
+            .printed
+            .response(&view, text)
+            .map_err(stream::StreamError::from)?;
+        Ok(Outcome {
+            text,
+            is_sound: report.is_sound(),
+        })
     }
 }
 
 /// Opens a destination to read from it.
 fn open(backup: &config::Backup, url: Option<&str>) -> Result<Repository, BackupCommandError> {
     let found = destination(backup, url).map_err(BackupCommandError::Destination)?;
-    let missing = || BackupCommandError::Destination("no address was given, and backup.store.url has none".to_owned());
+    let missing = || {
+        BackupCommandError::Destination(
+            "no address was given, and backup.store.url has none".to_owned(),
+        )
+    };
     Ok(Repository::open(&found.ok_or_else(missing)?, false)?)
 }
 
@@ -220,7 +247,10 @@ impl DestinationArgs {
     fn list(&self) -> Result<Outcome, BackupCommandError> {
         let config = Config::load(&Serve::of(self.config.clone(), None).sources())?;
         let repository = open(&config.backup, self.url().as_deref())?;
-        let BackupList { mut readable, mut unreadable } = repository.backups()?;
+        let BackupList {
+            mut readable,
+            mut unreadable,
+        } = repository.backups()?;
         let folders = repository.folder_backups()?;
         readable.extend(folders.readable);
         unreadable.extend(folders.unreadable);
@@ -231,22 +261,42 @@ impl DestinationArgs {
                 json!({"name": name, "made": made, "sound": manifest.sound, "encrypted": is_sealed, "bytes": bytes})
             })
             .collect();
-        json.extend(unreadable.iter().map(|one| json!({"name": one.name, "problem": one.problem})));
+        json.extend(
+            unreadable
+                .iter()
+                .map(|one| json!({"name": one.name, "problem": one.problem})),
+        );
         let text = self.printed.format(&json!({ "value": json }), |_| {
             if readable.is_empty() {
                 return format!("no backups in {}", repository.address());
             }
             let mut table = TextTable::new(["NAME", "MADE", "STORE", "ENCRYPTED", "BYTES"]);
-            for StoredBackup { name, is_sealed, manifest } in &readable {
+            for StoredBackup {
+                name,
+                is_sealed,
+                manifest,
+            } in &readable
+            {
                 let state = if manifest.sound { "sound" } else { "damaged" };
                 let encrypted = if *is_sealed { "yes" } else { "no" };
                 let bytes = manifest.bytes().to_string();
-                table.line([name.clone(), manifest.made.clone(), state.to_owned(), encrypted.to_owned(), bytes]);
+                table.line([
+                    name.clone(),
+                    manifest.made.clone(),
+                    state.to_owned(),
+                    encrypted.to_owned(),
+                    bytes,
+                ]);
             }
-            let problems = unreadable.iter().map(|one| format!("\n{}", describe_unreadable(one)));
+            let problems = unreadable
+                .iter()
+                .map(|one| format!("\n{}", describe_unreadable(one)));
             table.to_string() + &problems.collect::<String>()
         });
-        Ok(Outcome { text, is_sound: unreadable.is_empty() })
+        Ok(Outcome {
+            text,
+            is_sound: unreadable.is_empty(),
+        })
     }
 }
 
@@ -256,13 +306,18 @@ fn warn(unreadable: &UnreadableBackup) {
 }
 
 fn describe_unreadable(UnreadableBackup { name, problem }: &UnreadableBackup) -> String {
-    format!("the manifest of the backup {name} cannot be read: {}", escape::text(problem))
+    format!(
+        "the manifest of the backup {name} cannot be read: {}",
+        escape::text(problem)
+    )
 }
 
 impl Rehearse {
     fn run(&self) -> Result<Outcome, BackupCommandError> {
         umask(Mode::from_raw_mode(0o077));
-        let DestinationArgs { config, printed, .. } = &self.destination;
+        let DestinationArgs {
+            config, printed, ..
+        } = &self.destination;
         let config = Config::load(&Serve::of(config.clone(), self.data_dir.clone()).sources())?;
         let repository = open(&config.backup, self.destination.url().as_deref())?;
         let stored = repository.find(self.name.as_deref(), &mut warn)?;
@@ -274,14 +329,19 @@ impl Rehearse {
             ControlFlow::Continue(())
         };
         let rehearsed = backup::rehearse(
-            BackupAt { repository: &repository, backup: &stored },
+            BackupAt {
+                repository: &repository,
+                backup: &stored,
+            },
             &scratch,
             &options,
             decoders(),
             &mut watch,
         )?;
         drop(spinner);
-        let backup::RestoreReport { manifest, report, .. } = rehearsed;
+        let backup::RestoreReport {
+            manifest, report, ..
+        } = rehearsed;
         // The server may run: its watermark is read without a lock, and is a few seconds old.
         let present = match watermark::read(&config.server.data_dir.join("watermark")) {
             Ok(WatermarkValue::Whole(sequence)) => Some(sequence),
@@ -293,12 +353,22 @@ impl Rehearse {
             let age = Clock::system().now().since(manifest.begun());
             let age = span(age);
             let changes = match lost {
-                Some(lost) => format!("{} of {}", counted(lost, "change"), config.server.data_dir.display()),
+                Some(lost) => format!(
+                    "{} of {}",
+                    counted(lost, "change"),
+                    config.server.data_dir.display()
+                ),
                 None => "every change since then".to_owned(),
             };
-            format!("{report}\nrehearsed {}: a restore would lose {changes}; the backup is {age} old", stored.name)
+            format!(
+                "{report}\nrehearsed {}: a restore would lose {changes}; the backup is {age} old",
+                stored.name
+            )
         });
-        Ok(Outcome { text, is_sound: report.is_sound() })
+        Ok(Outcome {
+            text,
+            is_sound: report.is_sound(),
+        })
     }
 }
 
@@ -307,7 +377,8 @@ impl Restore {
     pub fn run(&self) -> Result<Outcome, BackupCommandError> {
         // RocksDB creates files with the process's umask; only the owner may read them.
         umask(Mode::from_raw_mode(0o077));
-        let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
+        let config =
+            Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
         let (data_dir, options) = (config.server.data_dir, store_options(&config.journal));
         let spinner = Spinner::new();
         let mut watch = |progress: backup::BackupProgress| {
@@ -322,11 +393,21 @@ impl Restore {
             }
             None => None,
         };
-        let stored = stored.as_ref().map(|(repository, backup)| BackupAt { repository, backup });
+        let stored = stored
+            .as_ref()
+            .map(|(repository, backup)| BackupAt { repository, backup });
         if self.accept_loss {
             let now = Clock::system().now();
             let salvage = |from: &path::Path, watch: &mut backup::BackupObserver<'_>| {
-                salvage::accept_loss(from, &data_dir, &options, decoders(), control_records(), now, watch)
+                salvage::accept_loss(
+                    from,
+                    &data_dir,
+                    &options,
+                    decoders(),
+                    control_records(),
+                    now,
+                    watch,
+                )
             };
             let salvaged = match stored {
                 Some(stored) => backup::with_readable_copy(stored, &data_dir, &mut watch, salvage)?,
@@ -336,31 +417,56 @@ impl Restore {
             return Ok(self.salvaged(&salvaged, &data_dir));
         }
         let restored = match stored {
-            Some(stored) => backup::restore_stored(stored, &data_dir, &options, decoders(), &mut watch)?,
+            Some(stored) => {
+                backup::restore_stored(stored, &data_dir, &options, decoders(), &mut watch)?
+            }
             None => backup::restore(&self.backup, &data_dir, &options, decoders(), &mut watch)?,
         };
         drop(spinner);
-        let backup::RestoreReport { manifest, report, tokens } = restored;
-        let text = self.printed.format(&json!({"report": report, "backup": manifest, "tokens": tokens}), |_| {
-            let names = list(&tokens);
-            let revoke = match tokens.len() {
-                0 => String::new(),
-                _ => format!(
-                    "\nnamed tokens of the time of the backup that are valid again: {names}; revoke those that were revoked \
-                     since: gridhook tokens revoke NAME"
-                ),
-            };
-            format!("{report}\nrestored to {}: backup of {}{revoke}", data_dir.display(), manifest.made)
-        });
-        Ok(Outcome { text, is_sound: report.is_sound() })
+        let backup::RestoreReport {
+            manifest,
+            report,
+            tokens,
+        } = restored;
+        let text = self.printed.format(
+            &json!({"report": report, "backup": manifest, "tokens": tokens}),
+            |_| {
+                let names = list(&tokens);
+                let revoke = match tokens.len() {
+                    0 => String::new(),
+                    _ => format!(
+                        "\nnamed tokens of the time of the backup that are valid again: {names}; \
+                         revoke those that were revoked since: gridhook tokens revoke NAME"
+                    ),
+                };
+                format!(
+                    "{report}\nrestored to {}: backup of {}{revoke}",
+                    data_dir.display(),
+                    manifest.made
+                )
+            },
+        );
+        Ok(Outcome {
+            text,
+            is_sound: report.is_sound(),
+        })
     }
 }
 
 impl Restore {
-    fn salvaged(&self, SalvageResult { loss, report }: &SalvageResult, data_dir: &path::Path) -> Outcome {
-        let text = self.printed.format(&json!({"loss": loss, "report": report}), |_| {
-            format!("{loss}{report}\nsalvaged to {}", data_dir.display())
-        });
-        Outcome { text, is_sound: report.is_sound() }
+    fn salvaged(
+        &self,
+        SalvageResult { loss, report }: &SalvageResult,
+        data_dir: &path::Path,
+    ) -> Outcome {
+        let text = self
+            .printed
+            .format(&json!({"loss": loss, "report": report}), |_| {
+                format!("{loss}{report}\nsalvaged to {}", data_dir.display())
+            });
+        Outcome {
+            text,
+            is_sound: report.is_sound(),
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Splits events from a file or a pipe into request bodies.
 //!
-//! The input is a JSON array, one JSON object, or JSON lines. It is streamed, so it may be larger than memory. The bytes of
-//! an event are passed on unchanged. From a dead letter, the properties added by dead-lettering are removed.
+//! The input is a JSON array, one JSON object, or JSON lines. It is streamed, so it may be larger
+//! than memory. The bytes of an event are passed on unchanged. From a dead letter, the properties
+//! added by dead-lettering are removed.
 
 use std::{
     borrow::Cow,
@@ -48,7 +49,10 @@ pub struct Batch {
 #[derive(Debug, thiserror::Error)]
 pub enum BatchesError {
     /// The input is not valid.
-    #[error("event {event}: {error}; allowed is a JSON array, a JSON object, or one object after another")]
+    #[error(
+        "event {event}: {error}; allowed is a JSON array, a JSON object, or one object after \
+         another"
+    )]
     Json {
         /// The number of the event, from 1.
         event: usize,
@@ -74,10 +78,20 @@ pub fn read(
             first => break first == Some(&b'['),
         }
     };
-    let mut reader = BatchReader { form, limits, send, body: Vec::new(), events: 0, seen: 0, open: true };
+    let mut reader = BatchReader {
+        form,
+        limits,
+        send,
+        body: Vec::new(),
+        events: 0,
+        seen: 0,
+        open: true,
+    };
     let read = if array {
         let mut input = Deserializer::from_reader(input);
-        input.deserialize_seq(&mut reader).and_then(|()| input.end())
+        input
+            .deserialize_seq(&mut reader)
+            .and_then(|()| input.end())
     } else {
         let events = Deserializer::from_reader(input).into_iter::<Box<RawValue>>();
         reader.take_all(events)
@@ -88,14 +102,20 @@ pub fn read(
         Ok(()) => Ok(()),
         Err(_) if !reader.open => Ok(()),
         Err(error) if error.is_io() => Err(BatchesError::Io(error.into())),
-        Err(error) => Err(BatchesError::Json { event: reader.seen + 1, error }),
+        Err(error) => Err(BatchesError::Json {
+            event: reader.seen + 1,
+            error,
+        }),
     }
 }
 
 /// The input without the byte order mark that some editors, and PowerShell, begin a file with.
 fn skip_byte_order_mark(mut input: impl Read) -> io::Result<impl BufRead> {
     let mut start = Vec::new();
-    input.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut start)?;
+    input
+        .by_ref()
+        .take(BYTE_ORDER_MARK.len() as u64)
+        .read_to_end(&mut start)?;
     if start == BYTE_ORDER_MARK {
         start.clear();
     }
@@ -115,7 +135,10 @@ struct BatchReader<S> {
 }
 
 impl<S: FnMut(Batch) -> bool> BatchReader<S> {
-    fn take_all(&mut self, events: impl Iterator<Item = serde_json::Result<Box<RawValue>>>) -> serde_json::Result<()> {
+    fn take_all(
+        &mut self,
+        events: impl Iterator<Item = serde_json::Result<Box<RawValue>>>,
+    ) -> serde_json::Result<()> {
         for event in events {
             self.take(&event?)?;
         }
@@ -134,7 +157,8 @@ impl<S: FnMut(Batch) -> bool> BatchReader<S> {
         };
         self.seen += 1;
         // 2 bytes for the brackets, or for a comma and the closing bracket.
-        if self.events == self.limits.events || self.body.len() + text.len() + 2 > self.limits.bytes {
+        if self.events == self.limits.events || self.body.len() + text.len() + 2 > self.limits.bytes
+        {
             self.flush();
         }
         if !self.open {
@@ -152,7 +176,10 @@ impl<S: FnMut(Batch) -> bool> BatchReader<S> {
         }
         self.body.push(b']');
         let body = Bytes::from(std::mem::take(&mut self.body));
-        self.open = (self.send)(Batch { events: std::mem::take(&mut self.events), body });
+        self.open = (self.send)(Batch {
+            events: std::mem::take(&mut self.events),
+            body,
+        });
     }
 }
 

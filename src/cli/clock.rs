@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::client::{ClientArgs, ClientError};
 use gridhook_api::clock::ClockView;
 
-/// A machine's clock that is behind by more was set: time cannot go back to it before the next start.
+/// A machine's clock that is behind by more was set: time cannot go back to it before the next
+/// start.
 const BEHIND_SECONDS: f64 = 60.0;
 
 /// The flags of `clock`.
@@ -57,14 +58,25 @@ impl Clock {
 }
 
 fn table(view: &ClockView) -> String {
-    let ClockView { time, wall_clock, wall_clock_ahead_seconds: ahead, expiry_paused } = view;
-    let expiry =
-        if *expiry_paused { "paused until gridhook clock confirm, or for clock.expiry_pause_max" } else { "on" };
-    let mut table =
-        format!("time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         {expiry}");
+    let ClockView {
+        time,
+        wall_clock,
+        wall_clock_ahead_seconds: ahead,
+        expiry_paused,
+    } = view;
+    let expiry = if *expiry_paused {
+        "paused until gridhook clock confirm, or for clock.expiry_pause_max"
+    } else {
+        "on"
+    };
+    let mut table = format!(
+        "time           {time}\nmachine clock  {wall_clock} ({ahead:+.1} s)\nexpiry         \
+         {expiry}"
+    );
     if *ahead < -BEHIND_SECONDS {
         table.push_str(
-            "\n\nThe machine's clock is behind. If it is right, run gridhook clock confirm and restart the server.",
+            "\n\nThe machine's clock is behind. If it is right, run gridhook clock confirm and \
+             restart the server.",
         );
     }
     table

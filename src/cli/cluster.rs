@@ -11,7 +11,8 @@ use super::{
     value::whole,
 };
 use gridhook_api::cluster::{
-    ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView, SettingDifferenceView,
+    ClusterNodeView, ClusterView, CopyStateView, CopyView, NodeState, OwnershipView,
+    SettingDifferenceView,
 };
 
 /// The flags of `cluster`.
@@ -108,22 +109,36 @@ impl Request {
                 let view: Value = client.control.session()?.get("/cluster/ownership").await?;
                 client.print(&view, records)
             }
-            Self::Move { client, shard, node } => {
+            Self::Move {
+                client,
+                shard,
+                node,
+            } => {
                 let body = json!({ "shard": shard, "node": node });
-                let view: Value = client.control.session()?.post("/cluster/move", &body).await?;
+                let view: Value = client
+                    .control
+                    .session()?
+                    .post("/cluster/move", &body)
+                    .await?;
                 client.print(&view, records)
             }
             Self::Drain { client, node, end } => {
                 let body = json!({ "node": node, "drain": !end });
-                let view: Value = client.control.session()?.post("/cluster/drain", &body).await?;
+                let view: Value = client
+                    .control
+                    .session()?
+                    .post("/cluster/drain", &body)
+                    .await?;
                 client.print(&view, nodes)
             }
             Self::Forget { client, node, yes } => {
                 let session = client.control.session()?;
-                let lost =
-                    "The stream keeps nothing for it any more, so it may need a whole copy of the store to join again.";
+                let lost = "The stream keeps nothing for it any more, so it may need a whole copy \
+                    of the store to join again.";
                 prompt::confirm(&format!("Forget the node {node}? {lost}"), yes)?;
-                let view: Value = session.post("/cluster/forget", &json!({ "node": node })).await?;
+                let view: Value = session
+                    .post("/cluster/forget", &json!({ "node": node }))
+                    .await?;
                 client.print(&view, nodes)
             }
         }
@@ -144,17 +159,36 @@ fn nodes(view: &ClusterView) -> String {
         "version",
     ]);
     let shards = shards(view);
-    let applied = |node: &ClusterNodeView, shard: usize| node.applied.get(shard).copied().unwrap_or_default();
-    let newest = |shard| view.nodes.iter().map(|node| applied(node, shard)).max().unwrap_or_default();
+    let applied =
+        |node: &ClusterNodeView, shard: usize| node.applied.get(shard).copied().unwrap_or_default();
+    let newest = |shard| {
+        view.nodes
+            .iter()
+            .map(|node| applied(node, shard))
+            .max()
+            .unwrap_or_default()
+    };
     let newest: Vec<u64> = (0..shards).map(newest).collect();
     for node in &view.nodes {
-        let copies: Vec<u64> =
-            (0_u64..).zip(&node.copy_states).filter(|(_, state)| is_copy(**state)).map(|of| of.0).collect();
+        let copies: Vec<u64> = (0_u64..)
+            .zip(&node.copy_states)
+            .filter(|(_, state)| is_copy(**state))
+            .map(|of| of.0)
+            .collect();
         // What it has no copy of it does not apply.
         let has_any = |shard: usize| node.copy_states.get(shard) != Some(&CopyStateView::None);
-        let behind = newest.iter().enumerate().filter(|(shard, _)| has_any(*shard));
+        let behind = newest
+            .iter()
+            .enumerate()
+            .filter(|(shard, _)| has_any(*shard));
         let behind = behind.map(|(shard, newest)| newest - applied(node, shard));
-        let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
+        let list = |numbers: &[u64]| {
+            numbers
+                .iter()
+                .map(u64::to_string)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         let owns: Vec<u64> = node.owns.iter().map(|shard| *shard as u64).collect();
         table.line([
             node.name.clone(),
@@ -169,9 +203,17 @@ fn nodes(view: &ClusterView) -> String {
             node.version.clone(),
         ]);
     }
-    let problem = view.problem.as_ref().map(|problem| format!("the records cannot be read: {problem}\n"));
+    let problem = view
+        .problem
+        .as_ref()
+        .map(|problem| format!("the records cannot be read: {problem}\n"));
     let problem = problem.unwrap_or_default();
-    format!("cluster {}, as {} sees it\n{problem}\n{table}{}", view.name, view.node, advice(view))
+    format!(
+        "cluster {}, as {} sees it\n{problem}\n{table}{}",
+        view.name,
+        view.node,
+        advice(view)
+    )
 }
 
 /// Whether it has everything of a shard.
@@ -183,41 +225,71 @@ fn is_copy(state: CopyStateView) -> bool {
 fn advice(view: &ClusterView) -> String {
     let needs = |node: &ClusterNodeView| match node.state {
         NodeState::Dead => Some(format!(
-            "\n{name} is dead, and the stream keeps what it needs: start it, or gridhook cluster forget {name} if it is gone \
-             for good",
+            "\n{name} is dead, and the stream keeps what it needs: start it, or gridhook cluster \
+             forget {name} if it is gone for good",
             name = text(&node.name)
         )),
-        NodeState::Drained => {
-            Some(format!("\n{name} takes nothing until gridhook cluster drain {name} --end", name = text(&node.name)))
-        }
+        NodeState::Drained => Some(format!(
+            "\n{name} takes nothing until gridhook cluster drain {name} --end",
+            name = text(&node.name)
+        )),
         NodeState::CatchingUp if !node.copies.is_empty() => {
-            let copies = node.copies.iter().map(|CopyView { shard, received, bytes }| {
-                let (name, received, bytes) = (text(&node.name), received >> 20, bytes.div_ceil(1 << 20));
-                format!("\n{name} fetches a copy of shard {shard}: {received} of {bytes} MiB")
-            });
+            let copies = node.copies.iter().map(
+                |CopyView {
+                     shard,
+                     received,
+                     bytes,
+                 }| {
+                    let (name, received, bytes) =
+                        (text(&node.name), received >> 20, bytes.div_ceil(1 << 20));
+                    format!("\n{name} fetches a copy of shard {shard}: {received} of {bytes} MiB")
+                },
+            );
             Some(copies.collect())
         }
         NodeState::Alive | NodeState::CatchingUp | NodeState::Leaving | NodeState::Draining => None,
     };
     let differs = |node: &ClusterNodeView| {
-        let lines = node.setting_differences.iter().map(|SettingDifferenceView { setting, here, there }| {
-            let [name, own, setting, here, there] = [&node.name, &view.node, setting, here, there].map(|of| text(of));
-            format!("\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same")
-        });
+        let lines = node.setting_differences.iter().map(
+            |SettingDifferenceView {
+                 setting,
+                 here,
+                 there,
+             }| {
+                let [name, own, setting, here, there] =
+                    [&node.name, &view.node, setting, here, there].map(|of| text(of));
+                format!(
+                    "\n{name} has {setting} {there}, and {own} has {here}: give all nodes the same"
+                )
+            },
+        );
         lines.collect::<String>()
     };
-    let lines = view.nodes.iter().filter_map(needs).chain(view.nodes.iter().map(differs));
+    let lines = view
+        .nodes
+        .iter()
+        .filter_map(needs)
+        .chain(view.nodes.iter().map(differs));
     let lines: Vec<String> = lines.collect();
-    let alive = || view.nodes.iter().filter(|node| node.state != NodeState::Dead);
+    let alive = || {
+        view.nodes
+            .iter()
+            .filter(|node| node.state != NodeState::Dead)
+    };
     let shards = shards(view).max(1);
     let unowned = (0..shards).filter(|shard| !alive().any(|node| node.owns.contains(shard)));
     let unowned: Vec<String> = unowned.map(|shard| shard.to_string()).collect();
     let unowned = match unowned.len() {
         0 => String::new(),
-        all if all == shards => "\nno node that is alive owns the store: publishers receive 503".to_owned(),
+        all if all == shards => {
+            "\nno node that is alive owns the store: publishers receive 503".to_owned()
+        }
         _ => {
             let unowned = unowned.join(", ");
-            format!("\nno node that is alive owns these shards: {unowned}; publishers of their topics receive 503")
+            format!(
+                "\nno node that is alive owns these shards: {unowned}; publishers of their topics \
+                 receive 503"
+            )
         }
     };
     format!("{}{unowned}", lines.concat())
@@ -225,12 +297,24 @@ fn advice(view: &ClusterView) -> String {
 
 /// The number of shards.
 fn shards(view: &ClusterView) -> usize {
-    view.nodes.iter().map(|node| node.applied.len()).max().unwrap_or_default()
+    view.nodes
+        .iter()
+        .map(|node| node.applied.len())
+        .max()
+        .unwrap_or_default()
 }
 
 fn records(view: &OwnershipView) -> String {
-    let mut table =
-        TextTable::new(["shard", "owner", "copies", "owner id", "wanted by", "claims", "last modified", "etag"]);
+    let mut table = TextTable::new([
+        "shard",
+        "owner",
+        "copies",
+        "owner id",
+        "wanted by",
+        "claims",
+        "last modified",
+        "etag",
+    ]);
     for record in &view.value {
         table.line([
             record.partition_id.clone(),

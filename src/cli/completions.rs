@@ -5,7 +5,9 @@ use clap_complete::aot::{Shell as Known, generate};
 /// The flags of `completions`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  gridhook completions bash > /etc/bash_completion.d/gridhook\n  gridhook completions zsh > /usr/local/share/zsh/site-functions/_gridhook\n  gridhook completions fish > ~/.config/fish/completions/gridhook.fish"
+    after_help = "Examples:\n  gridhook completions bash > /etc/bash_completion.d/gridhook\n  \
+        gridhook completions zsh > /usr/local/share/zsh/site-functions/_gridhook\n  gridhook \
+        completions fish > ~/.config/fish/completions/gridhook.fish"
 )]
 pub struct Completions {
     /// Shell to complete for

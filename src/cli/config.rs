@@ -25,7 +25,8 @@ pub struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// Validate the settings and print each with its source; the exit status is 1 if the server could not start with them
+    /// Validate the settings and print each with its source; the exit status is 1 if the server
+    /// could not start with them
     Check {
         #[command(flatten)]
         serve: Serve,
@@ -69,7 +70,11 @@ impl ConfigArgs {
     /// # Errors
     /// The server could not start with these settings.
     pub fn run(self, check: Check) -> Result<String, ConfigCommandError> {
-        let ConfigCommand::Check { serve, changed, printed } = self.command;
+        let ConfigCommand::Check {
+            serve,
+            changed,
+            printed,
+        } = self.command;
         let sources = serve.sources();
         let all = config::settings(&sources)?;
         let config = config::Config::load(&sources)?;
@@ -78,13 +83,21 @@ impl ConfigArgs {
         }
         check(&config).map_err(ConfigCommandError::Start)?;
         let shown = all.iter().filter(|setting| !changed || setting.is_changed);
-        let shown: Vec<[String; 3]> =
-            shown.map(|Setting { key, value, origin, .. }| [key.clone(), value.clone(), origin.to_string()]).collect();
+        let shown: Vec<[String; 3]> = shown
+            .map(
+                |Setting {
+                     key, value, origin, ..
+                 }| [key.clone(), value.clone(), origin.to_string()],
+            )
+            .collect();
         let view = |[key, value, origin]: &[String; 3]| json!({"key": key, "value": value, "origin": origin});
-        Ok(printed.format(&json!({ "value": shown.iter().map(view).collect::<Value>() }), |_| {
-            let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
-            shown.into_iter().for_each(|line| table.line(line));
-            table.to_string()
-        }))
+        Ok(printed.format(
+            &json!({ "value": shown.iter().map(view).collect::<Value>() }),
+            |_| {
+                let mut table = TextTable::new(["KEY", "VALUE", "FROM"]);
+                shown.into_iter().for_each(|line| table.line(line));
+                table.to_string()
+            },
+        ))
     }
 }

@@ -1,7 +1,7 @@
 //! `gridhook context`: named servers, so that commands need no connection flags.
 //!
-//! A context has the server's URL, the path of a token file and the path of a certificate authority. It contains no
-//! secret.
+//! A context has the server's URL, the path of a token file and the path of a certificate
+//! authority. It contains no secret.
 
 use std::{
     collections::BTreeMap,
@@ -92,8 +92,12 @@ pub(super) struct ServerContext {
 impl ServerContext {
     /// The server's URL.
     pub(super) fn server(&self) -> Result<Url, ClientError> {
-        server_url(&self.server)
-            .map_err(|allowed| ClientError::Input(format!("contexts.toml: server is \"{}\"; {allowed}", self.server)))
+        server_url(&self.server).map_err(|allowed| {
+            ClientError::Input(format!(
+                "contexts.toml: server is \"{}\"; {allowed}",
+                self.server
+            ))
+        })
     }
 }
 
@@ -110,40 +114,72 @@ pub(super) struct ContextFile {
 impl ContextFile {
     /// The path of the file; [`None`] if the user has no home folder.
     fn path() -> Option<PathBuf> {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")))?;
+        let variable = |name| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let folder = variable("XDG_CONFIG_HOME")
+            .or_else(|| variable("HOME").map(|home| home.join(".config")))?;
         Some(folder.join("gridhook/contexts.toml"))
     }
 
     /// Reads the file; without a file there are no contexts.
     pub(super) fn load() -> Result<Self, ClientError> {
-        let Some(path) = Self::path() else { return Ok(Self::default()) };
+        let Some(path) = Self::path() else {
+            return Ok(Self::default());
+        };
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             // A service user may not have access to the home folder that it is given.
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+                ) =>
+            {
                 return Ok(Self::default());
             }
-            Err(error) => return Err(ClientError::Input(format!("{} cannot be read: {error}", path.display()))),
+            Err(error) => {
+                return Err(ClientError::Input(format!(
+                    "{} cannot be read: {error}",
+                    path.display()
+                )));
+            }
         };
-        toml::from_str(&text)
-            .map_err(|error| ClientError::Input(format!("{}: {}", path.display(), error.to_string().trim_end())))
+        toml::from_str(&text).map_err(|error| {
+            ClientError::Input(format!(
+                "{}: {}",
+                path.display(),
+                error.to_string().trim_end()
+            ))
+        })
     }
 
     /// Writes a temporary file and renames it, so that a crash leaves the old file or the new one.
     fn save(&self) -> Result<(), ClientError> {
-        let path = Self::path()
-            .ok_or_else(|| ClientError::Input("no folder for contexts.toml; set HOME or XDG_CONFIG_HOME".to_owned()))?;
+        let path = Self::path().ok_or_else(|| {
+            ClientError::Input(
+                "no folder for contexts.toml; set HOME or XDG_CONFIG_HOME".to_owned(),
+            )
+        })?;
         let text = toml::to_string(self).expect("contexts serialize to TOML");
         let draft = path.with_extension("new");
         let written = (|| {
             fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&draft, &path)
         })();
-        written.map_err(|error| ClientError::Failed(format!("{} cannot be written: {error}", path.display())))
+        written.map_err(|error| {
+            ClientError::Failed(format!("{} cannot be written: {error}", path.display()))
+        })
     }
 
     /// The context with this name.
@@ -168,10 +204,18 @@ impl Contexts {
     pub fn run(self) -> Result<String, ClientError> {
         let mut contexts_file = ContextFile::load()?;
         match self.command {
-            ContextCommand::Add { name, server, token_file, ca_file, printed } => {
+            ContextCommand::Add {
+                name,
+                server,
+                token_file,
+                ca_file,
+                printed,
+            } => {
                 if contexts_file.contexts.contains_key(&name) {
                     let hint = format!("remove it first with gridhook context remove {name}");
-                    return Err(ClientError::Failed(format!("the context {name} already exists; {hint}")));
+                    return Err(ClientError::Failed(format!(
+                        "the context {name} already exists; {hint}"
+                    )));
                 }
                 // Later commands may run in another folder.
                 let absolute = |file: PathBuf| path::absolute(&file).unwrap_or(file);
@@ -191,15 +235,21 @@ impl Contexts {
                 } else {
                     format!("select it with gridhook context use {name}")
                 };
-                Ok(format_output(&printed, &contexts_file, || format!("context {name} added; {next}")))
+                Ok(format_output(&printed, &contexts_file, || {
+                    format!("context {name} added; {next}")
+                }))
             }
             ContextCommand::Use { name, printed } => {
                 contexts_file.get(&name)?;
                 contexts_file.current = Some(name.clone());
                 contexts_file.save()?;
-                Ok(format_output(&printed, &contexts_file, || format!("context {name} is now in use")))
+                Ok(format_output(&printed, &contexts_file, || {
+                    format!("context {name} is now in use")
+                }))
             }
-            ContextCommand::List { printed } => Ok(format_output(&printed, &contexts_file, || table(&contexts_file))),
+            ContextCommand::List { printed } => Ok(format_output(&printed, &contexts_file, || {
+                table(&contexts_file)
+            })),
             ContextCommand::Remove { name, printed } => {
                 contexts_file.get(&name)?;
                 contexts_file.contexts.remove(&name);
@@ -207,15 +257,25 @@ impl Contexts {
                     contexts_file.current = None;
                 }
                 contexts_file.save()?;
-                Ok(format_output(&printed, &contexts_file, || format!("context {name} removed")))
+                Ok(format_output(&printed, &contexts_file, || {
+                    format!("context {name} removed")
+                }))
             }
         }
     }
 }
 
-fn format_output(printed: &OutputArgs, contexts_file: &ContextFile, text: impl FnOnce() -> String) -> String {
+fn format_output(
+    printed: &OutputArgs,
+    contexts_file: &ContextFile,
+    text: impl FnOnce() -> String,
+) -> String {
     let view = |(name, context): (&String, &ServerContext)| {
-        let ServerContext { server, token_file, ca_file } = context;
+        let ServerContext {
+            server,
+            token_file,
+            ca_file,
+        } = context;
         let is_used = contexts_file.current.as_deref() == Some(name);
         json!({"name": name, "inUse": is_used, "server": server, "tokenFile": token_file, "caFile": ca_file})
     };
@@ -228,11 +288,31 @@ fn table(contexts_file: &ContextFile) -> String {
         return "no contexts; add one with gridhook context add".to_owned();
     }
     let mut table = TextTable::new(["NAME", "IN USE", "SERVER", "TOKEN FILE", "CA FILE"]);
-    for (name, ServerContext { server, token_file, ca_file }) in &contexts_file.contexts {
-        let file =
-            |file: &Option<PathBuf>| file.as_ref().map_or(format::NONE.to_owned(), |file| file.display().to_string());
-        let used = if contexts_file.current.as_deref() == Some(name) { "yes" } else { format::NONE };
-        table.line([name.clone(), used.to_owned(), server.clone(), file(token_file), file(ca_file)]);
+    for (
+        name,
+        ServerContext {
+            server,
+            token_file,
+            ca_file,
+        },
+    ) in &contexts_file.contexts
+    {
+        let file = |file: &Option<PathBuf>| {
+            file.as_ref()
+                .map_or(format::NONE.to_owned(), |file| file.display().to_string())
+        };
+        let used = if contexts_file.current.as_deref() == Some(name) {
+            "yes"
+        } else {
+            format::NONE
+        };
+        table.line([
+            name.clone(),
+            used.to_owned(),
+            server.clone(),
+            file(token_file),
+            file(ca_file),
+        ]);
     }
     table.to_string()
 }

@@ -1,5 +1,5 @@
-//! Reads partition and subscription numbers from the control plane's records, for the repair of a damaged store. All other
-//! fields are ignored.
+//! Reads partition and subscription numbers from the control plane's records, for the repair of a
+//! damaged store. All other fields are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,18 +29,37 @@ struct GivenNumbers {
 /// Functions that read and write the control plane's records.
 pub fn control_records() -> ControlRecords {
     ControlRecords {
-        partitions: |record| Some(serde_json::from_slice::<TopicNumbers>(record).ok()?.partitions),
-        subscription: |record| Some(serde_json::from_slice::<SubscriptionNumber>(record).ok()?.number),
+        partitions: |record| {
+            Some(
+                serde_json::from_slice::<TopicNumbers>(record)
+                    .ok()?
+                    .partitions,
+            )
+        },
+        subscription: |record| {
+            Some(
+                serde_json::from_slice::<SubscriptionNumber>(record)
+                    .ok()?
+                    .number,
+            )
+        },
         numbers: |record, partition, subscription| {
-            let known: GivenNumbers = record.and_then(|record| serde_json::from_slice(record).ok()).unwrap_or_default();
+            let known: GivenNumbers = record
+                .and_then(|record| serde_json::from_slice(record).ok())
+                .unwrap_or_default();
             let numbers = GivenNumbers {
                 partitions: known.partitions.max(partition.0),
                 subscriptions: known.subscriptions.max(subscription.0),
             };
-            ("numbers", serde_json::to_vec(&numbers).expect("numbers serialize to JSON"))
+            (
+                "numbers",
+                serde_json::to_vec(&numbers).expect("numbers serialize to JSON"),
+            )
         },
         dead_letter_totals: |record, handled| {
-            let known = record.and_then(|record| DeadLetterTotals::decode(record).ok()).unwrap_or_default();
+            let known = record
+                .and_then(|record| DeadLetterTotals::decode(record).ok())
+                .unwrap_or_default();
             known.accept_loss(handled).encode()
         },
     }

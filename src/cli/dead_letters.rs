@@ -1,7 +1,8 @@
-//! `gridhook dead-letters`: lists, shows, redrives and purges the dead letters of an event subscription.
+//! `gridhook dead-letters`: lists, shows, redrives and purges the dead letters of an event
+//! subscription.
 //!
-//! The server processes dead letters in parts; the commands repeat the request until all are done. Acting on all dead
-//! letters requires `--all`.
+//! The server processes dead letters in parts; the commands repeat the request until all are done.
+//! Acting on all dead letters requires `--all`.
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -16,8 +17,8 @@ use super::{
     value::{rate, whole},
 };
 use gridhook_api::dead_letters::{
-    DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView, ProblemView, PurgeBody,
-    PurgedView, RedriveBody, RedriveStartedView,
+    DeadLetterFilterBody, DeadLetterView, NewDeadLetterView, NewestDeadLettersView, PageView,
+    ProblemView, PurgeBody, PurgedView, RedriveBody, RedriveStartedView,
 };
 
 /// The flags of `dead-letters`.
@@ -52,7 +53,8 @@ struct FilterArgs {
     /// Only in this stage: waiting (for its file) or written (to a file)
     #[arg(long, value_name = "STAGE", help_heading = FILTER)]
     stage: Option<String>,
-    /// Only with the last attempt (or else the publication) at or after this time, such as 2026-11-20 or 2h
+    /// Only with the last attempt (or else the publication) at or after this time, such as
+    /// 2026-11-20 or 2h
     #[arg(long, value_name = "TIME", value_parser = past, help_heading = FILTER)]
     from: Option<String>,
     /// Only before this time
@@ -71,16 +73,42 @@ const FILTER: &str = "Which dead letters";
 
 impl FilterArgs {
     fn pairs(&self) -> Vec<(&'static str, &String)> {
-        let Self { stage, from, to, reason, id } = self;
-        let all = [("stage", stage), ("from", from), ("to", to), ("reason", reason), ("id", id)];
-        all.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))).collect()
+        let Self {
+            stage,
+            from,
+            to,
+            reason,
+            id,
+        } = self;
+        let all = [
+            ("stage", stage),
+            ("from", from),
+            ("to", to),
+            ("reason", reason),
+            ("id", id),
+        ];
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_ref()?)))
+            .collect()
     }
 
     /// The filter in a body, if there is one.
     fn body(&self) -> Option<DeadLetterFilterBody> {
-        let Self { stage, from, to, reason, id } = self;
+        let Self {
+            stage,
+            from,
+            to,
+            reason,
+            id,
+        } = self;
         let [stage, from, to, reason, id] = [stage, from, to, reason, id].map(Clone::clone);
-        (!self.pairs().is_empty()).then_some(DeadLetterFilterBody { stage, from, to, reason, id })
+        (!self.pairs().is_empty()).then_some(DeadLetterFilterBody {
+            stage,
+            from,
+            to,
+            reason,
+            id,
+        })
     }
 }
 
@@ -117,37 +145,59 @@ impl NewestArgs {
         while lines.len() < most {
             let mut query = url::form_urlencoded::Serializer::new(String::new());
             query.append_pair("top", &(most - lines.len()).min(500).to_string());
-            for (name, value) in [("reason", &self.reason), ("search", &self.search), ("continue", &next)] {
+            for (name, value) in [
+                ("reason", &self.reason),
+                ("search", &self.search),
+                ("continue", &next),
+            ] {
                 if let Some(value) = value {
                     query.append_pair(name, value);
                 }
             }
-            let page: Value = session.get(&format!("/deadLetters?{}", query.finish())).await?;
+            let page: Value = session
+                .get(&format!("/deadLetters?{}", query.finish()))
+                .await?;
             next = read::<NewestDeadLettersView>(&page)?.r#continue;
             lines.extend(page["value"].as_array().into_iter().flatten().cloned());
             if next.is_none() {
                 break;
             }
         }
-        self.client.printed.list(lines, |lines: &[NewDeadLetterView]| {
-            let mut table =
-                TextTable::new(["time", "topic", "subscription", "reason", "attempts", "events", "sequence"]);
-            for NewDeadLetterView { topic, subscription, line } in lines {
-                let (reason, attempts) =
-                    (optional(line.reason.as_deref(), text), optional(line.attempt, |attempt| attempt.to_string()));
-                let (events, sequence) = (number(line.events), number(line.first_sequence));
-                table.line([
-                    line.at.clone(),
-                    client::short(topic),
-                    text(subscription),
-                    reason,
-                    attempts,
-                    events,
-                    sequence,
+        self.client
+            .printed
+            .list(lines, |lines: &[NewDeadLetterView]| {
+                let mut table = TextTable::new([
+                    "time",
+                    "topic",
+                    "subscription",
+                    "reason",
+                    "attempts",
+                    "events",
+                    "sequence",
                 ]);
-            }
-            table.to_string()
-        })
+                for NewDeadLetterView {
+                    topic,
+                    subscription,
+                    line,
+                } in lines
+                {
+                    let (reason, attempts) = (
+                        optional(line.reason.as_deref(), text),
+                        optional(line.attempt, |attempt| attempt.to_string()),
+                    );
+                    let (events, sequence) = (number(line.events), number(line.first_sequence));
+                    table.line([
+                        line.at.clone(),
+                        client::short(topic),
+                        text(subscription),
+                        reason,
+                        attempts,
+                        events,
+                        sequence,
+                    ]);
+                }
+                table.to_string()
+            })
     }
 }
 
@@ -181,7 +231,8 @@ impl SelectionArgs {
         if self.all || !self.keys.is_empty() || !self.which.pairs().is_empty() {
             return Ok(());
         }
-        let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, or --all";
+        let text = "no dead letters selected; use --key, --id, --reason, --stage, --from or --to, \
+            or --all";
         Err(ClientError::Input(text.to_owned()))
     }
 
@@ -217,18 +268,49 @@ struct RedriveArgs {
 
 impl RedriveArgs {
     async fn run(self) -> Result<String, ClientError> {
-        let Self { target, selection, rate, keep } = self;
+        let Self {
+            target,
+            selection,
+            rate,
+            keep,
+        } = self;
         selection.check()?;
-        let (session, path) = (target.client.control.session()?, target.dead_letters("/redrive"));
-        let SelectionArgs { which, all, dry_run, .. } = &selection;
+        let (session, path) = (
+            target.client.control.session()?,
+            target.dead_letters("/redrive"),
+        );
+        let SelectionArgs {
+            which,
+            all,
+            dry_run,
+            ..
+        } = &selection;
         let (filter, keys) = (which.body(), selection.keys());
-        let body = RedriveBody { filter, keys, all: *all, dry_run: *dry_run, after: None, rate, keep, total: None };
+        let body = RedriveBody {
+            filter,
+            keys,
+            all: *all,
+            dry_run: *dry_run,
+            after: None,
+            rate,
+            keep,
+            total: None,
+        };
         if *dry_run {
-            let done = in_parts(&session, &path, |after| RedriveBody { after, ..body.clone() }).await?;
+            let done = in_parts(&session, &path, |after| RedriveBody {
+                after,
+                ..body.clone()
+            })
+            .await?;
             return Ok(target.format_result(&done, "would be sent again"));
         }
         let begun: Value = session.post(&path, &body).await?;
-        target.client.printed.response(&begun, |RedriveStartedView { job }| format!("redrive {job} started"))
+        target
+            .client
+            .printed
+            .response(&begun, |RedriveStartedView { job }| {
+                format!("redrive {job} started")
+            })
     }
 }
 
@@ -244,20 +326,50 @@ impl DeadLetters {
                 Ok(print::raw_json(&view))
             }
             DeadLettersCommand::Redrive(redrive) => redrive.run().await,
-            DeadLettersCommand::Purge(PurgeArgs { target, selection, yes }) => {
+            DeadLettersCommand::Purge(PurgeArgs {
+                target,
+                selection,
+                yes,
+            }) => {
                 selection.check()?;
                 let session = target.client.control.session()?;
                 let path = target.dead_letters("/purge");
-                let SelectionArgs { which, all, dry_run, .. } = &selection;
+                let SelectionArgs {
+                    which,
+                    all,
+                    dry_run,
+                    ..
+                } = &selection;
                 let (filter, keys) = (which.body(), selection.keys());
-                let body = PurgeBody { filter, keys, all: *all, dry_run: *dry_run, after: None };
+                let body = PurgeBody {
+                    filter,
+                    keys,
+                    all: *all,
+                    dry_run: *dry_run,
+                    after: None,
+                };
                 if !dry_run && !yes {
-                    let dry = |after| PurgeBody { after, dry_run: true, ..body.clone() };
-                    let count = counted(in_parts(&session, &path, dry).await?.dead_letters, "dead letter");
+                    let dry = |after| PurgeBody {
+                        after,
+                        dry_run: true,
+                        ..body.clone()
+                    };
+                    let count = counted(
+                        in_parts(&session, &path, dry).await?.dead_letters,
+                        "dead letter",
+                    );
                     prompt::confirm(&format!("Purge {count} of {}?", target.name()), yes)?;
                 }
-                let done = in_parts(&session, &path, |after| PurgeBody { after, ..body.clone() }).await?;
-                let result = if selection.dry_run { "would be purged" } else { "purged" };
+                let done = in_parts(&session, &path, |after| PurgeBody {
+                    after,
+                    ..body.clone()
+                })
+                .await?;
+                let result = if selection.dry_run {
+                    "would be purged"
+                } else {
+                    "purged"
+                };
                 Ok(target.format_result(&done, result))
             }
         }
@@ -270,18 +382,36 @@ impl SubscriptionArgs {
     }
 
     fn format_result(&self, done: &PurgedView, result: &str) -> String {
-        self.client.printed.format(done, |PurgedView { dead_letters, problems, .. }| {
-            let first = format!("{} {result}", counted(*dead_letters, "dead letter"));
-            std::iter::once(first).chain(problems.iter().map(format_problem)).collect::<Vec<_>>().join("\n")
-        })
+        self.client.printed.format(
+            done,
+            |PurgedView {
+                 dead_letters,
+                 problems,
+                 ..
+             }| {
+                let first = format!("{} {result}", counted(*dead_letters, "dead letter"));
+                std::iter::once(first)
+                    .chain(problems.iter().map(format_problem))
+                    .collect::<Vec<_>>()
+                    .join("\n")
+            },
+        )
     }
 }
 
 impl ListArgs {
     async fn run(self) -> Result<String, ClientError> {
-        let Self { target, which, limit } = self;
+        let Self {
+            target,
+            which,
+            limit,
+        } = self;
         let session = target.client.control.session()?;
-        let mut all = ListedDeadLetters { value: Vec::new(), problems: Vec::new(), complete: false };
+        let mut all = ListedDeadLetters {
+            value: Vec::new(),
+            problems: Vec::new(),
+            complete: false,
+        };
         let mut token: Option<String> = None;
         while !all.complete && all.value.len() < limit {
             let mut query = url::form_urlencoded::Serializer::new(String::new());
@@ -290,7 +420,9 @@ impl ListArgs {
             if let Some(token) = &token {
                 query.append_pair("$skipToken", token);
             }
-            let page: PageView = session.get(&target.dead_letters(&format!("?{}", query.finish()))).await?;
+            let page: PageView = session
+                .get(&target.dead_letters(&format!("?{}", query.finish())))
+                .await?;
             all.value.extend(page.value);
             all.problems.extend(page.problems);
             token = page.next_link.as_deref().and_then(skip_token);
@@ -318,21 +450,34 @@ fn skip_token(link: &str) -> Option<String> {
 }
 
 fn table(all: &ListedDeadLetters) -> String {
-    let mut table = TextTable::new(["STAGE", "EVENT ID", "REASON", "ATTEMPTS", "LAST OUTCOME", "LAST ATTEMPT", "KEY"]);
+    let mut table = TextTable::new([
+        "STAGE",
+        "EVENT ID",
+        "REASON",
+        "ATTEMPTS",
+        "LAST OUTCOME",
+        "LAST ATTEMPT",
+        "KEY",
+    ]);
     for dead_letter in &all.value {
         let cell = |value: &Option<String>| optional(value.as_deref(), text);
         table.line([
             text(&dead_letter.stage),
             cell(&dead_letter.id),
             cell(&dead_letter.dead_letter_reason),
-            optional(dead_letter.delivery_attempts, |attempts| attempts.to_string()),
+            optional(dead_letter.delivery_attempts, |attempts| {
+                attempts.to_string()
+            }),
             cell(&dead_letter.last_delivery_outcome),
             cell(&dead_letter.last_delivery_attempt_time),
             text(&dead_letter.key),
         ]);
     }
-    let more = (!all.complete).then(|| "more dead letters exist; raise --limit to show them".to_owned());
-    let lines = std::iter::once(table.to_string()).chain(more).chain(all.problems.iter().map(format_problem));
+    let more =
+        (!all.complete).then(|| "more dead letters exist; raise --limit to show them".to_owned());
+    let lines = std::iter::once(table.to_string())
+        .chain(more)
+        .chain(all.problems.iter().map(format_problem));
     lines.collect::<Vec<_>>().join("\n")
 }
 

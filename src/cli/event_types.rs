@@ -82,7 +82,8 @@ impl EventTypes {
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
             EventTypesCommand::List { topic, client } => {
-                let all: Vec<Value> = list::all(&client.control.session()?, &topic.path("/eventTypes")).await?;
+                let all: Vec<Value> =
+                    list::all(&client.control.session()?, &topic.path("/eventTypes")).await?;
                 client.printed.list(all, |all: &[EventTypeView]| table(all))
             }
             EventTypesCommand::Show(target) => {
@@ -92,16 +93,27 @@ impl EventTypes {
             EventTypesCommand::Put { target, body } => {
                 let body = json!({"properties": body_of(Some(&body))?});
                 let session = target.client.control.session()?;
-                let put: Value = session.fetch(Method::PUT, &target.path(), Some(&body)).await?;
-                target.client.print(&put, |put| format!("saved {}", facts(put)))
+                let put: Value = session
+                    .fetch(Method::PUT, &target.path(), Some(&body))
+                    .await?;
+                target
+                    .client
+                    .print(&put, |put| format!("saved {}", facts(put)))
             }
             EventTypesCommand::Delete { target, yes } => {
                 let session = target.client.control.session()?;
                 let (_, shown) = session.get_tagged(&target.path()).await?;
-                prompt::confirm(&format!("Delete the event type {}?", target.event_type), yes)?;
-                session.change::<Value>(Method::DELETE, &target.path(), &shown, None::<&Value>).await?;
+                prompt::confirm(
+                    &format!("Delete the event type {}?", target.event_type),
+                    yes,
+                )?;
+                session
+                    .change::<Value>(Method::DELETE, &target.path(), &shown, None::<&Value>)
+                    .await?;
                 let deleted = json!({"deleted": target.event_type});
-                Ok(target.client.printed.format(&deleted, |_| format!("deleted {}", text(&target.event_type))))
+                Ok(target.client.printed.format(&deleted, |_| {
+                    format!("deleted {}", text(&target.event_type))
+                }))
             }
         }
     }
@@ -109,13 +121,17 @@ impl EventTypes {
 
 impl EventTypeArgs {
     fn path(&self) -> String {
-        self.topic.path(&format!("/eventTypes/{}", segment(&self.event_type)))
+        self.topic
+            .path(&format!("/eventTypes/{}", segment(&self.event_type)))
     }
 }
 
 fn table(all: &[EventTypeView]) -> String {
     let mut table = TextTable::new(["NAME", "VERSIONS", "DEPRECATED", "DESCRIPTION"]);
-    for EventTypeView { name, properties, .. } in all {
+    for EventTypeView {
+        name, properties, ..
+    } in all
+    {
         let versions: Vec<String> = properties.versions.keys().cloned().collect();
         table.line([
             text(name),
@@ -127,10 +143,17 @@ fn table(all: &[EventTypeView]) -> String {
     table.to_string()
 }
 
-fn facts(EventTypeView { name, properties, .. }: &EventTypeView) -> String {
+fn facts(
+    EventTypeView {
+        name, properties, ..
+    }: &EventTypeView,
+) -> String {
     let deprecated = |is: bool| if is { "yes" } else { NONE }.to_owned();
     let known = [
-        ("description", optional(properties.description.as_deref(), text)),
+        (
+            "description",
+            optional(properties.description.as_deref(), text),
+        ),
         ("deprecated", deprecated(properties.deprecated)),
     ];
     let mut lines = vec![text(name), format::facts(WIDTH, &known)];
@@ -140,7 +163,11 @@ fn facts(EventTypeView { name, properties, .. }: &EventTypeView) -> String {
             ("deprecated", deprecated(of.deprecated)),
             ("schema", optional(of.schema.as_ref(), print::json_line)),
         ];
-        facts.extend(of.examples.iter().map(|example| ("example", print::json_line(example))));
+        facts.extend(
+            of.examples
+                .iter()
+                .map(|example| ("example", print::json_line(example))),
+        );
         lines.push(format::facts(WIDTH, &facts));
     }
     lines.retain(|line| !line.is_empty());

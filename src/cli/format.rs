@@ -13,7 +13,11 @@ pub(super) const NONE: &str = "-";
 
 /// A text, escaped; `-` if it is empty.
 pub(super) fn text(text: &str) -> String {
-    if text.is_empty() { NONE.to_owned() } else { escape::text(text).into_owned() }
+    if text.is_empty() {
+        NONE.to_owned()
+    } else {
+        escape::text(text).into_owned()
+    }
 }
 
 /// A value that may be missing.
@@ -23,13 +27,26 @@ pub(super) fn optional<T>(value: Option<T>, shown: impl FnOnce(T) -> String) -> 
 
 /// A list of texts.
 pub(super) fn list(texts: &[String]) -> String {
-    if texts.is_empty() { NONE.to_owned() } else { texts.iter().map(|item| text(item)).collect::<Vec<_>>().join(", ") }
+    if texts.is_empty() {
+        NONE.to_owned()
+    } else {
+        texts
+            .iter()
+            .map(|item| text(item))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
 }
 
 /// Lines of name and value, without empty values.
 pub(super) fn facts(width: usize, all: &[(&str, String)]) -> String {
-    let shown = all.iter().filter(|(_, value)| !value.is_empty() && value != NONE);
-    shown.map(|(name, value)| format!("{name:width$}  {value}")).collect::<Vec<_>>().join("\n")
+    let shown = all
+        .iter()
+        .filter(|(_, value)| !value.is_empty() && value != NONE);
+    shown
+        .map(|(name, value)| format!("{name:width$}  {value}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A number with commas between the thousands.
@@ -48,7 +65,11 @@ pub(super) fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     let two = |large: u64, small: u64, units: [char; 2]| {
         let (whole, rest) = (seconds / large, seconds % large / small);
-        if rest == 0 { format!("{whole}{}", units[0]) } else { format!("{whole}{} {rest}{}", units[0], units[1]) }
+        if rest == 0 {
+            format!("{whole}{}", units[0])
+        } else {
+            format!("{whole}{} {rest}{}", units[0], units[1])
+        }
     };
     match seconds {
         0 => format!("{}ms", time.as_millis()),
@@ -61,11 +82,17 @@ pub(super) fn span(time: Duration) -> String {
 
 /// A point in time in whole seconds, and its distance from now.
 pub(super) fn when(text: &str, clock: &Clock) -> String {
-    let Ok(at) = text.parse::<jiff::Timestamp>() else { return escape::text(text).into_owned() };
+    let Ok(at) = text.parse::<jiff::Timestamp>() else {
+        return escape::text(text).into_owned();
+    };
     let micros = at.as_microsecond() - i64::try_from(clock.now().0).unwrap_or(i64::MAX);
     let away = span(Duration::from_micros(micros.unsigned_abs()));
     let short = at.strftime("%Y-%m-%d %H:%M:%SZ");
-    if micros > 0 { format!("{short} (in {away})") } else { format!("{short} ({away} ago)") }
+    if micros > 0 {
+        format!("{short} (in {away})")
+    } else {
+        format!("{short} ({away} ago)")
+    }
 }
 
 /// The duration until a point in time; [`None`] if it has passed.
@@ -78,12 +105,21 @@ pub(super) fn until(text: &str, clock: &Clock) -> Option<Duration> {
 /// The health of an endpoint: its state, and the cause if it is not healthy.
 pub(super) fn health(health: &HealthView, clock: &Clock) -> String {
     match health {
-        HealthView::Suspended { cause, next_probe, .. } => {
-            format!("suspended for {}; next probe {}", text(cause), when(next_probe, clock))
+        HealthView::Suspended {
+            cause, next_probe, ..
+        } => {
+            format!(
+                "suspended for {}; next probe {}",
+                text(cause),
+                when(next_probe, clock)
+            )
         }
         HealthView::Probing { cause, .. } => format!("probing, suspended for {}", text(cause)),
         HealthView::Healthy { failures: 0 } => "healthy".to_owned(),
         HealthView::Healthy { failures: 1 } => "healthy, the last request failed".to_owned(),
-        HealthView::Healthy { failures } => format!("healthy, the last {} requests failed", number((*failures).into())),
+        HealthView::Healthy { failures } => format!(
+            "healthy, the last {} requests failed",
+            number((*failures).into())
+        ),
     }
 }

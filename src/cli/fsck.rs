@@ -1,7 +1,8 @@
 //! `gridhook fsck`: checks the invariants of a store.
 //!
-//! Offline, the store is opened read-only. With `--repair` it is opened for writing, and damage that can be repaired without
-//! losing data is repaired. With `--online` the running server checks its own store.
+//! Offline, the store is opened read-only. With `--repair` it is opened for writing, and damage
+//! that can be repaired without losing data is repaired. With `--online` the running server checks
+//! its own store.
 
 use std::{ops::ControlFlow, path::PathBuf};
 
@@ -27,7 +28,8 @@ use gridhook_store::{
 /// The flags of `fsck`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  gridhook fsck --data-dir data\n  gridhook fsck --online\nThe exit status is 1 if damage is found."
+    after_help = "Examples:\n  gridhook fsck --data-dir data\n  gridhook fsck --online\nThe exit \
+        status is 1 if damage is found."
 )]
 pub struct Fsck {
     /// Settings file [default: none, the default settings apply]
@@ -36,7 +38,8 @@ pub struct Fsck {
     /// Data folder (server.data_dir), or a backup
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Repair damage that can be repaired without losing data; without this flag it is only reported
+    /// Repair damage that can be repaired without losing data; without this flag it is only
+    /// reported
     #[arg(long)]
     repair: bool,
     /// Let the running server check its own store
@@ -87,20 +90,30 @@ impl Fsck {
         if !self.online {
             let report = self.check_offline()?;
             let text = self.printed.format(&report, ToString::to_string);
-            return Ok(Outcome { text, is_sound: report.is_sound() });
+            return Ok(Outcome {
+                text,
+                is_sound: report.is_sound(),
+            });
         }
         let session = self.control.session().map_err(stream::StreamError::from)?;
         let view = follow(&session, "/store/check", &json!({})).await?;
         let report: CheckReport = read(&view["report"]).map_err(stream::StreamError::from)?;
         let text = self.printed.format(&view["report"], |_| report.to_string());
-        Ok(Outcome { text, is_sound: report.is_sound() })
+        Ok(Outcome {
+            text,
+            is_sound: report.is_sound(),
+        })
     }
 
     fn check_offline(&self) -> Result<CheckReport, FsckError> {
-        let config = Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
+        let config =
+            Config::load(&Serve::of(self.config.clone(), self.data_dir.clone()).sources())?;
         let (folder, options) = (config.server.data_dir, store_options(&config.journal));
         // A folder with one of these names is opened, and the open reports what is wrong.
-        if !["rocksdb", "watermark"].iter().any(|name| folder.join(name).exists()) {
+        if !["rocksdb", "watermark"]
+            .iter()
+            .any(|name| folder.join(name).exists())
+        {
             return Err(FsckError::NoStore(folder));
         }
         let spinner = Spinner::new();
@@ -109,7 +122,11 @@ impl Fsck {
             ControlFlow::Continue(())
         };
         if !self.repair {
-            return Ok(fsck::check(&ReadOnlyStore::open(&folder, &options)?, decoders(), &mut watch)?);
+            return Ok(fsck::check(
+                &ReadOnlyStore::open(&folder, &options)?,
+                decoders(),
+                &mut watch,
+            )?);
         }
         let store = RocksStore::open(&folder, &options)?;
         let report = fsck::repair(&store, decoders(), &mut watch);

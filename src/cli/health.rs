@@ -1,4 +1,5 @@
-//! `gridhook health`: checks whether a server accepts events. For container health checks, which have no curl.
+//! `gridhook health`: checks whether a server accepts events. For container health checks, which
+//! have no curl.
 
 use std::time::Duration;
 
@@ -17,10 +18,13 @@ use gridhook_escape as escape;
 /// The flags of `health`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "The exit status is 0 if the server is healthy, and 1 if not or if it does not respond. No token is needed.\n\nExample:\n  gridhook health --server http://127.0.0.1:8080 && echo ready"
+    after_help = "The exit status is 0 if the server is healthy, and 1 if not or if it does not \
+        respond. No token is needed.\n\nExample:\n  gridhook health --server http://127.0.0.1:8080 \
+        && echo ready"
 )]
 pub struct Health {
-    /// Check only that the process responds; a server with a full disk is live but accepts no events
+    /// Check only that the process responds; a server with a full disk is live but accepts no
+    /// events
     #[arg(long)]
     live: bool,
     /// Maximum time to wait for the response
@@ -53,13 +57,19 @@ impl Health {
     /// The flags or the context name no usable server.
     pub async fn run(self) -> Result<HealthCheckView, ClientError> {
         let (server, client) = self.address.client()?;
-        let (is_healthy, text) = match tokio::time::timeout(self.wait, self.probe(&server, &client)).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(error)) => (false, error),
-            Err(_) => (false, format!("{server}: no response within {:?}", self.wait)),
-        };
+        let (is_healthy, text) =
+            match tokio::time::timeout(self.wait, self.probe(&server, &client)).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(error)) => (false, error),
+                Err(_) => (
+                    false,
+                    format!("{server}: no response within {:?}", self.wait),
+                ),
+            };
         let json = json!({"server": server.as_str(), "healthy": is_healthy, "text": text});
-        let text = self.printed.format(&json, |_| escape::text(&text).into_owned());
+        let text = self
+            .printed
+            .format(&json, |_| escape::text(&text).into_owned());
         Ok(HealthCheckView { is_healthy, text })
     }
 
@@ -69,17 +79,23 @@ impl Health {
         let sent = client.get(url).send().await;
         let mut response = sent.map_err(|error| not_reached(server, &error).to_string())?;
         let status = response.status();
-        let body = response.body().await.map_err(|error| format!("{server}: {error}"))?;
+        let body = response
+            .body()
+            .await
+            .map_err(|error| format!("{server}: {error}"))?;
         let state = if self.live {
             serde_json::from_slice::<Liveness>(&body).map(|_| "alive".to_owned())
         } else {
-            let state = |Readiness { phase, problems, .. }| match problems.as_slice() {
+            let state = |Readiness {
+                             phase, problems, ..
+                         }| match problems.as_slice() {
                 [] => phase.to_string(),
                 problems => problems.join("; "),
             };
             serde_json::from_slice::<Readiness>(&body).map(state)
         };
-        let text = state.map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;
+        let text = state
+            .map_err(|_| format!("{server}: {status}, and the response is not from gridhook"))?;
         Ok((status == StatusCode::OK, text))
     }
 }

@@ -41,7 +41,10 @@ impl Help {
         }
         let mut at = &mut command;
         for word in &self.topic {
-            let names: Vec<String> = at.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+            let names: Vec<String> = at
+                .get_subcommands()
+                .map(|command| command.get_name().to_owned())
+                .collect();
             at = match at.find_subcommand_mut(word) {
                 Some(found) => found,
                 None => return Err(unknown(word, &names)),

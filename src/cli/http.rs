@@ -12,7 +12,15 @@ use gridhook_escape as escape;
 /// The reason in an error response.
 pub(super) fn reason(body: &[u8]) -> String {
     match serde_json::from_slice::<ErrorResponse>(body) {
-        Ok(ErrorResponse { error: ErrorBody { code, message, details, .. } }) => {
+        Ok(ErrorResponse {
+            error:
+                ErrorBody {
+                    code,
+                    message,
+                    details,
+                    ..
+                },
+        }) => {
             let code = details.first().map_or(code, |detail| detail.code.clone());
             escape::text(&format!("{code}: {message}")).into_owned()
         }
@@ -21,27 +29,43 @@ pub(super) fn reason(body: &[u8]) -> String {
     }
 }
 
-/// A client that trusts the machine's certificate authorities and those in `ca_file`. It follows no redirects: the request
-/// carries a credential.
+/// A client that trusts the machine's certificate authorities and those in `ca_file`. It follows no
+/// redirects: the request carries a credential.
 pub(super) fn client(ca_file: Option<&Path>) -> Result<Client, ClientError> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = ca_file {
-        let unusable = |why: String| ClientError::Input(format!("{} has no usable certificate: {why}", path.display()));
-        let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+        let unusable = |why: String| {
+            ClientError::Input(format!(
+                "{} has no usable certificate: {why}",
+                path.display()
+            ))
+        };
+        let found: Result<Vec<_>, _> =
+            CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
         let found = found.map_err(|error| unusable(error.to_string()))?;
         if found.is_empty() {
-            return Err(unusable("it contains none; allowed is a PEM file".to_owned()));
+            return Err(unusable(
+                "it contains none; allowed is a PEM file".to_owned(),
+            ));
         }
         for certificate in found {
-            roots.add(certificate).map_err(|error| unusable(error.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| unusable(error.to_string()))?;
         }
     }
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("the provider knows the default versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
+        rustls::crypto::ring::default_provider(),
+    ))
+    .with_safe_default_protocol_versions()
+    .expect("the provider knows the default versions")
+    .with_root_certificates(roots)
+    .with_no_client_auth();
     let connector = Connector::new().rustls_0_23(Arc::new(tls));
-    Ok(Client::builder().connector(connector).timeout(Duration::from_secs(60)).disable_redirects().finish())
+    Ok(Client::builder()
+        .connector(connector)
+        .timeout(Duration::from_secs(60))
+        .disable_redirects()
+        .finish())
 }

@@ -15,7 +15,8 @@ use gridhook_api::ledger::{LedgerPageView, LineView};
 /// The flags of `ledger`.
 #[derive(Debug, clap::Args)]
 pub struct Ledger {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
+    /// resource id
     #[arg(value_name = "TOPIC")]
     topic: ResourceName,
     /// Name of the event subscription
@@ -27,8 +28,10 @@ pub struct Ledger {
     /// Only lines before this time [default: now]
     #[arg(long, value_name = "TIME", value_parser = past)]
     to: Option<String>,
-    /// Only lines with this outcome: filtered, delivered, deferred, undeliverable, expired, deadLettered, dropped, late, canceled, written,
-    /// lost, redriven, received, renewed, acknowledged, released, lockExpired, the outcome of an attempt such as Busy, or a reason such as TimeToLiveExceeded
+    /// Only lines with this outcome: filtered, delivered, deferred, undeliverable, expired,
+    /// deadLettered, dropped, late, canceled, written, lost, redriven, received, renewed,
+    /// acknowledged, released, lockExpired, the outcome of an attempt such as Busy, or a reason
+    /// such as TimeToLiveExceeded
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Maximum number of lines
@@ -51,24 +54,33 @@ impl Ledger {
         let most = self.limit as usize;
         let oldest = loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
-            for (name, value) in
-                [("from", &self.from), ("to", &self.to), ("outcome", &self.outcome), ("continue", &next)]
-            {
+            for (name, value) in [
+                ("from", &self.from),
+                ("to", &self.to),
+                ("outcome", &self.outcome),
+                ("continue", &next),
+            ] {
                 if let Some(value) = value {
                     query.append_pair(name, value);
                 }
             }
             query.append_pair("top", &(most - lines.len()).min(1_000).to_string());
-            let path = self.topic.subscription(&self.subscription, &format!("/ledger?{}", query.finish()));
+            let path = self
+                .topic
+                .subscription(&self.subscription, &format!("/ledger?{}", query.finish()));
             let page: Value = session.get(&path).await?;
-            let LedgerPageView { oldest, r#continue, .. } = read(&page)?;
+            let LedgerPageView {
+                oldest, r#continue, ..
+            } = read(&page)?;
             lines.extend(page["lines"].as_array().into_iter().flatten().cloned());
             next = r#continue;
             if next.is_none() || lines.len() >= most {
                 break oldest;
             }
         };
-        self.printed.list(lines, |lines: &[LineView]| format_lines(lines, oldest.as_deref(), next.is_some()))
+        self.printed.list(lines, |lines: &[LineView]| {
+            format_lines(lines, oldest.as_deref(), next.is_some())
+        })
     }
 }
 

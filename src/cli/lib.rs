@@ -1,7 +1,8 @@
 //! The commands of the binary.
 //!
-//! `serve` is only parsed here; `main` runs it, because commands may not import the server's modules. The flags of
-//! `serve` are a layer of the settings and are checked with them: a wrong flag and a wrong key get the same error.
+//! `serve` is only parsed here; `main` runs it, because commands may not import the server's
+//! modules. The flags of `serve` are a layer of the settings and are checked with them: a wrong
+//! flag and a wrong key get the same error.
 
 pub mod apply;
 pub mod audit;
@@ -80,7 +81,8 @@ macro_rules! commands {
             /// Runs the command.
             ///
             /// # Errors
-            /// The command failed; the error is printed and the exit status is 1, or 2 for unusable flags.
+            /// The command failed; the error is printed and the exit status is 1, or 2 for unusable
+            /// flags.
             fn execute(self, program: &Program) -> Result<CommandOutcome, CommandFailure> {
                 match self {
                     $($(#[cfg($gate)])? Self::$name(command) => {
@@ -100,7 +102,8 @@ commands! {
     },
     /// Check whether a server accepts events; the exit status is the answer
     Health(health::Health) => |command, _| block_on(command.run()),
-    /// Show the nodes of a cluster, move shards, drain and forget nodes, begin again with a data folder
+    /// Show the nodes of a cluster, move shards, drain and forget nodes, begin again with a data
+    /// folder
     Cluster(cluster::Cluster) => |command, program| command.run(program),
     /// Show a server's clock, or confirm it after a jump
     Clock(clock::Clock) => |command, _| block_on(command.run()),
@@ -152,7 +155,8 @@ commands! {
     Tokens(tokens::Tokens) => |command, _| block_on(command.run()),
     /// List what operators did and tried to do
     Audit(audit::Audit) => |command, _| block_on(command.run()),
-    /// Inject faults into a running server under load, and verify that no acknowledged event is lost
+    /// Inject faults into a running server under load, and verify that no acknowledged event is
+    /// lost
     Chaos(Box<chaos::ChaosCommand>) => |command, _| block_on(command.verdict(Clock::system())),
     /// Simulate an edition of the delivery policy with thousands of endpoints, in virtual time
     Simulate(simulate::Simulate) if feature = "simulate" => |command, _| Ok(command.run(&Clock::system())?.into()),
@@ -170,8 +174,14 @@ commands! {
 
 /// The groups of commands, in the order of the help.
 const GROUPS: [(&str, &[&str]); 9] = [
-    ("Run a server", &["serve", "health", "server", "cluster", "clock", "config"]),
-    ("Set up topics", &["topics", "event-types", "subscriptions", "apply"]),
+    (
+        "Run a server",
+        &["serve", "health", "server", "cluster", "clock", "config"],
+    ),
+    (
+        "Set up topics",
+        &["topics", "event-types", "subscriptions", "apply"],
+    ),
     ("Publish and observe", &["publish", "listen", "tail", "top"]),
     ("Trace an event", &["explain", "trace", "ledger"]),
     ("Deliver again", &["dead-letters", "replay"]),
@@ -186,7 +196,10 @@ const GROUPS: [(&str, &[&str]); 9] = [
             "supervision",
         ],
     ),
-    ("Configure the commands", &["context", "help", "completions", "man"]),
+    (
+        "Configure the commands",
+        &["context", "help", "completions", "man"],
+    ),
 ];
 
 /// The program's commands and flags, with the commands in groups in its help.
@@ -196,7 +209,9 @@ pub fn command() -> clap::Command {
     for (heading, names) in GROUPS {
         groups.push_str(&format!("{heading}:\n"));
         for name in names {
-            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = command
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
             groups.push_str(&format!("  {name:14} {about}\n"));
         }
@@ -204,7 +219,8 @@ pub fn command() -> clap::Command {
     }
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n\
-         Run gridhook help COMMAND for a command, and gridhook help help for the chapters of the manual.\n"
+         Run gridhook help COMMAND for a command, and gridhook help help for the chapters of the \
+         manual.\n"
     ))
 }
 
@@ -228,18 +244,38 @@ pub struct Serve {
 impl Serve {
     /// The flags that offline commands share with the server.
     fn of(config: Option<PathBuf>, data_dir: Option<String>) -> Self {
-        Self { config, data_dir, listen: None, log_format: None }
+        Self {
+            config,
+            data_dir,
+            listen: None,
+            log_format: None,
+        }
     }
 
     /// The sources of the settings: file, environment and flags.
     pub fn sources(self) -> SettingSources {
-        let Self { config, data_dir, listen, log_format } = self;
+        let Self {
+            config,
+            data_dir,
+            listen,
+            log_format,
+        } = self;
         let flags = [
             ("--data-dir", "server.data_dir", data_dir),
             ("--listen", "server.listen", listen),
             ("--log-format", "log.format", log_format),
         ];
-        let given = flags.into_iter().filter_map(|(name, key, value)| Some(SettingFlag { name, key, value: value? }));
-        SettingSources { file: config, environment: std::env::vars_os().collect(), flags: given.collect() }
+        let given = flags.into_iter().filter_map(|(name, key, value)| {
+            Some(SettingFlag {
+                name,
+                key,
+                value: value?,
+            })
+        });
+        SettingSources {
+            file: config,
+            environment: std::env::vars_os().collect(),
+            flags: given.collect(),
+        }
     }
 }

@@ -12,11 +12,17 @@ pub(super) const KINDS: [&str; 3] = ["topics", "domains", "namespaces"];
 
 /// The path of the list of a resource type in an Azure subscription.
 pub(super) fn path(subscription_id: &str, kind: &str) -> String {
-    format!("/subscriptions/{}/providers/Microsoft.EventGrid/{kind}", segment(subscription_id))
+    format!(
+        "/subscriptions/{}/providers/Microsoft.EventGrid/{kind}",
+        segment(subscription_id)
+    )
 }
 
 /// All resources of a list, read page by page.
-pub(super) async fn all<T: DeserializeOwned>(session: &ServerClient, path: &str) -> Result<Vec<T>, ClientError> {
+pub(super) async fn all<T: DeserializeOwned>(
+    session: &ServerClient,
+    path: &str,
+) -> Result<Vec<T>, ClientError> {
     let (mut all, mut path) = (Vec::new(), format!("{path}?$top=100"));
     loop {
         let page: Page<T> = session.fetch_plain(Method::GET, &path, None::<&()>).await?;
@@ -28,7 +34,8 @@ pub(super) async fn all<T: DeserializeOwned>(session: &ServerClient, path: &str)
     }
 }
 
-/// The ids of the resources of a list; an id is also a path, because stored names need no percent-encoding.
+/// The ids of the resources of a list; an id is also a path, because stored names need no
+/// percent-encoding.
 pub(super) async fn ids(session: &ServerClient, path: &str) -> Result<Vec<String>, ClientError> {
     let all: Vec<NamedResource> = all(session, path).await?;
     Ok(all.into_iter().map(|resource| resource.id).collect())
@@ -53,7 +60,10 @@ pub(super) async fn namespace_topics(
 }
 
 /// The ids of all topics, domains and namespace topics; these have a log.
-pub(super) async fn logs(session: &ServerClient, subscription_id: &str) -> Result<Vec<String>, ClientError> {
+pub(super) async fn logs(
+    session: &ServerClient,
+    subscription_id: &str,
+) -> Result<Vec<String>, ClientError> {
     let mut found = ids(session, &path(subscription_id, "topics")).await?;
     found.extend(ids(session, &path(subscription_id, "domains")).await?);
     found.extend(namespace_topics(session, subscription_id).await?);

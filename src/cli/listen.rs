@@ -1,7 +1,7 @@
 //! `gridhook listen`: a test webhook that prints each event and can simulate a failing endpoint.
 //!
-//! Validation handshakes always succeed, because a subscription must exist before its endpoint can fail. Events are not
-//! stored; redirect the output for that.
+//! Validation handshakes always succeed, because a subscription must exist before its endpoint can
+//! fail. Events are not stored; redirect the output for that.
 
 use std::{
     io,
@@ -113,7 +113,8 @@ impl Listen {
     }
 
     fn address(&self) -> SocketAddr {
-        self.port.map_or(self.listen, |port| (Ipv4Addr::LOCALHOST, port).into())
+        self.port
+            .map_or(self.listen, |port| (Ipv4Addr::LOCALHOST, port).into())
     }
 
     /// The response status of a request, by its number from 0.
@@ -145,7 +146,8 @@ impl ListenEndpoint {
 
     /// Prints the number of events since the last report, if there are any.
     fn report_received(&self) {
-        let [events, requests] = [&self.events, &self.requests].map(|counter| counter.load(Ordering::Relaxed));
+        let [events, requests] =
+            [&self.events, &self.requests].map(|counter| counter.load(Ordering::Relaxed));
         let new = events - self.reported.swap(events, Ordering::Relaxed);
         if new == 0 {
             return;
@@ -170,18 +172,40 @@ impl ListenEndpoint {
     /// Prints the events of a request.
     fn print(&self, request: &HttpRequest, status: StatusCode, events: &[&RawValue]) {
         let time = self.clock.wall();
-        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or("-");
-        let (count, subscription) = (header("aeg-delivery-count"), header("aeg-subscription-name"));
+        let header = |name| {
+            request
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or("-")
+        };
+        let (count, subscription) = (
+            header("aeg-delivery-count"),
+            header("aeg-subscription-name"),
+        );
         let status = status.as_u16();
         for event in events {
             let text = || {
-                let ReceivedEvent { id, event_type, subject } = serde_json::from_str(event.get()).unwrap_or_default();
-                let [event_type, subject, id, count] = [&event_type, &subject, &id, count].map(visible);
-                format!("{time} {status} {event_type} subject={subject} id={id} delivery-count={count}")
+                let ReceivedEvent {
+                    id,
+                    event_type,
+                    subject,
+                } = serde_json::from_str(event.get()).unwrap_or_default();
+                let [event_type, subject, id, count] =
+                    [&event_type, &subject, &id, count].map(visible);
+                format!(
+                    "{time} {status} {event_type} subject={subject} id={id} delivery-count={count}"
+                )
             };
             let json = || {
                 let delivery_count = count.parse().ok();
-                print::json_line(&ReceivedLine { time: time.to_string(), status, subscription, delivery_count, event })
+                print::json_line(&ReceivedLine {
+                    time: time.to_string(),
+                    status,
+                    subscription,
+                    delivery_count,
+                    event,
+                })
             };
             self.out(&self.flags.printed.line(json, text));
         }
@@ -221,25 +245,45 @@ struct ValidationData {
     validation_code: String,
 }
 
-async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<ListenEndpoint>) -> HttpResponse {
+async fn receive(
+    request: HttpRequest,
+    body: web::Bytes,
+    endpoint: web::Data<ListenEndpoint>,
+) -> HttpResponse {
     if request.method() == Method::OPTIONS {
         return answer_handshake(&request);
     }
     if request.method() != Method::POST {
-        return HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "OPTIONS, POST")).finish();
+        return HttpResponse::MethodNotAllowed()
+            .insert_header((header::ALLOW, "OPTIONS, POST"))
+            .finish();
     }
-    match request.headers().get("aeg-event-type").map(header::HeaderValue::as_bytes) {
+    match request
+        .headers()
+        .get("aeg-event-type")
+        .map(header::HeaderValue::as_bytes)
+    {
         Some(b"SubscriptionValidation") => return validate(&body),
         Some(b"SubscriptionDeletion") => {
-            let name = request.headers().get("aeg-subscription-name").map_or("-".to_owned(), header_text);
+            let name = request
+                .headers()
+                .get("aeg-subscription-name")
+                .map_or("-".to_owned(), header_text);
             print::note(&format!("subscription {name} was deleted"));
             return HttpResponse::Ok().finish();
         }
         Some(_) | None => {}
     }
-    let Ok(events) = events_of(&body) else { return HttpResponse::BadRequest().body("the body is not JSON") };
+    let Ok(events) = events_of(&body) else {
+        return HttpResponse::BadRequest().body("the body is not JSON");
+    };
 
-    let ListenEndpoint { flags, requests, events: counted, .. } = &**endpoint;
+    let ListenEndpoint {
+        flags,
+        requests,
+        events: counted,
+        ..
+    } = &**endpoint;
     let status = flags.answer(requests.fetch_add(1, Ordering::Relaxed));
     counted.fetch_add(events.len() as u64, Ordering::Relaxed);
     if !flags.delay.is_zero() {
@@ -258,12 +302,18 @@ async fn receive(request: HttpRequest, body: web::Bytes, endpoint: web::Data<Lis
 /// The validation handshake of CloudEvents: allows every origin.
 fn answer_handshake(request: &HttpRequest) -> HttpResponse {
     let origin = request.headers().get("WebHook-Request-Origin");
-    print::note(&format!("validation handshake: allowed origin {}", origin.map_or("-".into(), header_text)));
+    print::note(&format!(
+        "validation handshake: allowed origin {}",
+        origin.map_or("-".into(), header_text)
+    ));
     let mut response = HttpResponse::Ok();
     if let Some(origin) = origin {
         response.insert_header(("WebHook-Allowed-Origin", origin.clone()));
     }
-    response.insert_header(("WebHook-Allowed-Rate", "*")).insert_header((header::ALLOW, "OPTIONS, POST")).finish()
+    response
+        .insert_header(("WebHook-Allowed-Rate", "*"))
+        .insert_header((header::ALLOW, "OPTIONS, POST"))
+        .finish()
 }
 
 fn header_text(value: &header::HeaderValue) -> String {
@@ -274,7 +324,10 @@ fn header_text(value: &header::HeaderValue) -> String {
 fn validate(body: &[u8]) -> HttpResponse {
     match validation_code(body) {
         Ok(code) => {
-            print::note(&format!("validation handshake: returned code {}", visible(&code)));
+            print::note(&format!(
+                "validation handshake: returned code {}",
+                visible(&code)
+            ));
             HttpResponse::Ok().json(serde_json::json!({ "validationResponse": code }))
         }
         Err(error) => HttpResponse::BadRequest().body(format!("not a validation event: {error}")),
@@ -283,7 +336,11 @@ fn validate(body: &[u8]) -> HttpResponse {
 
 /// The validation code in a validation event.
 pub(super) fn validation_code(body: &[u8]) -> serde_json::Result<String> {
-    let [ValidationEvent { data: ValidationData { validation_code } }] = serde_json::from_slice(body)?;
+    let [
+        ValidationEvent {
+            data: ValidationData { validation_code },
+        },
+    ] = serde_json::from_slice(body)?;
     Ok(validation_code)
 }
 
@@ -306,7 +363,11 @@ async fn count(endpoint: web::Data<ListenEndpoint>) {
 
 /// A value as printed; `-` if it is empty.
 fn visible(text: &str) -> String {
-    if text.is_empty() { "-".to_owned() } else { escape::text(text).into_owned() }
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        escape::text(text).into_owned()
+    }
 }
 
 fn status(text: &str) -> Result<StatusCode, String> {

@@ -47,13 +47,23 @@ impl Manual {
         let mut waiting = vec![root];
         let mut written = Vec::new();
         while let Some(command) = waiting.pop() {
-            waiting.extend(command.get_subcommands().filter(|child| !child.is_hide_set()).cloned());
+            waiting.extend(
+                command
+                    .get_subcommands()
+                    .filter(|child| !child.is_hide_set())
+                    .cloned(),
+            );
             written.push(self.write(command)?);
         }
-        for chapter in CHAPTERS.iter().filter(|chapter| !IN_MAIN_PAGE.contains(&chapter.name)) {
+        for chapter in CHAPTERS
+            .iter()
+            .filter(|chapter| !IN_MAIN_PAGE.contains(&chapter.name))
+        {
             let name = format!("gridhook-{}.1", chapter.name);
             if !written.contains(&name) {
-                chapter.page().to_writer(&mut fs::File::create(self.folder.join(&name))?)?;
+                chapter
+                    .page()
+                    .to_writer(&mut fs::File::create(self.folder.join(&name))?)?;
                 written.push(name);
             }
         }
@@ -62,9 +72,16 @@ impl Manual {
 
     /// Writes the page of a command. It has the chapter of the same name, too.
     fn write(&self, command: Command) -> io::Result<String> {
-        let own = command.get_display_name().unwrap_or(command.get_name()).to_owned();
-        let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-        let man = Man::new(command.after_help(None::<&str>)).source(concat!("gridhook ", env!("CARGO_PKG_VERSION")));
+        let own = command
+            .get_display_name()
+            .unwrap_or(command.get_name())
+            .to_owned();
+        let notes = command
+            .get_after_help()
+            .map(ToString::to_string)
+            .unwrap_or_default();
+        let man = Man::new(command.after_help(None::<&str>))
+            .source(concat!("gridhook ", env!("CARGO_PKG_VERSION")));
         let man = man.manual("gridhook manual");
         let name = man.get_filename();
         let mut text = Vec::new();
@@ -82,7 +99,8 @@ impl Manual {
     }
 }
 
-/// The sections for the text behind the flags in the help. Its lines stay as they are: commands are typed as they are printed.
+/// The sections for the text behind the flags in the help. Its lines stay as they are: commands are
+/// typed as they are printed.
 fn notes_and_examples(text: &str) -> Roff {
     let mut notes = Vec::new();
     let mut examples = Vec::new();

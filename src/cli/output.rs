@@ -1,7 +1,8 @@
 //! The output layer of all commands: the outcome of a command, text or JSON, tables.
 //!
-//! A command returns its text in a [`CommandOutcome`]; only `tail`, `listen` and `top` print while they run. Everything is
-//! printed by [`print`](mod@print), which escapes control characters and accepts closed pipes.
+//! A command returns its text in a [`CommandOutcome`]; only `tail`, `listen` and `top` print while
+//! they run. Everything is printed by [`print`](mod@print), which escapes control characters and
+//! accepts closed pipes.
 
 use std::{fmt, future::Future, process::ExitCode};
 
@@ -50,12 +51,18 @@ enum CommandOutput {
 impl CommandOutcome {
     /// A text, and whether the exit status is 0.
     pub(super) fn new(text: String, is_success: bool) -> Self {
-        Self { output: CommandOutput::Text(text), is_success }
+        Self {
+            output: CommandOutput::Text(text),
+            is_success,
+        }
     }
 
     /// A text of the program itself, printed without escaping.
     pub(super) fn raw(text: String) -> Self {
-        Self { output: CommandOutput::Raw(text), is_success: true }
+        Self {
+            output: CommandOutput::Raw(text),
+            is_success: true,
+        }
     }
 
     /// Prints the outcome. A closed pipe does not change the exit status.
@@ -65,13 +72,20 @@ impl CommandOutcome {
             CommandOutput::Text(text) => print::out(text)?,
             CommandOutput::Raw(text) => print::raw(text)?,
         };
-        Ok(if self.is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if self.is_success {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }
 
 impl From<()> for CommandOutcome {
     fn from((): ()) -> Self {
-        Self { output: CommandOutput::Nothing, is_success: true }
+        Self {
+            output: CommandOutput::Nothing,
+            is_success: true,
+        }
     }
 }
 
@@ -106,14 +120,19 @@ pub(super) struct CommandFailure {
 impl CommandFailure {
     /// The failure of the server, whose flags are settings.
     pub(super) fn of_server(error: anyhow::Error) -> Self {
-        let is_usage = error.downcast_ref::<config::Error>().is_some_and(CommandError::is_usage);
+        let is_usage = error
+            .downcast_ref::<config::Error>()
+            .is_some_and(CommandError::is_usage);
         Self { error, is_usage }
     }
 }
 
 impl<E: CommandError> From<E> for CommandFailure {
     fn from(error: E) -> Self {
-        Self { is_usage: error.is_usage(), error: error.into() }
+        Self {
+            is_usage: error.is_usage(),
+            error: error.into(),
+        }
     }
 }
 
@@ -131,20 +150,31 @@ impl CommandError for print::PrintError {
 
 /// Runs a command, prints its outcome or its error, and returns the exit status.
 pub fn run(command: Command, program: &Program) -> ExitCode {
-    let printed = command.execute(program).and_then(|outcome| Ok(outcome.print()?));
+    let printed = command
+        .execute(program)
+        .and_then(|outcome| Ok(outcome.print()?));
     printed.unwrap_or_else(|CommandFailure { error, is_usage }| {
         print::note(&format!("gridhook: {}", print::error(&error)));
-        if is_usage { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        if is_usage {
+            ExitCode::from(USAGE)
+        } else {
+            ExitCode::FAILURE
+        }
     })
 }
 
 /// Runs the future of a command in an actix system.
-pub(super) fn block_on<T, E>(run: impl Future<Output = Result<T, E>>) -> Result<CommandOutcome, CommandFailure>
+pub(super) fn block_on<T, E>(
+    run: impl Future<Output = Result<T, E>>,
+) -> Result<CommandOutcome, CommandFailure>
 where
     T: Into<CommandOutcome>,
     E: Into<CommandFailure>,
 {
-    actix_rt::System::new().block_on(run).map(Into::into).map_err(Into::into)
+    actix_rt::System::new()
+        .block_on(run)
+        .map(Into::into)
+        .map_err(Into::into)
 }
 
 /// The output format of a command.
@@ -172,31 +202,53 @@ impl OutputArgs {
     }
 
     /// Formats a value of the command: as `text` formats it, or as JSON.
-    pub(super) fn format<T: Serialize + ?Sized>(self, value: &T, text: impl FnOnce(&T) -> String) -> String {
-        if self.is_text() { text(value) } else { print::json(value) }
+    pub(super) fn format<T: Serialize + ?Sized>(
+        self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> String {
+        if self.is_text() {
+            text(value)
+        } else {
+            print::json(value)
+        }
     }
 
-    /// Formats a list: as `text` formats its items, or as JSON with the items in `value`, as all lists have them.
+    /// Formats a list: as `text` formats its items, or as JSON with the items in `value`, as all
+    /// lists have them.
     pub(super) fn list<T: DeserializeOwned>(
         self,
         items: Vec<Value>,
         text: impl FnOnce(&[T]) -> String,
     ) -> Result<String, ClientError> {
         let list = json!({ "value": items });
-        if self.is_text() { Ok(text(&read::<Vec<T>>(&list["value"])?)) } else { Ok(print::json(&list)) }
+        if self.is_text() {
+            Ok(text(&read::<Vec<T>>(&list["value"])?))
+        } else {
+            Ok(print::json(&list))
+        }
     }
 
-    /// Formats a response: as `text` formats what is read from it, or as the JSON that the server sent.
+    /// Formats a response: as `text` formats what is read from it, or as the JSON that the server
+    /// sent.
     pub(super) fn response<T: DeserializeOwned>(
         self,
         json: &Value,
         text: impl FnOnce(&T) -> String,
     ) -> Result<String, ClientError> {
-        if self.is_text() { Ok(text(&read(json)?)) } else { Ok(print::json(json)) }
+        if self.is_text() {
+            Ok(text(&read(json)?))
+        } else {
+            Ok(print::json(json))
+        }
     }
 
     /// A line of a stream: as `text` formats it, or as JSON.
-    pub(super) fn line(self, json: impl FnOnce() -> String, text: impl FnOnce() -> String) -> String {
+    pub(super) fn line(
+        self,
+        json: impl FnOnce() -> String,
+        text: impl FnOnce() -> String,
+    ) -> String {
         if self.is_text() { text() } else { json() }
     }
 }
@@ -214,12 +266,19 @@ pub struct TextTable {
 impl TextTable {
     /// A table without rows.
     pub fn new<const N: usize>(header: [&str; N]) -> Self {
-        Self { lines: vec![header.map(str::to_owned).to_vec()] }
+        Self {
+            lines: vec![header.map(str::to_owned).to_vec()],
+        }
     }
 
     /// Adds a row. Control characters in a cell are escaped, so a cell stays on one line.
     pub fn line<const N: usize>(&mut self, cells: [String; N]) {
-        self.lines.push(cells.iter().map(|cell| escape::text(cell).into_owned()).collect());
+        self.lines.push(
+            cells
+                .iter()
+                .map(|cell| escape::text(cell).into_owned())
+                .collect(),
+        );
     }
 }
 
@@ -227,11 +286,19 @@ impl fmt::Display for TextTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.lines.first().map_or(0, Vec::len);
         let width = |column: usize| {
-            self.lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            self.lines
+                .iter()
+                .filter_map(|line| line.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
         };
         let widths: Vec<_> = (0..columns).map(width).collect();
         for (at, line) in self.lines.iter().enumerate() {
-            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            let cells = line
+                .iter()
+                .zip(&widths)
+                .map(|(cell, width)| format!("{cell:width$}"));
             let text = cells.collect::<Vec<_>>().join("  ");
             let end = if at + 1 < self.lines.len() { "\n" } else { "" };
             write!(f, "{}{end}", text.trim_end())?;

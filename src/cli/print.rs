@@ -1,7 +1,9 @@
 //! The only module that writes to standard output and standard error for commands.
 //!
-//! - Control characters are escaped ([`escape`]), because commands print text of publishers and endpoints.
-//! - A closed pipe (`| head -1`) is not an error: the command ends quietly and keeps its exit status.
+//! - Control characters are escaped ([`escape`]), because commands print text of publishers and
+//!   endpoints.
+//! - A closed pipe (`| head -1`) is not an error: the command ends quietly and keeps its exit
+//!   status.
 //! - A failed write to standard error is ignored.
 
 use std::io::{self, Write};
@@ -40,7 +42,9 @@ pub fn out(lines: &str) -> Result<PipeState, PrintError> {
 /// As [`out`].
 pub fn raw(text: &str) -> Result<PipeState, PrintError> {
     let mut out = io::stdout().lock();
-    let written = out.write_all(text.trim_end_matches('\n').as_bytes()).and_then(|()| out.write_all(b"\n"));
+    let written = out
+        .write_all(text.trim_end_matches('\n').as_bytes())
+        .and_then(|()| out.write_all(b"\n"));
     match written.and_then(|()| out.flush()) {
         Ok(()) => Ok(PipeState::Open),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(PipeState::Closed),
@@ -56,7 +60,9 @@ pub fn note(lines: &str) {
 /// Prints a question on standard error, without a newline.
 pub(super) fn prompt(question: &str) {
     let mut error = io::stderr();
-    write!(error, "{}", escape::text(question)).and_then(|()| error.flush()).ok();
+    write!(error, "{}", escape::text(question))
+        .and_then(|()| error.flush())
+        .ok();
 }
 
 /// Replaces the current line on standard error.
@@ -80,7 +86,8 @@ pub fn error(error: &anyhow::Error) -> String {
 
 /// Indented JSON, for scripts.
 pub(super) fn json(value: &(impl Serialize + ?Sized)) -> String {
-    let text = serde_json::to_string_pretty(value).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
+    let text = serde_json::to_string_pretty(value)
+        .unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     escape::json(&text).into_owned()
 }
 
@@ -137,6 +144,7 @@ fn begin_line(text: &mut String, depth: usize) {
 
 /// JSON on one line, for scripts.
 pub(super) fn json_line(value: &impl Serialize) -> String {
-    let text = serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
+    let text =
+        serde_json::to_string(value).unwrap_or_else(|error| format!("{{\"error\": \"{error}\"}}"));
     escape::json_line(&text).into_owned()
 }

@@ -10,13 +10,17 @@ pub(super) fn confirm(question: &str, yes: bool) -> Result<(), ClientError> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(ClientError::Input(format!("{question} Nothing was done: confirmation needs a terminal or --yes")));
+        return Err(ClientError::Input(format!(
+            "{question} Nothing was done: confirmation needs a terminal or --yes"
+        )));
     }
     print::prompt(&format!("{question} [y/N] "));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     match (read, answer.trim().to_ascii_lowercase().as_str()) {
         (Ok(_), "y" | "yes") => Ok(()),
-        _ => Err(ClientError::Failed("nothing was done: not confirmed".to_owned())),
+        _ => Err(ClientError::Failed(
+            "nothing was done: not confirmed".to_owned(),
+        )),
     }
 }

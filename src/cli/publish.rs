@@ -1,8 +1,8 @@
 //! `gridhook publish`: publishes events from a file or from standard input, in batches.
 //!
-//! One request is in flight at a time, so the published events are a prefix of the input; an error states its length. A
-//! response 429 or 503 is retried after its Retry-After. Every other failure ends the run, because retrying a request
-//! with an unknown result could publish its events twice.
+//! One request is in flight at a time, so the published events are a prefix of the input; an error
+//! states its length. A response 429 or 503 is retried after its Retry-After. Every other failure
+//! ends the run, because retrying a request with an unknown result could publish its events twice.
 
 use std::{
     fs::File,
@@ -28,7 +28,10 @@ use url::Url;
 
 use crate::{
     batches::{self, Batch, InputForm, RequestLimits},
-    client::{self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable, warn_of_cleartext},
+    client::{
+        self, ResourceName, ServerArgs, ServerClient, secret, secret_in, variable,
+        warn_of_cleartext,
+    },
     format::counted,
     http,
     output::{CommandError, OutputArgs},
@@ -51,7 +54,8 @@ Examples:
   gridhook publish orders --from-dead-letters data/dead-letters/FILE"
 )]
 pub struct Publish {
-    /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME, a resource id, or the URL of its publish endpoint
+    /// Topic: NAME, domains/NAME, namespaces/NAME/topics/NAME, a resource id, or the URL of its
+    /// publish endpoint
     topic: PublishTarget,
     /// File with a JSON array, a JSON object, or JSON lines; - is standard input
     #[arg(default_value = STANDARD_INPUT)]
@@ -89,7 +93,10 @@ impl FromStr for PublishTarget {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.starts_with("http://") || text.starts_with("https://") {
-            let allowed = || "allowed is a full URL, such as https://example.com/topics/orders/api/events".to_owned();
+            let allowed = || {
+                "allowed is a full URL, such as https://example.com/topics/orders/api/events"
+                    .to_owned()
+            };
             return Url::parse(text).map(Self::Url).map_err(|_| allowed());
         }
         text.parse().map(Self::Resource)
@@ -122,8 +129,12 @@ impl CommandError for PublishError {
     fn is_usage(&self) -> bool {
         match &self.what {
             PublishSource::Control(error) => error.is_usage(),
-            PublishSource::Input { error, .. } => matches!(error, batches::BatchesError::Io(_)) && self.events == 0,
-            PublishSource::Send { .. } | PublishSource::Refused { .. } | PublishSource::Busy { .. } => false,
+            PublishSource::Input { error, .. } => {
+                matches!(error, batches::BatchesError::Io(_)) && self.events == 0
+            }
+            PublishSource::Send { .. }
+            | PublishSource::Refused { .. }
+            | PublishSource::Busy { .. } => false,
         }
     }
 }
@@ -133,7 +144,10 @@ enum PublishSource {
     #[error(transparent)]
     Control(#[from] client::ClientError),
     #[error("{input}: {error}")]
-    Input { input: String, error: batches::BatchesError },
+    Input {
+        input: String,
+        error: batches::BatchesError,
+    },
     #[error("{url}: {error}")]
     Send { url: String, error: String },
     #[error("the server responded {status}: {reason}")]
@@ -175,36 +189,62 @@ impl Publish {
     /// Not all events were published; the published ones are a prefix of the input.
     pub async fn run(self, clock: Clock) -> Result<String, PublishError> {
         let mut done = PublishReport::default();
-        self.publish(&clock, &mut done).await.map_err(|what| PublishError { what, events: done.events })?;
+        self.publish(&clock, &mut done)
+            .await
+            .map_err(|what| PublishError {
+                what,
+                events: done.events,
+            })?;
         let PublishReport { events, requests } = done;
-        Ok(self.printed.format(&json!({"events": events, "requests": requests}), |_| {
-            format!("published {} in {}", counted(events, "event"), counted(requests, "request"))
-        }))
+        Ok(self
+            .printed
+            .format(&json!({"events": events, "requests": requests}), |_| {
+                format!(
+                    "published {} in {}",
+                    counted(events, "event"),
+                    counted(requests, "request")
+                )
+            }))
     }
 
     async fn publish(&self, clock: &Clock, done: &mut PublishReport) -> Result<(), PublishSource> {
-        let input = |error: io::Error| PublishSource::Input { input: self.input(), error: error.into() };
+        let input = |error: io::Error| PublishSource::Input {
+            input: self.input(),
+            error: error.into(),
+        };
         let (reader, length) = open(&self.file).map_err(input)?;
         let destination = self.destination().await?;
         let read = Arc::new(AtomicU64::new(0));
-        let reader = CountingReader { reader, read: read.clone() };
-        let limits = RequestLimits { events: self.batch_events as usize, bytes: self.batch_bytes.as_u64() as usize };
+        let reader = CountingReader {
+            reader,
+            read: read.clone(),
+        };
+        let limits = RequestLimits {
+            events: self.batch_events as usize,
+            bytes: self.batch_bytes.as_u64() as usize,
+        };
         let form = match (self.from_dead_letters, destination.is_custom) {
             (false, _) => InputForm::Events,
             (true, false) => InputForm::DeadLetters,
             (true, true) => InputForm::CustomDeadLetters,
         };
         let (send, mut batches) = mpsc::channel(2);
-        // On a separate thread that is not joined, because a read from a terminal may block forever.
+        // On a separate thread that is not joined, because a read from a terminal may block
+        // forever.
         std::thread::spawn(move || {
-            let read = batches::read(reader, form, limits, |batch| send.blocking_send(Ok(batch)).is_ok());
+            let read = batches::read(reader, form, limits, |batch| {
+                send.blocking_send(Ok(batch)).is_ok()
+            });
             // After a failed request the receiver is gone, and an input error no longer matters.
             read.or_else(|error| send.blocking_send(Err(error))).ok();
         });
 
         let progress = PublishProgress::new(clock.now(), length);
         while let Some(batch) = batches.recv().await {
-            let batch = batch.map_err(|error| PublishSource::Input { input: self.input(), error })?;
+            let batch = batch.map_err(|error| PublishSource::Input {
+                input: self.input(),
+                error,
+            })?;
             destination.send(&batch).await?;
             done.events += batch.events as u64;
             done.requests += 1;
@@ -225,39 +265,56 @@ impl Publish {
     async fn destination(&self) -> Result<Destination, PublishSource> {
         let key = match &self.key_file {
             Some(file) => Some(secret_in(file)?),
-            None => {
-                variable("GRIDHOOK_KEY")?.map(|key| secret(&key, "environment variable GRIDHOOK_KEY")).transpose()?
-            }
+            None => variable("GRIDHOOK_KEY")?
+                .map(|key| secret(&key, "environment variable GRIDHOOK_KEY"))
+                .transpose()?,
         };
         let (url, client, control) = match (&self.topic, &key) {
-            (PublishTarget::Url(url), Some(_)) => (url.to_string(), self.control_args.address().client()?.1, None),
+            (PublishTarget::Url(url), Some(_)) => (
+                url.to_string(),
+                self.control_args.address().client()?.1,
+                None,
+            ),
             (PublishTarget::Url(_), None) => {
-                let text = "publishing to a URL needs an access key; use --key-file or GRIDHOOK_KEY. The operator's token is \
-                            sent only to the server's own address";
+                let text = "publishing to a URL needs an access key; use --key-file or \
+                    GRIDHOOK_KEY. The operator's token is sent only to the server's own address";
                 return Err(client::ClientError::Input(text.to_owned()).into());
             }
             (PublishTarget::Resource(topic), Some(_)) => {
-                let (path, (server, client)) = (topic.publishing()?, self.control_args.address().client()?);
-                (format!("{}{path}", server.as_str().trim_end_matches('/')), client, None)
+                let (path, (server, client)) =
+                    (topic.publishing()?, self.control_args.address().client()?);
+                (
+                    format!("{}{path}", server.as_str().trim_end_matches('/')),
+                    client,
+                    None,
+                )
             }
             (PublishTarget::Resource(topic), None) => {
                 let (path, session) = (topic.publishing()?, self.control_args.session()?);
                 let url = format!("{}{path}", session.server().as_str().trim_end_matches('/'));
-                (url, session.client().clone(), Some((session, topic.path(""))))
+                (
+                    url,
+                    session.client().clone(),
+                    Some((session, topic.path(""))),
+                )
             }
         };
         if let (Some(_), Ok(url)) = (&key, Url::parse(&url)) {
             warn_of_cleartext(&url, "the access key");
         }
-        let is_namespace = url.split('?').next().is_some_and(|path| path.ends_with(":publish"));
+        let is_namespace = url
+            .split('?')
+            .next()
+            .is_some_and(|path| path.ends_with(":publish"));
         let header = match (key, &control) {
             (Some(key), _) if is_namespace => ("authorization", format!("SharedAccessKey {key}")),
             (Some(key), _) => ("aeg-sas-key", key),
             (None, Some((session, _))) => ("authorization", session.bearer()),
             (None, None) => {
-                return Err(
-                    client::ClientError::Input("no access key; use --key-file or GRIDHOOK_KEY".to_owned()).into()
-                );
+                return Err(client::ClientError::Input(
+                    "no access key; use --key-file or GRIDHOOK_KEY".to_owned(),
+                )
+                .into());
             }
         };
         let mut destination = Destination {
@@ -276,16 +333,24 @@ impl Publish {
 }
 
 impl Destination {
-    /// Requests the topic's input schema. Without an answer in the headers, the Event Grid schema is assumed.
+    /// Requests the topic's input schema. Without an answer in the headers, the Event Grid schema
+    /// is assumed.
     async fn fetch_schema(&mut self) -> Result<(), PublishSource> {
         let sent = self.client.options(&self.url).send().await;
-        let mut response =
-            sent.map_err(|error| PublishSource::Send { url: self.url.clone(), error: error.to_string() })?;
+        let mut response = sent.map_err(|error| PublishSource::Send {
+            url: self.url.clone(),
+            error: error.to_string(),
+        })?;
         // Read to the end, so that the connection can be reused.
         response.body().limit(ERROR_BYTES_MAX).await.ok();
-        let schema = response.headers().get("aeg-input-event-schema").map(|schema| schema.as_bytes());
-        self.is_cloud_events = schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CloudEventV10"));
-        self.is_custom = schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CustomInputEvent"));
+        let schema = response
+            .headers()
+            .get("aeg-input-event-schema")
+            .map(|schema| schema.as_bytes());
+        self.is_cloud_events =
+            schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CloudEventV10"));
+        self.is_custom =
+            schema.is_some_and(|schema| schema.eq_ignore_ascii_case(b"CustomInputEvent"));
         Ok(())
     }
 
@@ -304,16 +369,25 @@ impl Destination {
                 .insert_header((header::CONTENT_TYPE, content_type))
                 .insert_header((self.header.0, self.header.1.as_str()));
             let sent = request.send_body(batch.body.clone()).await;
-            let mut response =
-                sent.map_err(|error| PublishSource::Send { url: self.url.clone(), error: error.to_string() })?;
+            let mut response = sent.map_err(|error| PublishSource::Send {
+                url: self.url.clone(),
+                error: error.to_string(),
+            })?;
             let status = response.status();
             if status.is_success() {
                 // Read to the end, so that the connection can be reused.
                 response.body().limit(ERROR_BYTES_MAX).await.ok();
                 return Ok(());
             }
-            if !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-                let body = response.body().limit(ERROR_BYTES_MAX).await.unwrap_or_default();
+            if !matches!(
+                status,
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+            ) {
+                let body = response
+                    .body()
+                    .limit(ERROR_BYTES_MAX)
+                    .await
+                    .unwrap_or_default();
                 let mut reason = http::reason(&body);
                 if let (StatusCode::NOT_FOUND, Some((session, path))) = (status, &self.control) {
                     reason += &suggestion::suggestion(session, path).await;
@@ -331,7 +405,10 @@ impl Destination {
 
 /// The wait before the next attempt: the server's Retry-After, or else 1 s, 2 s, 4 s … up to 16 s.
 fn wait<S>(response: &ClientResponse<S>, attempts: u32) -> Duration {
-    let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+    let retry_after = response
+        .headers()
+        .get(header::RETRY_AFTER)
+        .and_then(|value| value.to_str().ok()?.parse().ok());
     Duration::from_secs(retry_after.unwrap_or_else(|| 1 << (attempts - 1).min(4)))
 }
 
@@ -367,7 +444,10 @@ struct PublishProgress {
 impl PublishProgress {
     fn new(now: Timestamp, length: Option<u64>) -> Self {
         let (bar, template) = match length {
-            Some(length) => (ProgressBar::new(length), "{bar:40} {bytes}/{total_bytes}, {msg}, {eta} left"),
+            Some(length) => (
+                ProgressBar::new(length),
+                "{bar:40} {bytes}/{total_bytes}, {msg}, {eta} left",
+            ),
             None => (ProgressBar::no_length(), "{spinner} {bytes}, {msg}"),
         };
         bar.set_draw_target(ProgressDrawTarget::hidden());

@@ -37,7 +37,8 @@ enum ReplayCommand {
     Start {
         #[command(flatten)]
         target: SubscriptionArgs,
-        /// Only events published at or after this time, such as 2026-01-31T12:00:00Z or 2h [default: the oldest stored]
+        /// Only events published at or after this time, such as 2026-01-31T12:00:00Z or 2h
+        /// [default: the oldest stored]
         #[arg(long, value_name = "TIME", value_parser = past, conflicts_with = "from_sequence")]
         from: Option<String>,
         /// Only events published before this time [default: now]
@@ -109,40 +110,95 @@ impl Replay {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
-            ReplayCommand::Start { target, from, to, from_sequence, to_sequence, all, rate, dry_run, watch, yes } => {
-                let has_range = from.is_some() || to.is_some() || from_sequence.is_some() || to_sequence.is_some();
+            ReplayCommand::Start {
+                target,
+                from,
+                to,
+                from_sequence,
+                to_sequence,
+                all,
+                rate,
+                dry_run,
+                watch,
+                yes,
+            } => {
+                let has_range = from.is_some()
+                    || to.is_some()
+                    || from_sequence.is_some()
+                    || to_sequence.is_some();
                 if !has_range && !all {
-                    let text = "no events selected; use --from, --to, --from-sequence or --to-sequence, or --all";
+                    let text = "no events selected; use --from, --to, --from-sequence or \
+                        --to-sequence, or --all";
                     return Err(ClientError::Input(text.to_owned()));
                 }
-                let body = ReplayBody { from, to, from_sequence, to_sequence, events_per_second: rate, dry_run };
+                let body = ReplayBody {
+                    from,
+                    to,
+                    from_sequence,
+                    to_sequence,
+                    events_per_second: rate,
+                    dry_run,
+                };
                 target.start_replay(body, watch, yes).await
             }
             ReplayCommand::List { target } => {
-                let answer: Value = target.client.control.session()?.get(&target.replays("")).await?;
-                target.client.print(&answer, |page: &Page<ReplayView>| jobs(&page.value))
+                let answer: Value = target
+                    .client
+                    .control
+                    .session()?
+                    .get(&target.replays(""))
+                    .await?;
+                target
+                    .client
+                    .print(&answer, |page: &Page<ReplayView>| jobs(&page.value))
             }
             ReplayCommand::Running { client } => {
                 let report: Value = client.control.session()?.get("/jobs?top=1000").await?;
                 let jobs = report["jobs"].as_array().cloned().unwrap_or_default();
                 client.printed.list(jobs, |jobs: &[OpenJobView]| {
-                    let mut table = TextTable::new(["topic", "subscription", "id", "kind", "state", "passed", "total"]);
-                    for OpenJobView { topic, subscription, job } in jobs {
+                    let mut table = TextTable::new([
+                        "topic",
+                        "subscription",
+                        "id",
+                        "kind",
+                        "state",
+                        "passed",
+                        "total",
+                    ]);
+                    for OpenJobView {
+                        topic,
+                        subscription,
+                        job,
+                    } in jobs
+                    {
                         let (kind, state) = (job.kind.clone(), job.state.clone());
                         let JobProgress { passed, total, .. } = &job.progress;
                         let total = optional(*total, |total| total.to_string());
                         let (topic, id) = (client::short(topic), job.id.clone());
-                        table.line([topic, subscription.clone(), id, kind, state, passed.to_string(), total]);
+                        table.line([
+                            topic,
+                            subscription.clone(),
+                            id,
+                            kind,
+                            state,
+                            passed.to_string(),
+                            total,
+                        ]);
                     }
                     table.to_string()
                 })
             }
-            ReplayCommand::Show { job: JobArgs { target, id }, watch } => {
+            ReplayCommand::Show {
+                job: JobArgs { target, id },
+                watch,
+            } => {
                 let session = target.client.control.session()?;
                 if watch {
                     return target.watch(&session, id).await;
                 }
-                let answer: Value = session.get(&target.replays(&format!("/{}", client::segment(&id)))).await?;
+                let answer: Value = session
+                    .get(&target.replays(&format!("/{}", client::segment(&id))))
+                    .await?;
                 target.client.print(&answer, format_job)
             }
             ReplayCommand::Pause(job) => job.run_action("pause").await,
@@ -156,7 +212,12 @@ impl JobArgs {
     async fn run_action(self, action: &str) -> Result<String, ClientError> {
         let Self { target, id } = self;
         let path = target.replays(&format!("/{}/{action}", client::segment(&id)));
-        let answer: Value = target.client.control.session()?.post(&path, &json!({})).await?;
+        let answer: Value = target
+            .client
+            .control
+            .session()?
+            .post(&path, &json!({}))
+            .await?;
         target.client.print(&answer, format_job)
     }
 }
@@ -166,15 +227,35 @@ impl SubscriptionArgs {
         self.path(&format!("/replays{rest}"))
     }
 
-    async fn start_replay(&self, body: ReplayBody, watch: bool, yes: bool) -> Result<String, ClientError> {
+    async fn start_replay(
+        &self,
+        body: ReplayBody,
+        watch: bool,
+        yes: bool,
+    ) -> Result<String, ClientError> {
         let (session, path) = (self.client.control.session()?, self.replays(""));
         if body.dry_run {
             let report: Value = session.post(&path, &body).await?;
             return self.client.print(&report, format_dry_run);
         }
         if !yes {
-            let DryRun { matching, .. } = session.post(&path, &ReplayBody { dry_run: true, ..body.clone() }).await?;
-            prompt::confirm(&format!("Send {} to {} again?", counted(matching, "event"), self.name()), yes)?;
+            let DryRun { matching, .. } = session
+                .post(
+                    &path,
+                    &ReplayBody {
+                        dry_run: true,
+                        ..body.clone()
+                    },
+                )
+                .await?;
+            prompt::confirm(
+                &format!(
+                    "Send {} to {} again?",
+                    counted(matching, "event"),
+                    self.name()
+                ),
+                yes,
+            )?;
         }
         let job: Value = session.post(&path, &body).await?;
         if watch {
@@ -184,7 +265,8 @@ impl SubscriptionArgs {
         }
     }
 
-    /// Shows a progress line until the replay has ended, then the replay. The replay does not depend on this command.
+    /// Shows a progress line until the replay has ended, then the replay. The replay does not
+    /// depend on this command.
     async fn watch(&self, session: &ServerClient, id: String) -> Result<String, ClientError> {
         let path = self.replays(&format!("/{}", client::segment(&id)));
         loop {
@@ -210,14 +292,21 @@ impl SubscriptionArgs {
         print::note("");
         let replay = format!("{} {id}", self.arguments());
         ClientError::Failed(format!(
-            "the replay {id} goes on; gridhook replay show {replay} --watch shows its progress, gridhook replay cancel \
-             {replay} ends it"
+            "the replay {id} goes on; gridhook replay show {replay} --watch shows its progress, \
+             gridhook replay cancel {replay} ends it"
         ))
     }
 }
 
 /// The progress line of a replay.
-fn bar(ReplayView { state, progress, counters, .. }: &ReplayView) -> String {
+fn bar(
+    ReplayView {
+        state,
+        progress,
+        counters,
+        ..
+    }: &ReplayView,
+) -> String {
     let (passed, of) = (progress.passed, progress.total.unwrap_or_default().max(1));
     let full = (passed.min(of) * BAR_WIDTH / of) as usize;
     let mut line = format!(
@@ -226,8 +315,17 @@ fn bar(ReplayView { state, progress, counters, .. }: &ReplayView) -> String {
         ".".repeat(BAR_WIDTH as usize - full),
         counters.delivered
     );
-    let CountersView { pending, dead_lettered, dropped, .. } = counters;
-    for (count, word) in [(pending, "pending"), (dead_lettered, "dead-lettered"), (dropped, "dropped")] {
+    let CountersView {
+        pending,
+        dead_lettered,
+        dropped,
+        ..
+    } = counters;
+    for (count, word) in [
+        (pending, "pending"),
+        (dead_lettered, "dead-lettered"),
+        (dropped, "dropped"),
+    ] {
         if *count > 0 {
             // Writing into a String cannot fail.
             write!(line, ", {count} {word}").ok();
@@ -240,12 +338,24 @@ fn bar(ReplayView { state, progress, counters, .. }: &ReplayView) -> String {
 }
 
 fn eta(progress: &JobProgress) -> Option<String> {
-    progress.eta_seconds.map(|seconds| span(Duration::from_secs(seconds)))
+    progress
+        .eta_seconds
+        .map(|seconds| span(Duration::from_secs(seconds)))
 }
 
-fn format_dry_run(DryRun { from_sequence, to_sequence, stored, matching }: &DryRun) -> String {
+fn format_dry_run(
+    DryRun {
+        from_sequence,
+        to_sequence,
+        stored,
+        matching,
+    }: &DryRun,
+) -> String {
     let stored = counted(*stored, "stored event");
-    format!("{matching} of {stored} match (sequence numbers {from_sequence} to {to_sequence}); nothing was sent")
+    format!(
+        "{matching} of {stored} match (sequence numbers {from_sequence} to {to_sequence}); nothing \
+         was sent"
+    )
 }
 
 fn format_job(job: &ReplayView) -> String {
@@ -267,12 +377,24 @@ fn jobs(jobs: &[ReplayView]) -> String {
         "LEFT",
         "STARTED",
     ]);
-    for ReplayView { id, state, from_sequence, to_sequence, started, progress, counters, .. } in jobs {
+    for ReplayView {
+        id,
+        state,
+        from_sequence,
+        to_sequence,
+        started,
+        progress,
+        counters,
+        ..
+    } in jobs
+    {
         let count = |count: Option<u64>| optional(count, |count| count.to_string());
         table.line([
             id.clone(),
             state.clone(),
-            optional(from_sequence.zip(*to_sequence), |(from, to)| format!("{from}-{to}")),
+            optional(from_sequence.zip(*to_sequence), |(from, to)| {
+                format!("{from}-{to}")
+            }),
             format!("{}/{}", progress.passed, count(progress.total)),
             counters.matched.to_string(),
             counters.delivered.to_string(),

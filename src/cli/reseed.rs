@@ -1,4 +1,5 @@
-//! `gridhook cluster reseed`: a new cluster goes on with the data folder of a node whose cluster has lost its streams.
+//! `gridhook cluster reseed`: a new cluster goes on with the data folder of a node whose cluster
+//! has lost its streams.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
@@ -55,14 +56,16 @@ pub enum ReseedError {
     Config(#[from] config::Error),
     /// They name no cluster.
     #[error(
-        "the settings name no cluster (cluster.engine is \"none\"); name the settings file of the node with --config"
+        "the settings name no cluster (cluster.engine is \"none\"); name the settings file of the \
+         node with --config"
     )]
     NoCluster,
     /// Whether nodes run is not known.
     #[error("{0:#}; if the NATS servers are lost, too, and no node runs, add --nats-lost")]
     Unknown(anyhow::Error),
     /// A node runs.
-    #[error("nodes of the cluster {cluster} run: {}; stop them first, so that nothing is written that the new cluster lacks", .nodes.join(", "))]
+    #[error("nodes of the cluster {cluster} run: {}; stop them first, so that nothing is written \
+        that the new cluster lacks", .nodes.join(", "))]
     Alive {
         /// The name of the cluster.
         cluster: String,
@@ -89,7 +92,11 @@ impl CommandError for ReseedError {
             Self::Config(error) => error.is_usage(),
             Self::Input(error) => error.is_usage(),
             Self::NoCluster => true,
-            Self::Unknown(_) | Self::Alive { .. } | Self::Seed(_) | Self::Empty(_) | Self::Mixed(_) => false,
+            Self::Unknown(_)
+            | Self::Alive { .. }
+            | Self::Seed(_)
+            | Self::Empty(_)
+            | Self::Mixed(_) => false,
         }
     }
 }
@@ -110,19 +117,32 @@ impl Reseed {
         if !self.look && !self.nats_lost {
             let nodes = (program.living_nodes)(&config).map_err(ReseedError::Unknown)?;
             if !nodes.is_empty() {
-                return Err(ReseedError::Alive { cluster: cluster.name.clone(), nodes });
+                return Err(ReseedError::Alive {
+                    cluster: cluster.name.clone(),
+                    nodes,
+                });
             }
         }
         let folder = |shard: usize| match cluster.shards {
             1 => config.server.data_dir.clone(),
-            _ => config.server.data_dir.join("shards").join(shard.to_string()),
+            _ => config
+                .server
+                .data_dir
+                .join("shards")
+                .join(shard.to_string()),
         };
         let options = store_options(&config.journal);
         let stores = (0..cluster.shards).map(|shard| SeedStore::open(&folder(shard), &options));
         let stores: Vec<SeedStore> = stores.collect::<Result<_, _>>()?;
         let seed = |(shard, store): (usize, &SeedStore)| {
-            let SeedStore { applied, cluster, .. } = store;
-            ShardSeed { shard, applied: *applied, cluster: cluster.clone() }
+            let SeedStore {
+                applied, cluster, ..
+            } = store;
+            ShardSeed {
+                shard,
+                applied: *applied,
+                cluster: cluster.clone(),
+            }
         };
         let seeds: Vec<ShardSeed> = stores.iter().enumerate().map(seed).collect();
         let list = json!({ "value": seeds });
@@ -130,30 +150,45 @@ impl Reseed {
         if self.look {
             return Ok(shown);
         }
-        if let Some(empty) = seeds.iter().find(|seed| seed.applied.unwrap_or_default() == 0) {
+        if let Some(empty) = seeds
+            .iter()
+            .find(|seed| seed.applied.unwrap_or_default() == 0)
+        {
             return Err(ReseedError::Empty(empty.shard));
         }
-        let clusters: BTreeSet<&String> = seeds.iter().filter_map(|seed| seed.cluster.as_ref()).collect();
+        let clusters: BTreeSet<&String> = seeds
+            .iter()
+            .filter_map(|seed| seed.cluster.as_ref())
+            .collect();
         if clusters.len() > 1 {
             return Err(ReseedError::Mixed(clusters.into_iter().cloned().collect()));
         }
         let folder = config.server.data_dir.display();
         let question = format!(
-            "Let a new cluster go on with the stores in {folder}? Events and changes that only other nodes have are lost."
+            "Let a new cluster go on with the stores in {folder}? Events and changes that only \
+             other nodes have are lost."
         );
         prompt::confirm(&question, self.yes)?;
         stores.iter().try_for_each(SeedStore::release)?;
-        Ok(self.printed.format(&list, |_| format!("{}\n\n{NEXT}", table(&seeds))))
+        Ok(self
+            .printed
+            .format(&list, |_| format!("{}\n\n{NEXT}", table(&seeds))))
     }
 }
 
 /// What an operator does then.
-const NEXT: &str = "The stores follow no cluster any more. Set another cluster.name, start this node alone, and wait until gridhook \
-                    cluster status shows that it owns all shards. Then start the others with empty data folders.";
+const NEXT: &str = "The stores follow no cluster any more. Set another cluster.name, start this \
+    node alone, and wait until gridhook cluster status shows that it owns all shards. Then start \
+    the others with empty data folders.";
 
 fn table(seeds: &[ShardSeed]) -> String {
     let mut table = TextTable::new(["shard", "applied", "cluster"]);
-    for ShardSeed { shard, applied, cluster } in seeds {
+    for ShardSeed {
+        shard,
+        applied,
+        cluster,
+    } in seeds
+    {
         table.line([
             shard.to_string(),
             optional(*applied, |applied| applied.to_string()),

@@ -29,24 +29,61 @@ impl Server {
 }
 
 fn format_report(report: &ServerReport) -> String {
-    let ServerReport { version, started, chaos, cluster, listeners, process, disk_free_bytes, settings, now: _ } =
-        report;
-    let ProcessView { cpu_seconds, resident_bytes, threads, open_files, most_files } = process;
+    let ServerReport {
+        version,
+        started,
+        chaos,
+        cluster,
+        listeners,
+        process,
+        disk_free_bytes,
+        settings,
+        now: _,
+    } = report;
+    let ProcessView {
+        cpu_seconds,
+        resident_bytes,
+        threads,
+        open_files,
+        most_files,
+    } = process;
     let size = |bytes: &Option<u64>| optional(*bytes, |bytes| ByteSize(bytes).to_string());
     let count = |count: &Option<u64>| optional(*count, |count| count.to_string());
     let mut lines = vec![
         format!("version         {version}, started {started}"),
         format!("memory          {}", size(resident_bytes)),
-        format!("processor time  {}", optional(*cpu_seconds, |seconds| format!("{seconds:.1} s"))),
+        format!(
+            "processor time  {}",
+            optional(*cpu_seconds, |seconds| format!("{seconds:.1} s"))
+        ),
         format!("threads         {}", count(threads)),
-        format!("open files      {} of {}", count(open_files), count(most_files)),
+        format!(
+            "open files      {} of {}",
+            count(open_files),
+            count(most_files)
+        ),
         format!("free disk       {}", size(disk_free_bytes)),
         format!("chaos           {}", if *chaos { "enabled" } else { "off" }),
-        format!("cluster         {}", if *cluster { "a node of a cluster" } else { "none" }),
+        format!(
+            "cluster         {}",
+            if *cluster {
+                "a node of a cluster"
+            } else {
+                "none"
+            }
+        ),
     ];
-    for ListenerView { name, open, admitted, refused } in listeners {
+    for ListenerView {
+        name,
+        open,
+        admitted,
+        refused,
+    } in listeners
+    {
         let open = counted(*open, "connection");
-        lines.push(format!("{name:<15} {open} open, {admitted} accepted, {refused} refused"));
+        lines.push(format!(
+            "{name:<15} {open} open, {admitted} accepted, {refused} refused"
+        ));
     }
     let mut table = TextTable::new(["changed setting", "value", "from"]);
     for SettingView { key, value, origin } in settings {

@@ -1,4 +1,5 @@
-//! `gridhook simulate`: runs an edition of the delivery policy against endpoint models, in virtual time.
+//! `gridhook simulate`: runs an edition of the delivery policy against endpoint models, in virtual
+//! time.
 //!
 //! Edition, concurrency and timeouts come from the server's settings; flags override them.
 
@@ -26,10 +27,13 @@ use gridhook_simulate::{EVENTS_MAX, EndpointModel, SimulationPlan, SimulationRep
 /// The flags of `simulate`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
-    after_help = "Endpoint models: healthy, slow:SHARE of the response timeout, black-hole, flapping:DURATION, outage:DURATION,\n\
-    overloaded:REQUESTS per second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE of the requests,\n\
-    bad-events:SHARE of the events\n\n\
-    Example:\n  gridhook simulate --edition my.toml --model outage:5h --model healthy=3 --plot my.svg"
+    after_help = "Endpoint models: healthy, slow:SHARE of the response timeout, black-hole, \
+        flapping:DURATION, outage:DURATION,\n\
+        overloaded:REQUESTS per second, small-batches:EVENTS, wrong-address:DURATION, faulty:SHARE \
+        of the requests,\n\
+        bad-events:SHARE of the events\n\n\
+        Example:\n  gridhook simulate --edition my.toml --model outage:5h --model healthy=3 --plot \
+        my.svg"
 )]
 pub struct Simulate {
     /// Settings file [default: none, the default settings apply]
@@ -142,11 +146,17 @@ impl Simulate {
     }
 
     fn format_report(&self, report: &SimulationReport) -> String {
-        self.printed.format(report, |report| report.to_string().trim_end().to_owned())
+        self.printed
+            .format(report, |report| report.to_string().trim_end().to_owned())
     }
 
     fn plan(&self) -> Result<SimulationPlan, SimulateError> {
-        let Config { delivery, journal, policy, .. } = Config::load(&Serve::of(self.config.clone(), None).sources())?;
+        let Config {
+            delivery,
+            journal,
+            policy,
+            ..
+        } = Config::load(&Serve::of(self.config.clone(), None).sources())?;
         let days = self.days;
         let most = (EVENTS_MAX / (days * 86_400.0)).floor();
         let rate = within("--rate", self.rate, RATE_MIN..=most)?;
@@ -154,13 +164,19 @@ impl Simulate {
         let name = self.edition.as_ref().unwrap_or(&policy.edition);
         let edition = match policy.editions.get(name) {
             Some(edition) => edition,
-            None if name.ends_with(".toml") || Path::new(name).exists() => policy.editions.read(Path::new(name))?,
+            None if name.ends_with(".toml") || Path::new(name).exists() => {
+                policy.editions.read(Path::new(name))?
+            }
             None => return Err(unknown_edition(&policy, name)),
         };
         let least = SimulationPlan::subscriptions_min(&shares);
         Ok(SimulationPlan {
             edition,
-            subscriptions: within("--subscriptions", self.subscriptions, least..=SUBSCRIPTIONS_MAX)?,
+            subscriptions: within(
+                "--subscriptions",
+                self.subscriptions,
+                least..=SUBSCRIPTIONS_MAX,
+            )?,
             shares,
             span: Duration::from_secs_f64(days * 86_400.0),
             rate,
@@ -180,7 +196,10 @@ impl Simulate {
             return Ok(EndpointModel::mix(rate).to_vec());
         }
         let read = |text: &String| {
-            let wrong = |what| SimulateError::Flag { flag: "--model", what };
+            let wrong = |what| SimulateError::Flag {
+                flag: "--model",
+                what,
+            };
             EndpointModel::parse_share(text, rate).map_err(wrong)
         };
         self.model.iter().map(read).collect()
@@ -189,8 +208,14 @@ impl Simulate {
 
 fn unknown_edition(policy: &Policy, name: &str) -> SimulateError {
     let names: Vec<_> = policy.editions.names().collect();
-    let what = format!("there is no edition {name:?}; allowed are {}, or a TOML file", names.join(", "));
-    SimulateError::Flag { flag: "--edition", what }
+    let what = format!(
+        "there is no edition {name:?}; allowed are {}, or a TOML file",
+        names.join(", ")
+    );
+    SimulateError::Flag {
+        flag: "--edition",
+        what,
+    }
 }
 
 fn within<T: PartialOrd + Display>(
@@ -201,7 +226,11 @@ fn within<T: PartialOrd + Display>(
     if allowed.contains(&value) {
         return Ok(value);
     }
-    let what = format!("the value is {value}; allowed is a number from {} to {}", allowed.start(), allowed.end());
+    let what = format!(
+        "the value is {value}; allowed is a number from {} to {}",
+        allowed.start(),
+        allowed.end()
+    );
     Err(SimulateError::Flag { flag, what })
 }
 
@@ -223,7 +252,11 @@ impl<'a> SimulationProgress<'a> {
         bar.set_draw_target(ProgressDrawTarget::hidden());
         let template = "{bar:40} {percent} % simulated, {eta} left";
         bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
-        Self { bar, clock, from: clock.now() }
+        Self {
+            bar,
+            clock,
+            from: clock.now(),
+        }
     }
 
     fn show(&self, share: f64) {

@@ -19,9 +19,15 @@ impl Spinner {
     pub(super) fn new() -> Self {
         let line = ProgressBar::no_length();
         line.set_draw_target(ProgressDrawTarget::hidden());
-        line.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("the template is valid"));
+        line.set_style(
+            ProgressStyle::with_template("{spinner} {msg}").expect("the template is valid"),
+        );
         let clock = Clock::system();
-        Self { line, from: clock.now(), clock }
+        Self {
+            line,
+            from: clock.now(),
+            clock,
+        }
     }
 
     /// Shows a message.

@@ -42,29 +42,51 @@ impl CommandError for StreamError {
 }
 
 /// Posts to `path`, shows the progress, and returns the last line.
-pub(super) async fn follow(session: &ServerClient, path: &str, body: &Value) -> Result<Value, StreamError> {
+pub(super) async fn follow(
+    session: &ServerClient,
+    path: &str,
+    body: &Value,
+) -> Result<Value, StreamError> {
     let disconnected = |error: &dyn std::fmt::Display| StreamError::Disconnected(error.to_string());
     let sent = session.request(Method::POST, path).send_json(body).await;
-    let mut answer = sent.map_err(|error| session.not_reached(&error))?.timeout(STREAM_MAX);
+    let mut answer = sent
+        .map_err(|error| session.not_reached(&error))?
+        .timeout(STREAM_MAX);
     if !answer.status().is_success() {
         let status = answer.status();
         let body = answer.body().await.map_err(|error| disconnected(&error))?;
-        return Err(client::ClientError::Refused { status, reason: http::reason(&body) }.into());
+        return Err(client::ClientError::Refused {
+            status,
+            reason: http::reason(&body),
+        }
+        .into());
     }
     let (spinner, mut text) = (Spinner::new(), Vec::new());
     while let Some(chunk) = answer.next().await {
         text.extend_from_slice(&chunk.map_err(|error| disconnected(&error))?);
         while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = text.drain(..=end).collect();
-            let value: Value = serde_json::from_slice(&line).map_err(client::ClientError::Answer)?;
+            let value: Value =
+                serde_json::from_slice(&line).map_err(client::ClientError::Answer)?;
             match read(&value)? {
-                ProgressLine { error: Some(error), .. } => {
+                ProgressLine {
+                    error: Some(error), ..
+                } => {
                     return Err(StreamError::Server(escape::text(&error).into_owned()));
                 }
-                ProgressLine { progress: Some(progress), .. } => spinner.set_message(progress),
-                ProgressLine { progress: None, error: None, .. } => return Ok(value),
+                ProgressLine {
+                    progress: Some(progress),
+                    ..
+                } => spinner.set_message(progress),
+                ProgressLine {
+                    progress: None,
+                    error: None,
+                    ..
+                } => return Ok(value),
             }
         }
     }
-    Err(StreamError::Disconnected("the response has no result line".to_owned()))
+    Err(StreamError::Disconnected(
+        "the response has no result line".to_owned(),
+    ))
 }

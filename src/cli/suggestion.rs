@@ -21,16 +21,35 @@ pub(super) async fn suggestion(session: &ServerClient, path: &str) -> String {
 
 async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     let path = path.split('?').next().unwrap_or_default();
-    let segments: Vec<String> =
-        path.split('/').skip(1).map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned()).collect();
-    let at = segments.iter().position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"))?;
+    let segments: Vec<String> = path
+        .split('/')
+        .skip(1)
+        .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
+        .collect();
+    let at = segments
+        .iter()
+        .position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"))?;
     let (kind, name) = (segments.get(at + 1)?, segments.get(at + 2)?);
     let subscription_id = segments.get(1)?;
-    let existing: Vec<NamedResource> = list::all(session, &list::path(subscription_id, kind)).await.ok()?;
-    let id = segments[..=at + 2].iter().map(|segment| format!("/{segment}")).collect::<String>();
-    if !existing.iter().any(|resource| resource.id.eq_ignore_ascii_case(&id)) {
-        if let Some(elsewhere) = existing.iter().find(|resource| resource.name.eq_ignore_ascii_case(name)) {
-            return Some(format!(" It exists in another resource group; use its resource id, {}", elsewhere.id));
+    let existing: Vec<NamedResource> = list::all(session, &list::path(subscription_id, kind))
+        .await
+        .ok()?;
+    let id = segments[..=at + 2]
+        .iter()
+        .map(|segment| format!("/{segment}"))
+        .collect::<String>();
+    if !existing
+        .iter()
+        .any(|resource| resource.id.eq_ignore_ascii_case(&id))
+    {
+        if let Some(elsewhere) = existing
+            .iter()
+            .find(|resource| resource.name.eq_ignore_ascii_case(name))
+        {
+            return Some(format!(
+                " It exists in another resource group; use its resource id, {}",
+                elsewhere.id
+            ));
         }
         return Some(format_suggestion(kind, name, &existing));
     }
@@ -38,20 +57,38 @@ async fn find_suggestion(session: &ServerClient, path: &str) -> Option<String> {
     if let (Some(word), Some(topic)) = (segments.get(at + 3), segments.get(at + 4))
         && word.eq_ignore_ascii_case("topics")
     {
-        let existing: Vec<NamedResource> = list::all(session, &format!("{id}/topics")).await.ok()?;
-        if !existing.iter().any(|resource| resource.name.eq_ignore_ascii_case(topic)) {
-            return Some(format_suggestion(&format!("topics of {kind}/{name}"), topic, &existing));
+        let existing: Vec<NamedResource> =
+            list::all(session, &format!("{id}/topics")).await.ok()?;
+        if !existing
+            .iter()
+            .any(|resource| resource.name.eq_ignore_ascii_case(topic))
+        {
+            return Some(format_suggestion(
+                &format!("topics of {kind}/{name}"),
+                topic,
+                &existing,
+            ));
         }
     }
-    let of = segments.iter().position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
-    let (source, name) = (path.split('/').take(of + 2).collect::<Vec<_>>().join("/"), segments.get(of + 1)?);
+    let of = segments
+        .iter()
+        .position(|segment| segment.eq_ignore_ascii_case("eventSubscriptions"))?;
+    let (source, name) = (
+        path.split('/').take(of + 2).collect::<Vec<_>>().join("/"),
+        segments.get(of + 1)?,
+    );
     let existing: Vec<NamedResource> = list::all(session, &source).await.ok()?;
-    let exists = existing.iter().any(|resource| resource.name.eq_ignore_ascii_case(name));
+    let exists = existing
+        .iter()
+        .any(|resource| resource.name.eq_ignore_ascii_case(name));
     (!exists).then(|| format_suggestion("event subscriptions", name, &existing))
 }
 
 fn format_suggestion(kind: &str, wanted: &str, resources: &[NamedResource]) -> String {
-    let names: Vec<&str> = resources.iter().map(|resource| resource.name.as_str()).collect();
+    let names: Vec<&str> = resources
+        .iter()
+        .map(|resource| resource.name.as_str())
+        .collect();
     let similar = similar(wanted, &names);
     match (similar.is_empty(), names.len()) {
         (_, 0) => format!(" There are no {kind}."),
@@ -70,5 +107,9 @@ pub fn similar<'a>(wanted: &str, names: &[&'a str]) -> Vec<&'a str> {
         .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
         .collect();
     similar.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    similar.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name).collect()
+    similar
+        .into_iter()
+        .take(SUGGESTIONS_MAX)
+        .map(|(_, name)| name)
+        .collect()
 }

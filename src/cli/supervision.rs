@@ -17,7 +17,8 @@ pub struct Supervision {
     control: ServerArgs,
     #[command(flatten)]
     printed: OutputArgs,
-    /// Only the actors of this topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource id
+    /// Only the actors of this topic: NAME, domains/NAME, namespaces/NAME/topics/NAME or a resource
+    /// id
     #[arg(long, value_name = "TOPIC")]
     topic: Option<ResourceName>,
     /// Maximum number of actors, by number of restarts
@@ -28,8 +29,15 @@ pub struct Supervision {
 impl Supervision {
     /// Runs the command and returns the text to print.
     pub async fn run(self) -> Result<String, ClientError> {
-        let topic = self.topic.map(|topic| format!("&topic={}", segment(&topic.path("")))).unwrap_or_default();
-        let report: Value = self.control.session()?.get(&format!("/supervision?top={}{topic}", self.limit)).await?;
+        let topic = self
+            .topic
+            .map(|topic| format!("&topic={}", segment(&topic.path(""))))
+            .unwrap_or_default();
+        let report: Value = self
+            .control
+            .session()?
+            .get(&format!("/supervision?top={}{topic}", self.limit))
+            .await?;
         self.printed.response(&report, format_report)
     }
 }
@@ -54,8 +62,21 @@ fn format_report(report: &SupervisionReport) -> String {
         "longest",
         "quarantined",
     ]);
-    for ActorView { topic, subscription, incarnations, .. } in &report.most_restarted {
-        let IncarnationsView { restarts, ends, last_cause, recovery, quarantined, .. } = incarnations;
+    for ActorView {
+        topic,
+        subscription,
+        incarnations,
+        ..
+    } in &report.most_restarted
+    {
+        let IncarnationsView {
+            restarts,
+            ends,
+            last_cause,
+            recovery,
+            quarantined,
+            ..
+        } = incarnations;
         let millis = |time: Option<f64>| optional(time, |millis| format!("{millis:.1}ms"));
         let name = match (topic, subscription) {
             (None, _) => "dead letters".to_owned(),
@@ -73,7 +94,10 @@ fn format_report(report: &SupervisionReport) -> String {
             millis(recovery.p50),
             millis(recovery.p99),
             millis(recovery.longest),
-            quarantined.as_ref().map_or(0, |quarantined| quarantined.count).to_string(),
+            quarantined
+                .as_ref()
+                .map_or(0, |quarantined| quarantined.count)
+                .to_string(),
         ]);
     }
     format!("{all}\n\n{table}")

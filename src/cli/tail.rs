@@ -40,8 +40,8 @@ Examples:
   gridhook tail domains/shop/topics/europe --limit 10 --output json"
 )]
 pub struct TailCommand {
-    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id), or
-    /// TOPIC/SUBSCRIPTION [default: all topics]
+    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
+    /// resource id), or TOPIC/SUBSCRIPTION [default: all topics]
     #[arg(value_name = "TOPIC[/SUBSCRIPTION]")]
     of: Option<String>,
     /// Print published events only
@@ -53,7 +53,8 @@ pub struct TailCommand {
     /// Only events of this type
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
-    /// Only this outcome: delivered, deferred, deadLettered or another one of gridhook ledger, or one such as Busy
+    /// Only this outcome: delivered, deferred, deadLettered or another one of gridhook ledger, or
+    /// one such as Busy
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
     /// Only attempts with this response status
@@ -104,16 +105,24 @@ const SILENCE: Duration = Duration::from_secs(30);
 const STREAM_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl TailCommand {
-    /// Prints lines until the limit, or until standard output is closed. Needs a running actix system.
+    /// Prints lines until the limit, or until standard output is closed. Needs a running actix
+    /// system.
     ///
     /// # Errors
     /// The request failed, or the connection ended.
     pub async fn run(self) -> Result<(), TailError> {
         let session = self.control.session()?;
         let path = self.path()?;
-        let disconnected = |error: &dyn std::fmt::Display| TailError::Disconnected(error.to_string());
-        let sent = session.request(Method::GET, &path).timeout(SILENCE).send().await;
-        let mut answer = sent.map_err(|error| session.not_reached(&error))?.timeout(STREAM_MAX);
+        let disconnected =
+            |error: &dyn std::fmt::Display| TailError::Disconnected(error.to_string());
+        let sent = session
+            .request(Method::GET, &path)
+            .timeout(SILENCE)
+            .send()
+            .await;
+        let mut answer = sent
+            .map_err(|error| session.not_reached(&error))?
+            .timeout(STREAM_MAX);
         if !answer.status().is_success() {
             let status = answer.status();
             let body = answer.body().await.map_err(|error| disconnected(&error))?;
@@ -121,7 +130,8 @@ impl TailCommand {
             if status == StatusCode::NOT_FOUND
                 && let Some((topic, subscription)) = self.named()?
             {
-                let path = subscription.map_or_else(|| topic.path(""), |name| topic.subscription(&name, ""));
+                let path = subscription
+                    .map_or_else(|| topic.path(""), |name| topic.subscription(&name, ""));
                 reason += &suggestion::suggestion(&session, &path).await;
             }
             return Err(client::ClientError::Refused { status, reason }.into());
@@ -135,8 +145,17 @@ impl TailCommand {
             };
             let chunk = match next {
                 Ok(Some(chunk)) => chunk.map_err(|error| disconnected(&error))?,
-                Ok(None) => return Err(TailError::Disconnected("the response is complete".to_owned())),
-                Err(_) => return Err(TailError::Disconnected(format!("no data for {}", format::span(SILENCE)))),
+                Ok(None) => {
+                    return Err(TailError::Disconnected(
+                        "the response is complete".to_owned(),
+                    ));
+                }
+                Err(_) => {
+                    return Err(TailError::Disconnected(format!(
+                        "no data for {}",
+                        format::span(SILENCE)
+                    )));
+                }
             };
             text.extend_from_slice(&chunk);
             while let Some(end) = text.iter().position(|byte| *byte == b'\n') {
@@ -155,10 +174,16 @@ impl TailCommand {
         }
     }
 
-    /// The named topic and event subscription. A name with one slash is TOPIC/SUBSCRIPTION, unless it names a domain.
+    /// The named topic and event subscription. A name with one slash is TOPIC/SUBSCRIPTION, unless
+    /// it names a domain.
     fn named(&self) -> Result<Option<(ResourceName, Option<String>)>, client::ClientError> {
-        let Some(text) = &self.of else { return Ok(None) };
-        let of = |text: &str| text.parse::<ResourceName>().map_err(client::ClientError::Input);
+        let Some(text) = &self.of else {
+            return Ok(None);
+        };
+        let of = |text: &str| {
+            text.parse::<ResourceName>()
+                .map_err(client::ClientError::Input)
+        };
         if let Ok(topic) = text.parse::<ResourceName>()
             && !text.to_ascii_lowercase().contains("/eventsubscriptions/")
         {
@@ -178,7 +203,10 @@ impl TailCommand {
         // With a named subscription, the default is outcomes only.
         let named = self.named()?;
         let is_subscription = matches!(named, Some((_, Some(_))));
-        let (events, outcomes) = (self.events || (!self.outcomes && !is_subscription), !self.events);
+        let (events, outcomes) = (
+            self.events || (!self.outcomes && !is_subscription),
+            !self.events,
+        );
         query.append_pair("events", if events { "true" } else { "false" });
         query.append_pair("outcomes", if outcomes { "true" } else { "false" });
         if self.data {
@@ -191,7 +219,11 @@ impl TailCommand {
             }
         }
         let status = self.status.map(|status| status.to_string());
-        for (key, value) in [("type", &self.event_type), ("outcome", &self.outcome), ("status", &status)] {
+        for (key, value) in [
+            ("type", &self.event_type),
+            ("outcome", &self.outcome),
+            ("status", &status),
+        ] {
             if let Some(value) = value {
                 query.append_pair(key, value);
             }
@@ -215,7 +247,12 @@ impl QuitKeys {
         if !is_terminal() {
             return Ok(Self(None));
         }
-        let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        let signals = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ]
+        .map(signal);
         let [interrupt, terminate, hangup] = signals;
         let signals = [interrupt?, terminate?, hangup?];
         let keyboard = Keyboard::take()?;
@@ -225,7 +262,9 @@ impl QuitKeys {
 
     /// Resolves when the command is to end. The terminal is restored when this is dropped.
     async fn next(&mut self) {
-        let Some((_, keys, [interrupt, terminate, hangup])) = &mut self.0 else { return std::future::pending().await };
+        let Some((_, keys, [interrupt, terminate, hangup])) = &mut self.0 else {
+            return std::future::pending().await;
+        };
         loop {
             tokio::select! {
                 key = keys.recv() => match key {
@@ -243,20 +282,52 @@ impl QuitKeys {
 fn format_line(line: &TailLine) -> String {
     let topic = |id: &str| escape::text(&short(id)).into_owned();
     match line {
-        TailLine::Event(Published { at, topic: of, sequence, id, event_type, subject, bytes, event }) => {
+        TailLine::Event(Published {
+            at,
+            topic: of,
+            sequence,
+            id,
+            event_type,
+            subject,
+            bytes,
+            event,
+        }) => {
             let [kind, subject, id] = [event_type, subject, id].map(|name| text(name));
-            let (topic, sequence, bytes) = (topic(of), number(*sequence), counted(*bytes as u64, "byte"));
-            let event = event.as_ref().map(|event| format!("\n    {}", escape::json_line(event.get())));
+            let (topic, sequence, bytes) =
+                (topic(of), number(*sequence), counted(*bytes as u64, "byte"));
+            let event = event
+                .as_ref()
+                .map(|event| format!("\n    {}", escape::json_line(event.get())));
             let event = event.unwrap_or_default();
-            format!("{at}  event    {topic}  {sequence}  {kind}  subject {subject}  id {id}  ({bytes}){event}")
+            format!(
+                "{at}  event    {topic}  {sequence}  {kind}  subject {subject}  id {id}  \
+                 ({bytes}){event}"
+            )
         }
         TailLine::Outcome(ended) => {
-            let Ended { topic: of, subscription, line: LineView { at, step, text: sentence, .. } } = &**ended;
-            let (topic, subscription, which) = (topic(of), text(subscription), covered_events(&ended.line));
-            format!("{at}  {step:8} {topic}/{subscription}  {which}: {}", text(sentence))
+            let Ended {
+                topic: of,
+                subscription,
+                line:
+                    LineView {
+                        at,
+                        step,
+                        text: sentence,
+                        ..
+                    },
+            } = &**ended;
+            let (topic, subscription, which) =
+                (topic(of), text(subscription), covered_events(&ended.line));
+            format!(
+                "{at}  {step:8} {topic}/{subscription}  {which}: {}",
+                text(sentence)
+            )
         }
         TailLine::Missed(MissedLines { count }) => {
-            format!("… lost {}: the reader was too slow", counted(*count, "line"))
+            format!(
+                "… lost {}: the reader was too slow",
+                counted(*count, "line")
+            )
         }
     }
 }

@@ -13,7 +13,9 @@ pub(super) fn past(text: &str) -> Result<String, String> {
 
 /// A time in the future: `7d` is a week from now.
 pub(super) fn future(text: &str) -> Result<String, String> {
-    read(text, "a duration from now", |now, span| now.checked_add(span))
+    read(text, "a duration from now", |now, span| {
+        now.checked_add(span)
+    })
 }
 
 /// The time in the form that the server reads, in UTC.
@@ -24,21 +26,32 @@ fn read(
 ) -> Result<String, String> {
     let allowed = || {
         format!(
-            "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or {relative} such as 90m or 7d"
+            "allowed is a time such as 2026-01-31T12:00:00Z, a day such as 2026-01-31, or \
+             {relative} such as 90m or 7d"
         )
     };
     if let Some(at) = parse_instant(text) {
         return Ok(at.to_string());
     }
     // jiff would read a time without a zone as its day.
-    if let Ok(day) =
-        text.parse::<Date>().map_err(drop).and_then(|day| if text.contains(':') { Err(()) } else { Ok(day) })
+    if let Ok(day) = text
+        .parse::<Date>()
+        .map_err(drop)
+        .and_then(|day| if text.contains(':') { Err(()) } else { Ok(day) })
     {
-        return day.to_zoned(TimeZone::UTC).map(|at| at.timestamp().to_string()).map_err(|_| allowed());
+        return day
+            .to_zoned(TimeZone::UTC)
+            .map(|at| at.timestamp().to_string())
+            .map_err(|_| allowed());
     }
-    let now =
-        i64::try_from(Clock::system().now().0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    let now = i64::try_from(Clock::system().now().0)
+        .ok()
+        .and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
     let span = read_duration(text).and_then(|span| jiff::SignedDuration::try_from(span).ok());
-    let (Some(now), Some(span)) = (now, span) else { return Err(allowed()) };
-    from(now, span).map(|at| at.to_string()).map_err(|_| allowed())
+    let (Some(now), Some(span)) = (now, span) else {
+        return Err(allowed());
+    };
+    from(now, span)
+        .map(|at| at.to_string())
+        .map_err(|_| allowed())
 }

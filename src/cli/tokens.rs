@@ -36,7 +36,8 @@ enum TokensCommand {
         /// Roles: publish, consume, portal, read, operate, admin
         #[arg(long, value_name = "ROLE", required = true, value_delimiter = ',')]
         role: Vec<String>,
-        /// Limit the token to resources, such as topics/orders, domains/shop/topics/* or labels/team=shop [default: all]
+        /// Limit the token to resources, such as topics/orders, domains/shop/topics/* or
+        /// labels/team=shop [default: all]
         #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
         scope: Vec<String>,
         /// Time at which the token ends, such as 90d or 2030-01-31 [default: never]
@@ -69,8 +70,19 @@ impl Tokens {
     /// A flag cannot be used, or the request failed.
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
-            TokensCommand::Create { name, role, scope, expires, client } => {
-                let body = TokenBody { name, roles: role, scopes: scope, expires };
+            TokensCommand::Create {
+                name,
+                role,
+                scope,
+                expires,
+                client,
+            } => {
+                let body = TokenBody {
+                    name,
+                    roles: role,
+                    scopes: scope,
+                    expires,
+                };
                 let token: Value = client.control.session()?.post("/tokens", &body).await?;
                 client.print(&token, |token: &TokenView| {
                     let facts = [
@@ -93,21 +105,39 @@ impl Tokens {
             }
             TokensCommand::Revoke { name, yes, client } => {
                 let session = client.control.session()?;
-                prompt::confirm(&format!("Revoke the token {name}? Its holders will be refused at once."), yes)?;
+                prompt::confirm(
+                    &format!("Revoke the token {name}? Its holders will be refused at once."),
+                    yes,
+                )?;
                 let path = format!("/tokens/{}", segment(&name));
-                session.fetch::<Value>(Method::DELETE, &path, None::<&Value>).await?;
-                Ok(client.printed.format(&json!({"revoked": name}), |_| format!("revoked {name}")))
+                session
+                    .fetch::<Value>(Method::DELETE, &path, None::<&Value>)
+                    .await?;
+                Ok(client
+                    .printed
+                    .format(&json!({"revoked": name}), |_| format!("revoked {name}")))
             }
         }
     }
 }
 
 fn scopes(token: &TokenView) -> String {
-    if token.scopes.is_empty() { "all".to_owned() } else { format::list(&token.scopes) }
+    if token.scopes.is_empty() {
+        "all".to_owned()
+    } else {
+        format::list(&token.scopes)
+    }
 }
 
 fn table(tokens: &[TokenView]) -> String {
-    let mut table = TextTable::new(["NAME", "ROLES", "SCOPES", "EXPIRES", "LAST USED", "CREATED BY"]);
+    let mut table = TextTable::new([
+        "NAME",
+        "ROLES",
+        "SCOPES",
+        "EXPIRES",
+        "LAST USED",
+        "CREATED BY",
+    ]);
     for token in tokens {
         let time = |time: &Option<String>| time.clone().unwrap_or_else(|| NONE.to_owned());
         table.line([

@@ -1,4 +1,5 @@
-//! `gridhook trace`: shows the delivery history of an event, for all current and former event subscriptions.
+//! `gridhook trace`: shows the delivery history of an event, for all current and former event
+//! subscriptions.
 
 use std::fmt::Write as _;
 
@@ -46,8 +47,8 @@ pub enum TraceError {
     Control(#[from] client::ClientError),
     /// The event was not found.
     #[error(
-        "event '{id}' was not found: {searched}. Delivered events are stored for journal.retention; the history of older ones \
-         may be found with --topic and --sequence"
+        "event '{id}' was not found: {searched}. Delivered events are stored for \
+         journal.retention; the history of older ones may be found with --topic and --sequence"
     )]
     NotFound {
         /// The requested event.
@@ -81,7 +82,12 @@ impl Trace {
         for topic in &topics {
             for page in self.pages(&session, topic).await? {
                 let answer: TraceView = read(&page)?;
-                let TraceView { topic, log_from_sequence: from, log_before_sequence: before, .. } = &answer;
+                let TraceView {
+                    topic,
+                    log_from_sequence: from,
+                    log_before_sequence: before,
+                    ..
+                } = &answer;
                 searched.push(if from < before {
                     format!("{topic} stores the events {from} to {}", before - 1)
                 } else {
@@ -94,16 +100,33 @@ impl Trace {
         }
         if found.is_empty() {
             searched.dedup();
-            let searched = if topics.is_empty() { "there are no topics".to_owned() } else { searched.join(", ") };
-            return Err(TraceError::NotFound { id: escape::text(&self.event).into_owned(), searched });
+            let searched = if topics.is_empty() {
+                "there are no topics".to_owned()
+            } else {
+                searched.join(", ")
+            };
+            return Err(TraceError::NotFound {
+                id: escape::text(&self.event).into_owned(),
+                searched,
+            });
         }
         let (answers, pages): (Vec<_>, Vec<_>) = found.into_iter().unzip();
-        let text = |_: &[Value]| answers.iter().map(format_trace).collect::<Vec<_>>().join("\n\n");
+        let text = |_: &[Value]| {
+            answers
+                .iter()
+                .map(format_trace)
+                .collect::<Vec<_>>()
+                .join("\n\n")
+        };
         Ok(self.printed.list(pages, text)?)
     }
 
     /// All pages of one topic.
-    async fn pages(&self, session: &ServerClient, topic: &str) -> Result<Vec<Value>, client::ClientError> {
+    async fn pages(
+        &self,
+        session: &ServerClient,
+        topic: &str,
+    ) -> Result<Vec<Value>, client::ClientError> {
         let (mut pages, mut next) = (Vec::new(), None::<String>);
         loop {
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -111,7 +134,9 @@ impl Trace {
             if let Some(next) = &next {
                 query.append_pair("continue", next);
             }
-            let page: Value = session.get(&format!("{topic}/trace?{}", query.finish())).await?;
+            let page: Value = session
+                .get(&format!("{topic}/trace?{}", query.finish()))
+                .await?;
             next = page["continue"].as_str().map(str::to_owned);
             pages.push(page);
             if next.is_none() {
@@ -123,11 +148,22 @@ impl Trace {
 
 /// The events with their histories, separated by empty lines.
 pub(super) fn format_trace(trace: &TraceView) -> String {
-    let events: Vec<String> = trace.events.iter().map(|event| format_event(event, trace)).collect();
+    let events: Vec<String> = trace
+        .events
+        .iter()
+        .map(|event| format_event(event, trace))
+        .collect();
     events.join("\n\n")
 }
 
-fn format_event(event: &EventView, TraceView { topic, log_before_sequence, .. }: &TraceView) -> String {
+fn format_event(
+    event: &EventView,
+    TraceView {
+        topic,
+        log_before_sequence,
+        ..
+    }: &TraceView,
+) -> String {
     if event.id.is_none() && event.sequence >= *log_before_sequence {
         return format!(
             "event {} in {topic}\nnot published yet: the log ends before {log_before_sequence}",
@@ -138,7 +174,13 @@ fn format_event(event: &EventView, TraceView { topic, log_before_sequence, .. }:
     // Writing to a string does not fail.
     match (&event.id, &event.published) {
         (Some(id), Some(published)) => {
-            write!(text, "event {} in {topic}, sequence {}", escape::text(id), event.sequence).ok();
+            write!(
+                text,
+                "event {} in {topic}, sequence {}",
+                escape::text(id),
+                event.sequence
+            )
+            .ok();
             write!(text, "\n{published}  published").ok();
             for (name, value) in [("type", &event.event_type), ("subject", &event.subject)] {
                 if let Some(value) = value.as_ref().filter(|value| !value.is_empty()) {
@@ -147,12 +189,25 @@ fn format_event(event: &EventView, TraceView { topic, log_before_sequence, .. }:
             }
         }
         _ => {
-            write!(text, "event {} in {topic}\nthe event itself is no longer stored", event.sequence).ok();
+            write!(
+                text,
+                "event {} in {topic}\nthe event itself is no longer stored",
+                event.sequence
+            )
+            .ok();
         }
     }
     if let (Some(times @ 1..), Some(last)) = (event.duplicates, &event.last_duplicate) {
-        let copies = if times == 1 { "duplicate was" } else { "duplicates were" };
-        write!(text, "\n{last}  published again; {times} {copies} not stored").ok();
+        let copies = if times == 1 {
+            "duplicate was"
+        } else {
+            "duplicates were"
+        };
+        write!(
+            text,
+            "\n{last}  published again; {times} {copies} not stored"
+        )
+        .ok();
     }
     for history in &event.subscriptions {
         write_history(history, &mut text);
@@ -164,29 +219,63 @@ fn format_event(event: &EventView, TraceView { topic, log_before_sequence, .. }:
 }
 
 fn write_history(history: &DeliveryHistoryView, text: &mut String) {
-    let of = history.domain_topic.as_ref().map(|topic| format!(" of {}", escape::text(topic))).unwrap_or_default();
+    let of = history
+        .domain_topic
+        .as_ref()
+        .map(|topic| format!(" of {}", escape::text(topic)))
+        .unwrap_or_default();
     let deleted = if history.deleted { " (deleted)" } else { "" };
     // Writing to a string does not fail.
-    write!(text, "\n\n{}{of}{deleted}: {}", escape::text(&history.subscription), escape::text(&history.text)).ok();
+    write!(
+        text,
+        "\n\n{}{of}{deleted}: {}",
+        escape::text(&history.subscription),
+        escape::text(&history.text)
+    )
+    .ok();
     for line in &history.lines {
         write_line(line, text, None);
     }
     if history.truncated {
         text.push_str("\n  more lines exist");
     }
-    if let Some(TransformedView { bytes, sha256, excerpt, .. }) = &history.transformed {
+    if let Some(TransformedView {
+        bytes,
+        sha256,
+        excerpt,
+        ..
+    }) = &history.transformed
+    {
         let (bytes, excerpt) = (counted(*bytes, "byte"), escape::text(excerpt));
-        write!(text, "\n  transformed to {bytes}, SHA-256 {sha256}\n    body: {excerpt}").ok();
+        write!(
+            text,
+            "\n  transformed to {bytes}, SHA-256 {sha256}\n    body: {excerpt}"
+        )
+        .ok();
     }
 }
 
 /// The line and the answer of the endpoint, indented.
 pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
     let of = of.map(|of| format!("{of}: ")).unwrap_or_default();
-    let lane = if line.lane == "live" { String::new() } else { format!(" [{}]", line.lane) };
+    let lane = if line.lane == "live" {
+        String::new()
+    } else {
+        format!(" [{}]", line.lane)
+    };
     // Writing to a string does not fail.
-    write!(text, "\n  {}  {of}{}{lane}", line.at, escape::text(&line.text)).ok();
-    if let Some(ResponseView { by_endpoint, text: answer }) = &line.response {
+    write!(
+        text,
+        "\n  {}  {of}{}{lane}",
+        line.at,
+        escape::text(&line.text)
+    )
+    .ok();
+    if let Some(ResponseView {
+        by_endpoint,
+        text: answer,
+    }) = &line.response
+    {
         let label = if *by_endpoint { "response" } else { "reason" };
         write!(text, "\n    {label}: {}", escape::text(answer)).ok();
     }
@@ -196,6 +285,10 @@ pub(super) fn write_line(line: &LineView, text: &mut String, of: Option<&str>) {
 pub(super) fn covered_events(line: &LineView) -> String {
     match line.events {
         1 => format!("sequence {}", line.first_sequence),
-        events => format!("{} events from sequence {}", number(events), line.first_sequence),
+        events => format!(
+            "{} events from sequence {}",
+            number(events),
+            line.first_sequence
+        ),
     }
 }

@@ -30,14 +30,21 @@ impl Lease {
 
     /// A lease that allows nothing before its first renewal.
     pub fn begin() -> Self {
-        Self(Arc::new(LeaseTerm { began: Instant::now(), until: 1.into() }))
+        Self(Arc::new(LeaseTerm {
+            began: Instant::now(),
+            until: 1.into(),
+        }))
     }
 
-    /// Moves the end to `until`, which the rules of the cluster's leases give. A lease that was ended stays so.
+    /// Moves the end to `until`, which the rules of the cluster's leases give. A lease that was
+    /// ended stays so.
     pub fn renew(&self, until: Instant) {
         let until = nanoseconds(until.saturating_duration_since(self.0.began)).max(1);
         let renewed = |old| (old != Self::OVER).then_some(until);
-        self.0.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, renewed).ok();
+        self.0
+            .until
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, renewed)
+            .ok();
     }
 
     /// Whether both are the lease of one claim.
@@ -50,7 +57,8 @@ impl Lease {
         self.0.until.store(Self::OVER, Ordering::Release);
     }
 
-    /// Whether it was ended. One that may only not act now, because no renewal was confirmed, can be renewed.
+    /// Whether it was ended. One that may only not act now, because no renewal was confirmed, can
+    /// be renewed.
     pub fn is_over(&self) -> bool {
         self.0.until.load(Ordering::Acquire) == Self::OVER
     }

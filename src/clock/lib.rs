@@ -1,25 +1,28 @@
 //! The only reader of time. Other modules receive a [`Timestamp`], or pass on that of a [`Clock`].
 //!
-//! Within a process time never goes back, and never jumps by itself. Retry times, time to live and append times would all
-//! follow a jump: a wall clock set forward by an hour would expire an hour of events. The clock therefore follows the
-//! monotonic clock, and approaches the wall clock by at most one part in [`Follower::SLEW`] of the time that passes. A wall
-//! clock set by more than [`Follower::STEP`] is reported once as a [`ClockStep`]. If an operator confirms a wall clock that is
-//! ahead ([`Clock::confirm`]), time goes on from it.
+//! Within a process time never goes back, and never jumps by itself. Retry times, time to live and
+//! append times would all follow a jump: a wall clock set forward by an hour would expire an hour
+//! of events. The clock therefore follows the monotonic clock, and approaches the wall clock by at
+//! most one part in [`Follower::SLEW`] of the time that passes. A wall clock set by more than
+//! [`Follower::STEP`] is reported once as a [`ClockStep`]. If an operator confirms a wall clock
+//! that is ahead ([`Clock::confirm`]), time goes on from it.
 //!
-//! Between processes time may jump. A wall clock that was set cannot be distinguished from a server that was off,
-//! unless the machine kept running. The server therefore stores its clock ([`ClockRecord`]), and the next process
-//! starts from it ([`begin`]):
+//! Between processes time may jump. A wall clock that was set cannot be distinguished from a server
+//! that was off, unless the machine kept running. The server therefore stores its clock
+//! ([`ClockRecord`]), and the next process starts from it ([`begin`]):
 //! - A clock never starts earlier than the last one ended, so nothing due waits twice.
-//! - A jump ahead by more than [`ClockLimits::jump_max`] pauses expiry ([`Clock::expiry_is_paused`]): events are
-//!   delivered, and no event, log, dead letter or subscription ends by its age. Expiry resumes when an operator
-//!   confirms the wall clock, or after [`ClockLimits::expiry_pause_max`] without another jump.
-//! - A wall clock that returns to its time before such a jump resumes expiry: the jump was the mistake.
+//! - A jump ahead by more than [`ClockLimits::jump_max`] pauses expiry
+//!   ([`Clock::expiry_is_paused`]): events are delivered, and no event, log, dead letter or
+//!   subscription ends by its age. Expiry resumes when an operator confirms the wall clock, or
+//!   after [`ClockLimits::expiry_pause_max`] without another jump.
+//! - A wall clock that returns to its time before such a jump resumes expiry: the jump was the
+//!   mistake.
 //!
-//! Times that other parties compare, such as those of signatures and tokens, are a [`WallTime`] of [`Clock::wall`], which
-//! follows the wall clock at once.
+//! Times that other parties compare, such as those of signatures and tokens, are a [`WallTime`] of
+//! [`Clock::wall`], which follows the wall clock at once.
 //!
-//! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and finds out whether
-//! it was early.
+//! What it does not do: no time zones, sleeps or timers. A timer reads the clock when it fires, and
+//! finds out whether it was early.
 
 mod lease;
 
@@ -119,8 +122,15 @@ impl Clock {
         limits: ClockLimits,
     ) -> (Self, Option<ClockJump>) {
         let wall = skew.of(wall());
-        let Beginning { reported, jump, unconfirmed } = begin(past, wall, &MachineBoot::now(boot), limits);
-        let follower = Follower { reported, ..Follower::new(wall) };
+        let Beginning {
+            reported,
+            jump,
+            unconfirmed,
+        } = begin(past, wall, &MachineBoot::now(boot), limits);
+        let follower = Follower {
+            reported,
+            ..Follower::new(wall)
+        };
         let pause = ExpiryPause {
             is_paused: AtomicBool::new(unconfirmed.is_some()),
             unconfirmed: Mutex::new(unconfirmed),
@@ -132,7 +142,14 @@ impl Clock {
 
     fn following(follower: Follower, skew: Skew, pause: ExpiryPause, is_continued: bool) -> Self {
         let (follower, seen) = (Mutex::new(follower), LastReading::default());
-        Self(Arc::new(ClockSource::System { started: instant(), follower, seen, skew, pause, is_continued }))
+        Self(Arc::new(ClockSource::System {
+            started: instant(),
+            follower,
+            seen,
+            skew,
+            pause,
+            is_continued,
+        }))
     }
 
     /// The wall clock, for whatever other parties compare.
@@ -149,8 +166,9 @@ impl Clock {
         WallTime(self.wall().timestamp().before(passed).0)
     }
 
-    /// Whether it continues the clock of an earlier process. It then began earlier than that one ended only because a wrong clock
-    /// was corrected or an operator confirmed it; otherwise nothing is known about the wall clock.
+    /// Whether it continues the clock of an earlier process. It then began earlier than that one
+    /// ended only because a wrong clock was corrected or an operator confirmed it; otherwise
+    /// nothing is known about the wall clock.
     pub fn is_continued(&self) -> bool {
         match &*self.0 {
             ClockSource::System { is_continued, .. } => *is_continued,
@@ -162,13 +180,18 @@ impl Clock {
     pub fn expiry_is_paused(&self) -> bool {
         let (started, pause) = match &*self.0 {
             ClockSource::System { started, pause, .. } => (started, pause),
-            ClockSource::Manual { expiry_is_paused, .. } => return expiry_is_paused.load(Ordering::Relaxed),
+            ClockSource::Manual {
+                expiry_is_paused, ..
+            } => return expiry_is_paused.load(Ordering::Relaxed),
         };
         if !pause.is_paused.load(Ordering::Relaxed) {
             return false;
         }
         let elapsed = instant().saturating_duration_since(*started);
-        let over = pause.lock().as_ref().is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
+        let over = pause
+            .lock()
+            .as_ref()
+            .is_none_or(|unconfirmed| unconfirmed.rest <= elapsed);
         // The time alone confirms nothing while this process knows its clock to be wrong.
         if !over || distance(self.now(), self.wall().timestamp()) > pause.limits.jump_max {
             return true;
@@ -177,10 +200,18 @@ impl Clock {
         false
     }
 
-    /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process starts from it. This
-    /// process goes on from it at once if it is ahead; it cannot go back.
+    /// Confirms the wall clock on behalf of an operator: expiry resumes by it, and the next process
+    /// starts from it. This process goes on from it at once if it is ahead; it cannot go back.
     pub fn confirm(&self) {
-        if let ClockSource::System { started, follower, seen, skew, pause, .. } = &*self.0 {
+        if let ClockSource::System {
+            started,
+            follower,
+            seen,
+            skew,
+            pause,
+            ..
+        } = &*self.0
+        {
             pause.confirmed.store(true, Ordering::Relaxed);
             let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
             let elapsed = instant().saturating_duration_since(*started);
@@ -192,33 +223,52 @@ impl Clock {
 
     /// What the next process has to know; [`None`] for a manual clock.
     pub fn past(&self, boot: Option<&str>) -> Option<ClockRecord> {
-        let ClockSource::System { started, pause, .. } = &*self.0 else { return None };
+        let ClockSource::System { started, pause, .. } = &*self.0 else {
+            return None;
+        };
         let elapsed = instant().saturating_duration_since(*started);
-        let reported = if pause.confirmed.load(Ordering::Relaxed) { self.wall().timestamp() } else { self.now() };
+        let reported = if pause.confirmed.load(Ordering::Relaxed) {
+            self.wall().timestamp()
+        } else {
+            self.now()
+        };
         let rest = |unconfirmed: &UnconfirmedJump| UnconfirmedJump {
             rest: unconfirmed.rest.saturating_sub(elapsed),
             ..unconfirmed.clone()
         };
-        Some(ClockRecord { reported, machine: MachineBoot::now(boot), unconfirmed: pause.lock().as_ref().map(rest) })
+        Some(ClockRecord {
+            reported,
+            machine: MachineBoot::now(boot),
+            unconfirmed: pause.lock().as_ref().map(rest),
+        })
     }
 
     /// A clock that stands still until a test moves it.
     pub fn manual(at: Timestamp) -> (Self, ManualClock) {
-        let clock =
-            Self(Arc::new(ClockSource::Manual { at: Mutex::new(at), expiry_is_paused: AtomicBool::new(false) }));
+        let clock = Self(Arc::new(ClockSource::Manual {
+            at: Mutex::new(at),
+            expiry_is_paused: AtomicBool::new(false),
+        }));
         (clock.clone(), ManualClock(clock))
     }
 
     /// The time: never earlier than any time returned before.
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
-            ClockSource::System { started, follower, seen, skew, .. } => {
+            ClockSource::System {
+                started,
+                follower,
+                seen,
+                skew,
+                ..
+            } => {
                 let elapsed = || instant().saturating_duration_since(*started);
                 if let Some(reported) = seen.since(elapsed()) {
                     return reported;
                 }
                 let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
-                // Both clocks are read under the lock, so that readings reach the follower in order.
+                // Both clocks are read under the lock, so that readings reach the follower in
+                // order.
                 let elapsed = elapsed();
                 let reported = follower.observe(elapsed, skew.of(wall()));
                 seen.note(elapsed, reported);
@@ -228,10 +278,15 @@ impl Clock {
         }
     }
 
-    /// The last step of the wall clock that was not taken yet. The server takes and logs it periodically.
+    /// The last step of the wall clock that was not taken yet. The server takes and logs it
+    /// periodically.
     pub fn take_step(&self) -> Option<ClockStep> {
         match &*self.0 {
-            ClockSource::System { follower, .. } => follower.lock().unwrap_or_else(PoisonError::into_inner).step.take(),
+            ClockSource::System { follower, .. } => follower
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .step
+                .take(),
             ClockSource::Manual { .. } => None,
         }
     }
@@ -261,7 +316,10 @@ impl MachineBoot {
         let reported = std::fs::read_to_string("/proc/uptime").ok();
         let up = reported.and_then(|reported| reported.split(' ').next()?.parse().ok());
         let up = up.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        Self { boot: boot.filter(|_| up.is_some()).map(str::to_owned), up: up.unwrap_or_default() }
+        Self {
+            boot: boot.filter(|_| up.is_some()).map(str::to_owned),
+            up: up.unwrap_or_default(),
+        }
     }
 
     /// The time since `then`, if the machine kept running.
@@ -285,22 +343,45 @@ pub struct ClockRecord {
 }
 
 impl ClockRecord {
-    /// The clock of a process on another machine, by which nothing may have expired. No wall clock undoes that: which of the
-    /// two is right is not known.
-    pub fn of_other_machine(reported: Timestamp, expiry_is_paused: bool, limits: ClockLimits) -> Self {
-        let machine = MachineBoot { boot: None, up: Duration::ZERO };
+    /// The clock of a process on another machine, by which nothing may have expired. No wall clock
+    /// undoes that: which of the two is right is not known.
+    pub fn of_other_machine(
+        reported: Timestamp,
+        expiry_is_paused: bool,
+        limits: ClockLimits,
+    ) -> Self {
+        let machine = MachineBoot {
+            boot: None,
+            up: Duration::ZERO,
+        };
         let unconfirmed = expiry_is_paused.then(|| UnconfirmedJump {
             before: Timestamp(0),
             machine: machine.clone(),
             rest: limits.expiry_pause_max,
         });
-        Self { reported, machine, unconfirmed }
+        Self {
+            reported,
+            machine,
+            unconfirmed,
+        }
     }
 
-    /// The clock to continue. `saved`, which this node has written while it owned the shard, is older than that of an owner
-    /// on another machine; beside one that this node has reported itself, it knows more.
-    pub fn latest(saved: Option<Self>, owner: Option<OwnerClock>, limits: ClockLimits) -> Option<Self> {
-        let Some(OwnerClock { time, expiry_is_paused, is_here }) = owner else { return saved };
+    /// The clock to continue. `saved`, which this node has written while it owned the shard, is
+    /// older than that of an owner on another machine; beside one that this node has reported
+    /// itself, it knows more.
+    pub fn latest(
+        saved: Option<Self>,
+        owner: Option<OwnerClock>,
+        limits: ClockLimits,
+    ) -> Option<Self> {
+        let Some(OwnerClock {
+            time,
+            expiry_is_paused,
+            is_here,
+        }) = owner
+        else {
+            return saved;
+        };
         let of_owner = || Self::of_other_machine(time, expiry_is_paused, limits);
         Some(saved.filter(|_| is_here).unwrap_or_else(of_owner))
     }
@@ -339,7 +420,8 @@ pub struct Beginning {
     pub unconfirmed: Option<UnconfirmedJump>,
 }
 
-/// The wall clock differs from what an earlier process leads to expect by more than [`ClockLimits::jump_max`].
+/// The wall clock differs from what an earlier process leads to expect by more than
+/// [`ClockLimits::jump_max`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockJump {
     /// Later by this much: it was set, or the server was off for this long. Expiry is paused.
@@ -351,33 +433,73 @@ pub enum ClockJump {
 }
 
 /// Starts the clock after an earlier process, if there was one, with the wall clock at `wall`.
-pub fn begin(past: Option<&ClockRecord>, wall: Timestamp, here: &MachineBoot, limits: ClockLimits) -> Beginning {
-    let Some(ClockRecord { reported, machine, unconfirmed }) = past else {
-        return Beginning { reported: wall, jump: None, unconfirmed: None };
+pub fn begin(
+    past: Option<&ClockRecord>,
+    wall: Timestamp,
+    here: &MachineBoot,
+    limits: ClockLimits,
+) -> Beginning {
+    let Some(ClockRecord {
+        reported,
+        machine,
+        unconfirmed,
+    }) = past
+    else {
+        return Beginning {
+            reported: wall,
+            jump: None,
+            unconfirmed: None,
+        };
     };
-    let expected = |reported: &Timestamp, then: &MachineBoot| reported.after(here.since(then).unwrap_or_default());
-    if let Some(UnconfirmedJump { before, machine, .. }) = unconfirmed
+    let expected = |reported: &Timestamp, then: &MachineBoot| {
+        reported.after(here.since(then).unwrap_or_default())
+    };
+    if let Some(UnconfirmedJump {
+        before, machine, ..
+    }) = unconfirmed
         && distance(wall, expected(before, machine)) <= limits.jump_max
     {
-        return Beginning { reported: wall, jump: Some(ClockJump::Undone), unconfirmed: None };
+        return Beginning {
+            reported: wall,
+            jump: Some(ClockJump::Undone),
+            unconfirmed: None,
+        };
     }
     let expected = expected(reported, machine);
     if wall < expected {
         let behind = expected.since(wall);
         let jump = (behind > limits.jump_max).then_some(ClockJump::Behind(behind));
-        return Beginning { reported: expected, jump, unconfirmed: unconfirmed.clone() };
+        return Beginning {
+            reported: expected,
+            jump,
+            unconfirmed: unconfirmed.clone(),
+        };
     }
     let ahead = wall.since(expected);
     if ahead <= limits.jump_max {
-        return Beginning { reported: wall, jump: None, unconfirmed: unconfirmed.clone() };
+        return Beginning {
+            reported: wall,
+            jump: None,
+            unconfirmed: unconfirmed.clone(),
+        };
     }
     // Of several jumps, returning from the first ends the pause.
     let (before, machine) = match unconfirmed {
-        Some(UnconfirmedJump { before, machine, .. }) => (*before, machine.clone()),
+        Some(UnconfirmedJump {
+            before, machine, ..
+        }) => (*before, machine.clone()),
         None => (expected, here.clone()),
     };
-    let unconfirmed = Some(UnconfirmedJump { before, machine, rest: limits.expiry_pause_max });
-    Beginning { reported: wall, jump: Some(ClockJump::Ahead(ahead)), unconfirmed }
+    let unconfirmed = Some(UnconfirmedJump {
+        before,
+        machine,
+        rest: limits.expiry_pause_max,
+    });
+    Beginning {
+        reported: wall,
+        jump: Some(ClockJump::Ahead(ahead)),
+        unconfirmed,
+    }
 }
 
 /// The pause of expiry in this process.
@@ -392,7 +514,9 @@ struct ExpiryPause {
 
 impl ExpiryPause {
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<UnconfirmedJump>> {
-        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unconfirmed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end(&self) {
@@ -403,8 +527,8 @@ impl ExpiryPause {
 
 /// The last reading of both clocks, for callers who need no new one and no lock.
 ///
-/// Until the next reading they get the earliest time that it could return. Time therefore never goes back, and is at
-/// most 12.5 µs behind.
+/// Until the next reading they get the earliest time that it could return. Time therefore never
+/// goes back, and is at most 12.5 µs behind.
 #[derive(Debug, Default)]
 struct LastReading {
     /// Odd while a reading is stored.
@@ -420,7 +544,10 @@ impl LastReading {
     /// The time, if the last reading is recent enough.
     fn since(&self, elapsed: Duration) -> Option<Timestamp> {
         let version = self.version.load(Ordering::Acquire);
-        let (at, reported) = (self.elapsed.load(Ordering::Relaxed), self.reported.load(Ordering::Relaxed));
+        let (at, reported) = (
+            self.elapsed.load(Ordering::Relaxed),
+            self.reported.load(Ordering::Relaxed),
+        );
         // The fence orders these loads before the second load of the version, as in `note`.
         fence(Ordering::Acquire);
         if version == 0 || version % 2 == 1 || version != self.version.load(Ordering::Relaxed) {
@@ -435,7 +562,10 @@ impl LastReading {
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version + 1, Ordering::Relaxed);
         fence(Ordering::Release);
-        self.elapsed.store(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.elapsed.store(
+            u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         self.reported.store(reported.0, Ordering::Relaxed);
         self.version.store(version + 2, Ordering::Release);
     }
@@ -465,7 +595,9 @@ impl ManualClock {
     /// Pauses or resumes expiry.
     pub fn pause_expiry(&self, unconfirmed: bool) {
         match &*self.0.0 {
-            ClockSource::Manual { expiry_is_paused, .. } => expiry_is_paused.store(unconfirmed, Ordering::Relaxed),
+            ClockSource::Manual {
+                expiry_is_paused, ..
+            } => expiry_is_paused.store(unconfirmed, Ordering::Relaxed),
             ClockSource::System { .. } => unreachable!("a hand is made with a manual clock"),
         }
     }
@@ -481,18 +613,25 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// How fast the clock approaches the wall clock: one part in this many of the time that passes. An hour of
-    /// difference takes twenty hours, during which waits are off by at most 5 %, less than their jitter.
+    /// How fast the clock approaches the wall clock: one part in this many of the time that passes.
+    /// An hour of difference takes twenty hours, during which waits are off by at most 5 %, less
+    /// than their jitter.
     pub const SLEW: u32 = 20;
     /// A wall clock that differs by more than this from the time that passed was set, not adjusted.
     pub const STEP: Duration = Duration::from_secs(5);
 
     /// Starts at the wall clock.
     pub fn new(wall: Timestamp) -> Self {
-        Self { elapsed: Duration::ZERO, wall, reported: wall, step: None }
+        Self {
+            elapsed: Duration::ZERO,
+            wall,
+            reported: wall,
+            step: None,
+        }
     }
 
-    /// The time when `elapsed` has passed on the monotonic clock since the start, and the wall clock reads `wall`.
+    /// The time when `elapsed` has passed on the monotonic clock since the start, and the wall
+    /// clock reads `wall`.
     pub fn observe(&mut self, elapsed: Duration, wall: Timestamp) -> Timestamp {
         let passed = elapsed.saturating_sub(self.elapsed);
         let expected = self.wall.after(passed);
@@ -502,7 +641,11 @@ impl Follower {
         let reported = self.reported.after(passed);
         let slew = distance(wall, reported).min(passed / Self::SLEW);
         // Never backwards: `passed` is larger than the slew.
-        self.reported = if wall > reported { reported.after(slew) } else { reported.before(slew) };
+        self.reported = if wall > reported {
+            reported.after(slew)
+        } else {
+            reported.before(slew)
+        };
         self.elapsed = self.elapsed.max(elapsed);
         self.wall = wall;
         self.reported
@@ -524,13 +667,21 @@ fn distance(a: Timestamp, b: Timestamp) -> Duration {
     if a > b { a.since(b) } else { b.since(a) }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the only reader of the monotonic clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the only reader of the monotonic clock"
+)]
 fn instant() -> Instant {
     Instant::now()
 }
 
-#[expect(clippy::disallowed_methods, reason = "the only reader of the wall clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the only reader of the wall clock"
+)]
 fn wall() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     Timestamp::default().after(since)
 }

@@ -1,27 +1,31 @@
-//! The balance: which shards a node claims, asks for and gives up, from the ownership records alone.
+//! The balance: which shards a node claims, asks for and gives up, from the ownership records
+//! alone.
 //!
-//! With P shards and N nodes that are alive, each node gets floor(P/N) or ceil(P/N) shards. A node claims shards without
-//! a living owner up to the higher number. The node with the fewest asks the one with the most for a shard, if that has
-//! at least two more.
+//! With P shards and N nodes that are alive, each node gets floor(P/N) or ceil(P/N) shards. A node
+//! claims shards without a living owner up to the higher number. The node with the fewest asks the
+//! one with the most for a shard, if that has at least two more.
 //!
-//! Only a node with a complete copy of a shard is eligible for it. If no such node is below its share, the one with the fewest
-//! claims the shard all the same. Where not all nodes are eligible for all shards, the shares may differ by more than one, and are as
-//! even as the copies allow: if no node may ask one with at least two more, the first move of a cost-reducing path is made
-//! (Harvey et al., *Semi-matchings for Bipartite Graphs and Load Balancing*, 2003). A node with two more than another one gives a
-//! shard to a third one, which then gives one of its own on. An owner that is about to remove its copy is asked for the shard by the
-//! eligible node with the fewest, whatever it has.
+//! Only a node with a complete copy of a shard is eligible for it. If no such node is below its
+//! share, the one with the fewest claims the shard all the same. Where not all nodes are eligible
+//! for all shards, the shares may differ by more than one, and are as even as the copies allow: if
+//! no node may ask one with at least two more, the first move of a cost-reducing path is made
+//! (Harvey et al., *Semi-matchings for Bipartite Graphs and Load Balancing*, 2003). A node with two
+//! more than another one gives a shard to a third one, which then gives one of its own on. An owner
+//! that is about to remove its copy is asked for the shard by the eligible node with the fewest,
+//! whatever it has.
 //!
-//! A request goes like this: the record says who wants it, and the owner finishes what is in flight and gives it up for that
-//! node. If it does not, the shard is claimed by force. A node that is about to stop finishes what is in flight and gives
-//! everything up; it has no share any more, and stays the owner of what it has not given up yet.
+//! A request goes like this: the record says who wants it, and the owner finishes what is in flight
+//! and gives it up for that node. If it does not, the shard is claimed by force. A node that is
+//! about to stop finishes what is in flight and gives everything up; it has no share any more, and
+//! stays the owner of what it has not given up yet.
 //!
-//! Every node decides for itself. Two nodes may want the same shard at once; the write of the record decides, and the
-//! other one decides again from what it then reads.
+//! Every node decides for itself. Two nodes may want the same shard at once; the write of the
+//! record decides, and the other one decides again from what it then reads.
 //!
 //! Invariants:
 //! - A balanced cluster does nothing: no decision depends on time or chance.
-//! - A shard moves from a node that has at least two more than its next owner, or makes the shortest cost-reducing path shorter, so
-//!   the steps end.
+//! - A shard moves from a node that has at least two more than its next owner, or makes the
+//!   shortest cost-reducing path shorter, so the steps end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,7 +54,8 @@ pub enum Strategy {
 pub struct ShardRecord {
     /// Its owner, if it has one.
     pub owner: Option<NodeId>,
-    /// The node that asked for it, and for how long the reader has seen that, in time in which it could read.
+    /// The node that asked for it, and for how long the reader has seen that, in time in which it
+    /// could read.
     pub wanted: Option<(NodeId, Duration)>,
 }
 
@@ -65,43 +70,62 @@ pub struct ClusterView<'a> {
     pub leaving: &'a BTreeSet<NodeId>,
     /// The record of each shard, by its number.
     pub shards: &'a [ShardRecord],
-    /// The nodes that may own each shard: those with a complete copy that are alive, neither stop nor are drained, and have not failed
-    /// to serve it.
+    /// The nodes that may own each shard: those with a complete copy that are alive, neither stop
+    /// nor are drained, and have not failed to serve it.
     pub eligible: &'a [BTreeSet<NodeId>],
     /// The shards whose owners are about to remove their copies.
     pub surplus: &'a BTreeSet<usize>,
     /// Whether the node itself stops: it gives up also what no other node is eligible for.
     pub is_stopping: bool,
-    /// How long an owner has to give up a shard that is wanted, longer than its own limit for finishing what is in flight.
-    /// So long is a shard kept for the node that asked for it.
+    /// How long an owner has to give up a shard that is wanted, longer than its own limit for
+    /// finishing what is in flight. So long is a shard kept for the node that asked for it.
     pub drain_wait: Duration,
 }
 
 /// A step of a node. For a shard without a step, the node keeps what it has.
 ///
-/// A node takes a step only while its lease lasts (`LeaseIntervals::may_act` of `lease`). After a pause it reads again
-/// first: others may take it for dead, and would take from it at once what it has just claimed.
+/// A node takes a step only while its lease lasts (`LeaseIntervals::may_act` of `lease`). After a
+/// pause it reads again first: others may take it for dead, and would take from it at once what it
+/// has just claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BalanceStep {
     /// Become the owner of a shard that has no living owner.
     Claim(usize),
-    /// Become the owner of a shard whose living owner did not give it up. That one may act until its lease ends, so the new
-    /// owner acts, or gives the shard up again, only after `LeaseIntervals::act_wait` of `lease`.
+    /// Become the owner of a shard whose living owner did not give it up. That one may act until
+    /// its lease ends, so the new owner acts, or gives the shard up again, only after
+    /// `LeaseIntervals::act_wait` of `lease`.
     Force(usize),
     /// Ask the owner of a shard for it.
     Steal(usize),
-    /// Finish what is in flight and give the shard up. The request stays in the record: no other node claims the shard.
+    /// Finish what is in flight and give the shard up. The request stays in the record: no other
+    /// node claims the shard.
     Drain(usize),
 }
 
 /// What a node does next. A node that is not alive itself does nothing.
 pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep> {
-    let ClusterView { me, alive, leaving, shards, eligible, drain_wait, .. } = *view;
+    let ClusterView {
+        me,
+        alive,
+        leaving,
+        shards,
+        eligible,
+        drain_wait,
+        ..
+    } = *view;
     let stays = |node: &&NodeId| !leaving.contains(*node);
-    let may_own = |node: &NodeId, shard: usize| eligible.get(shard).is_some_and(|nodes| nodes.contains(node));
-    // A request of a node that died meanwhile, is about to stop, or has no copy any more, counts for nothing.
+    let may_own = |node: &NodeId, shard: usize| {
+        eligible
+            .get(shard)
+            .is_some_and(|nodes| nodes.contains(node))
+    };
+    // A request of a node that died meanwhile, is about to stop, or has no copy any more, counts
+    // for nothing.
     let wanted = |number: usize, shard: &ShardRecord| {
-        shard.wanted.clone().filter(|(by, _)| alive.contains(by) && stays(&by) && may_own(by, number))
+        shard
+            .wanted
+            .clone()
+            .filter(|(by, _)| alive.contains(by) && stays(&by) && may_own(by, number))
     };
     if leaving.contains(me) {
         return drains(view);
@@ -112,8 +136,12 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     let mut steps = Vec::new();
     // Each shard counts for the node that will have it.
     let takes_any = |node: &&NodeId| eligible.iter().any(|nodes| nodes.contains(*node));
-    let mut counts: BTreeMap<&NodeId, usize> =
-        alive.iter().filter(stays).filter(takes_any).map(|node| (node, 0)).collect();
+    let mut counts: BTreeMap<&NodeId, usize> = alive
+        .iter()
+        .filter(stays)
+        .filter(takes_any)
+        .map(|node| (node, 0))
+        .collect();
     let (mut free, mut steals, mut is_any_left) = (Vec::new(), Vec::new(), false);
     for (number, shard) in shards.iter().enumerate() {
         let owner = shard.owner.as_ref().filter(|owner| alive.contains(*owner));
@@ -155,7 +183,11 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
         }
     }
     let most = shards.len().div_ceil(counts.len().max(1));
-    let mut left = if strategy == Strategy::Greedy { usize::MAX } else { 1 };
+    let mut left = if strategy == Strategy::Greedy {
+        usize::MAX
+    } else {
+        1
+    };
     // A shard that this node cannot serve does not keep it from asking for others.
     free.retain(|shard| may_own(me, *shard));
     // What few can take comes first. Nodes that claim at the same time begin with different shards.
@@ -173,7 +205,10 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
         steals.sort_by_key(|(shard, _)| rank(me, *shard));
         // One move of a path at a time: each makes another one the shortest.
         let is_moving = |(number, shard): (usize, &ShardRecord)| {
-            let is_at_home = shard.owner.as_ref().is_some_and(|owner| may_own(owner, number));
+            let is_at_home = shard
+                .owner
+                .as_ref()
+                .is_some_and(|owner| may_own(owner, number));
             !eligible[number].is_empty() && (!is_at_home || wanted(number, shard).is_some())
         };
         if !shards.iter().enumerate().any(is_moving) {
@@ -185,15 +220,21 @@ pub fn next_steps(view: &ClusterView<'_>, strategy: Strategy) -> Vec<BalanceStep
     steps
 }
 
-/// The first move of the shortest cost-reducing path, as a shard and its taker: each shard on it moves from one node to the next,
-/// and the last one has at least two fewer than the first. [`None`] if a node can ask such a one directly.
+/// The first move of the shortest cost-reducing path, as a shard and its taker: each shard on it
+/// moves from one node to the next, and the last one has at least two fewer than the first.
+/// [`None`] if a node can ask such a one directly.
 fn first_of_shortest_path<'a>(
     view: &ClusterView<'a>,
     counts: &BTreeMap<&'a NodeId, usize>,
 ) -> Option<(usize, &'a NodeId)> {
-    let ClusterView { shards, eligible, .. } = *view;
+    let ClusterView {
+        shards, eligible, ..
+    } = *view;
     let takers = |from: &'a NodeId| {
-        let owned = shards.iter().enumerate().filter(move |(_, shard)| shard.owner.as_ref() == Some(from));
+        let owned = shards
+            .iter()
+            .enumerate()
+            .filter(move |(_, shard)| shard.owner.as_ref() == Some(from));
         owned.flat_map(|(number, _)| eligible[number].iter().map(move |taker| (number, taker)))
     };
     let path_from = |(from, count): (&&'a NodeId, &usize)| {
@@ -217,19 +258,36 @@ fn first_of_shortest_path<'a>(
         None
     };
     let shortest = counts.iter().filter_map(path_from).min();
-    shortest.filter(|(length, _)| *length > 1).map(|(_, first)| first)
+    shortest
+        .filter(|(length, _)| *length > 1)
+        .map(|(_, first)| first)
 }
 
 /// The shards that a node that leaves gives up.
 fn drains(view: &ClusterView<'_>) -> Vec<BalanceStep> {
-    let ClusterView { me, alive, leaving, shards, eligible, is_stopping, .. } = *view;
+    let ClusterView {
+        me,
+        alive,
+        leaving,
+        shards,
+        eligible,
+        is_stopping,
+        ..
+    } = *view;
     // A node that was drained serves on what no other one can take, unless all were drained.
     let serves_on = !is_stopping && alive.iter().any(|node| !leaving.contains(node));
     let is_given_up = |(number, shard): &(usize, &ShardRecord)| {
-        let has_other = eligible.get(*number).is_some_and(|nodes| nodes.iter().any(|node| node != me));
+        let has_other = eligible
+            .get(*number)
+            .is_some_and(|nodes| nodes.iter().any(|node| node != me));
         shard.owner.as_ref() == Some(me) && (has_other || !serves_on)
     };
-    shards.iter().enumerate().filter(is_given_up).map(|(number, _)| BalanceStep::Drain(number)).collect()
+    shards
+        .iter()
+        .enumerate()
+        .filter(is_given_up)
+        .map(|(number, _)| BalanceStep::Drain(number))
+        .collect()
 }
 
 /// The shards that a node asks for, at most `left`, of these with their owners.
@@ -239,22 +297,36 @@ fn next_steals<'a>(
     mut counts: BTreeMap<&'a NodeId, usize>,
     left: usize,
 ) -> Vec<BalanceStep> {
-    let ClusterView { me, eligible, surplus, .. } = *view;
+    let ClusterView {
+        me,
+        eligible,
+        surplus,
+        ..
+    } = *view;
     let mut steps = Vec::new();
     while steps.len() < left {
         let own = counts.get(me).copied().unwrap_or_default();
         let count = |owner: &NodeId| counts.get(owner).copied().unwrap_or_default();
-        // The poorest take first. Otherwise several nodes would take from one that then has too little.
+        // The poorest take first. Otherwise several nodes would take from one that then has too
+        // little.
         let is_for_me = |(at, (shard, owner)): &(usize, &(usize, &NodeId))| {
             let is_due = surplus.contains(shard) || count(owner) >= own + 2;
             (is_due && has_fewest(me, &eligible[*shard], &counts)).then_some((*at, count(owner)))
         };
-        let due = steals.iter().enumerate().filter_map(|steal| is_for_me(&steal));
+        let due = steals
+            .iter()
+            .enumerate()
+            .filter_map(|steal| is_for_me(&steal));
         // The richest gives first, and of its shards the first one.
-        let Some((at, theirs)) = due.max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at))) else { break };
+        let Some((at, theirs)) = due.max_by_key(|(at, count)| (*count, std::cmp::Reverse(*at)))
+        else {
+            break;
+        };
         let (shard, owner) = steals.remove(at);
         steps.push(BalanceStep::Steal(shard));
-        counts.entry(owner).and_modify(|count| *count = theirs.saturating_sub(1));
+        counts
+            .entry(owner)
+            .and_modify(|count| *count = theirs.saturating_sub(1));
         counts.insert(me, own + 1);
     }
     steps
@@ -263,7 +335,10 @@ fn next_steals<'a>(
 /// Whether none of the nodes that are eligible has fewer shards than this one.
 fn has_fewest(me: &NodeId, eligible: &BTreeSet<NodeId>, counts: &BTreeMap<&NodeId, usize>) -> bool {
     let own = counts.get(me).copied().unwrap_or_default();
-    eligible.iter().filter_map(|node| counts.get(node)).all(|count| own <= *count)
+    eligible
+        .iter()
+        .filter_map(|node| counts.get(node))
+        .all(|count| own <= *count)
 }
 
 /// A number that differs from node to node.

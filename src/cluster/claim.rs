@@ -1,15 +1,18 @@
-//! What a node makes of the records that it reads: which shards it owns, until when it may act, and what it writes next.
+//! What a node makes of the records that it reads: which shards it owns, until when it may act, and
+//! what it writes next.
 //!
-//! Pure: records and times are arguments, the times on the node's own monotonic clock. `member` reads, writes and waits.
+//! Pure: records and times are arguments, the times on the node's own monotonic clock. `member`
+//! reads, writes and waits.
 //!
 //! Invariants:
 //! - A node owns a shard if the record says so, never because a write of its own had no answer.
-//! - A read counts only if it has the node's own last renewal. A server of the records that fell behind would otherwise
-//!   make every node look silent.
+//! - A read counts only if it has the node's own last renewal. A server of the records that fell
+//!   behind would otherwise make every node look silent.
 //! - A step needs a current lease: after a pause, a node renews and reads first.
-//! - A shard that was taken by force is neither served nor given away before the owner before has noticed.
-//! - An owner renews the record of the shard right after its own, so that a claim that rests on an older read fails. Its
-//!   lease counts from when the renewal of its own record was sent.
+//! - A shard that was taken by force is neither served nor given away before the owner before has
+//!   noticed.
+//! - An owner renews the record of the shard right after its own, so that a claim that rests on an
+//!   older read fails. Its lease counts from when the renewal of its own record was sent.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,14 +25,15 @@ use super::{
     copies::{CopyPlan, HeldCopy},
     lease::{LeaseIntervals, LiveNodes},
     records::{
-        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition, StoredRecord, Versioned,
+        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, ShardPosition,
+        StoredRecord, Versioned,
     },
     shard_address,
 };
 
-/// What a node is called, and the rules of its cluster. All nodes should have the same rules, and do not while an operator
-/// changes them: at most one node writes to a shard nevertheless, and a copy is removed only where the rules of the node that
-/// has it leave enough others.
+/// What a node is called, and the rules of its cluster. All nodes should have the same rules, and
+/// do not while an operator changes them: at most one node writes to a shard nevertheless, and a
+/// copy is removed only where the rules of the node that has it leave enough others.
 #[derive(Clone, Debug)]
 pub struct ClaimSettings {
     /// Its identifier, unique to one start of its process.
@@ -114,13 +118,14 @@ pub struct Claims {
     draining: BTreeSet<usize>,
     /// The claims that the server has given up.
     given_up: BTreeSet<(usize, u64)>,
-    /// Nodes whose processes have ended, as far as can be seen from here, and the last revisions of their records. A
-    /// renewal proves the opposite.
+    /// Nodes whose processes have ended, as far as can be seen from here, and the last revisions of
+    /// their records. A renewal proves the opposite.
     gone: BTreeMap<NodeId, u64>,
     leaving: bool,
     copies: CopyPlan,
-    /// Whether an operator has removed the node's record while it ran, and it has not caught up since. It writes none before:
-    /// the changelog would be kept for a node that may not be able to follow it.
+    /// Whether an operator has removed the node's record while it ran, and it has not caught up
+    /// since. It writes none before: the changelog would be kept for a node that may not be able to
+    /// follow it.
     is_forgotten: bool,
     /// The shards that the node could not serve, and until when it leaves each to others.
     failed: BTreeMap<usize, Duration>,
@@ -129,7 +134,10 @@ pub struct Claims {
 impl Claims {
     /// A node that has read nothing.
     pub fn new(settings: ClaimSettings) -> Self {
-        let (live, copies) = (LiveNodes::new(settings.intervals), CopyPlan::new(settings.shards));
+        let (live, copies) = (
+            LiveNodes::new(settings.intervals),
+            CopyPlan::new(settings.shards),
+        );
         Self {
             settings,
             records: ClusterRecords::default(),
@@ -161,8 +169,13 @@ impl Claims {
         &self.records
     }
 
-    /// The node's next record, and the revision that its record must have. What it has of each shard is added to the positions.
-    pub fn renewal(&mut self, now: Duration, mut positions: Vec<ShardPosition>) -> (NodeRecord, u64) {
+    /// The node's next record, and the revision that its record must have. What it has of each
+    /// shard is added to the positions.
+    pub fn renewal(
+        &mut self,
+        now: Duration,
+        mut positions: Vec<ShardPosition>,
+    ) -> (NodeRecord, u64) {
         self.renewals += 1;
         positions.resize(self.settings.shards, ShardPosition::default());
         for (shard, at) in positions.iter_mut().enumerate() {
@@ -172,9 +185,29 @@ impl Claims {
         // Releases that follow every shard do not count on it before.
         let has_any = (0..self.settings.shards).any(|shard| self.copies.may_own(shard));
         let leaving = self.takes_none(now) || (behind && !has_any);
-        let ClaimSettings { me, name, address, version, shared: settings, .. } = self.settings.clone();
+        let ClaimSettings {
+            me,
+            name,
+            address,
+            version,
+            shared: settings,
+            ..
+        } = self.settings.clone();
         let renewals = self.renewals;
-        (NodeRecord { id: me, name, address, version, renewals, positions, leaving, behind, settings }, self.revision)
+        (
+            NodeRecord {
+                id: me,
+                name,
+                address,
+                version,
+                renewals,
+                positions,
+                leaving,
+                behind,
+                settings,
+            },
+            self.revision,
+        )
     }
 
     /// The revision of the node's own record.
@@ -188,7 +221,8 @@ impl Claims {
         self.confirmed = Some(sent);
     }
 
-    /// The renewals of the records of what the node owns, to be sent once the renewal of its own record was confirmed.
+    /// The renewals of the records of what the node owns, to be sent once the renewal of its own
+    /// record was confirmed.
     pub fn shard_renewals(&self) -> Vec<OwnershipChange> {
         let shards = (0..self.settings.shards).filter(|shard| {
             let claim = self.owned(*shard);
@@ -218,13 +252,15 @@ impl Claims {
                 Some((true, revision)) if *revision > self.revision && self.confirmed.is_some() => {
                     return Err(ReadProblem::NameTaken);
                 }
-                // A deleted record keeps its revision, and an operator may delete that of a running node.
+                // A deleted record keeps its revision, and an operator may delete that of a running
+                // node.
                 Some((_, revision)) if *revision >= self.revision => {
                     let is_new = *revision > self.revision && self.confirmed.is_some();
                     self.revision = *revision;
                     // An owner has all that the changelog has.
-                    let owns =
-                        |shard: &Versioned<OwnershipRecord>| shard.value.owner_id.as_ref() == Some(&self.settings.me);
+                    let owns = |shard: &Versioned<OwnershipRecord>| {
+                        shard.value.owner_id.as_ref() == Some(&self.settings.me)
+                    };
                     self.is_forgotten |= is_new && !records.shards.iter().all(owns);
                 }
                 None if self.confirmed.is_none() => self.revision = 0,
@@ -232,7 +268,9 @@ impl Claims {
             },
         }
         let readable = 2 * self.settings.intervals.renewal();
-        let since_read = self.read.map_or(Duration::ZERO, |read| now.saturating_sub(read));
+        let since_read = self
+            .read
+            .map_or(Duration::ZERO, |read| now.saturating_sub(read));
         let passed = since_read.min(readable);
         if since_read > readable {
             // Nodes may have died unseen, and others count on the copies that are left.
@@ -242,14 +280,20 @@ impl Claims {
         self.live.read(now, records.revisions());
         self.records = records;
         let revisions: BTreeMap<NodeId, u64> = self.records.revisions().collect();
-        self.gone.retain(|node, revision| revisions.get(node) == Some(revision));
+        self.gone
+            .retain(|node, revision| revisions.get(node) == Some(revision));
         let alive = self.alive();
-        self.copies.read(&self.settings, &self.records, &alive, passed);
+        self.copies
+            .read(&self.settings, &self.records, &alive, passed);
         let before = std::mem::take(&mut self.requests);
         for (shard, record) in self.records.shards.iter().enumerate() {
-            let Some(by) = &record.value.wanted_by else { continue };
+            let Some(by) = &record.value.wanted_by else {
+                continue;
+            };
             let request = (shard, by.clone());
-            let waited = before.get(&request).map_or(Duration::ZERO, |waited| *waited + passed);
+            let waited = before
+                .get(&request)
+                .map_or(Duration::ZERO, |waited| *waited + passed);
             self.requests.insert(request, waited);
         }
         for shard in 0..self.settings.shards {
@@ -258,8 +302,8 @@ impl Claims {
         Ok(())
     }
 
-    /// Takes note that a node's process has ended, as far as can be seen from here, if it has not renewed its record
-    /// since the last read.
+    /// Takes note that a node's process has ended, as far as can be seen from here, if it has not
+    /// renewed its record since the last read.
     pub fn note_gone(&mut self, node: &NodeId) {
         if let Some((node, revision)) = self.records.revisions().find(|(id, _)| id == node) {
             self.gone.insert(node, revision);
@@ -273,25 +317,34 @@ impl Claims {
 
     /// Takes what the server has of each shard.
     pub fn note_held(&mut self, held: impl IntoIterator<Item = (usize, HeldCopy)>) {
-        held.into_iter().for_each(|(shard, held)| self.copies.note_held(shard, held));
+        held.into_iter()
+            .for_each(|(shard, held)| self.copies.note_held(shard, held));
         self.is_forgotten &= self.is_behind();
     }
 
-    /// Whether the node has not everything of a shard that it has, or fetches, a copy of. An owner has all that the changelog has.
+    /// Whether the node has not everything of a shard that it has, or fetches, a copy of. An owner
+    /// has all that the changelog has.
     fn is_behind(&self) -> bool {
-        (0..self.settings.shards).any(|shard| self.copies.is_behind(shard) && self.owned(shard).is_none())
+        (0..self.settings.shards)
+            .any(|shard| self.copies.is_behind(shard) && self.owned(shard).is_none())
     }
 
-    /// Whether the node has a copy of a shard, or should fetch one. Once it should not, the server removes the copy.
+    /// Whether the node has a copy of a shard, or should fetch one. Once it should not, the server
+    /// removes the copy.
     pub fn keeps(&self, shard: usize) -> bool {
         self.copies.keeps(shard)
     }
 
     /// The sequence up to which the changelog of a shard may be trimmed.
     pub fn trimmable(&self, shard: usize) -> u64 {
-        let ClaimSettings { copies, replace_after, .. } = self.settings;
+        let ClaimSettings {
+            copies,
+            replace_after,
+            ..
+        } = self.settings;
         let counted = self.copies.counted(&self.records, replace_after);
-        self.records.trimmable(shard, copies, &counted, &self.alive())
+        self.records
+            .trimmable(shard, copies, &counted, &self.alive())
     }
 
     /// The node fetches a copy that it can follow with: the changelog is kept for it.
@@ -299,7 +352,8 @@ impl Claims {
         self.is_forgotten = false;
     }
 
-    /// Whether the node writes no record before it has caught up, because an operator has removed its record.
+    /// Whether the node writes no record before it has caught up, because an operator has removed
+    /// its record.
     pub fn is_forgotten(&self) -> bool {
         self.is_forgotten
     }
@@ -309,8 +363,8 @@ impl Claims {
         self.leaving && (0..self.settings.shards).all(|shard| self.owned(shard).is_none())
     }
 
-    /// The server has given a claim up. `pause`: for how long the node leaves the shard to others, because
-    /// it could not serve it.
+    /// The server has given a claim up. `pause`: for how long the node leaves the shard to others,
+    /// because it could not serve it.
     pub fn give_up(&mut self, shard: usize, claim: u64, pause: Option<Duration>, now: Duration) {
         // It may have been lost meanwhile, and another one won.
         if self.owned(shard) == Some(claim) {
@@ -331,10 +385,19 @@ impl Claims {
         if self.takes_none(now) {
             leaving.insert(me.clone());
         }
-        let waited = |shard, by: &NodeId| self.requests.get(&(shard, by.clone())).copied().unwrap_or_default();
+        let waited = |shard, by: &NodeId| {
+            self.requests
+                .get(&(shard, by.clone()))
+                .copied()
+                .unwrap_or_default()
+        };
         let shards = self.records.shards.iter().enumerate();
-        let shards: Vec<_> = shards.map(|(number, shard)| shard.value.shard_record(|by| waited(number, by))).collect();
-        let eligible: Vec<_> = (0..shards.len()).map(|shard| self.eligible(shard, &alive, &leaving, now)).collect();
+        let shards: Vec<_> = shards
+            .map(|(number, shard)| shard.value.shard_record(|by| waited(number, by)))
+            .collect();
+        let eligible: Vec<_> = (0..shards.len())
+            .map(|shard| self.eligible(shard, &alive, &leaving, now))
+            .collect();
         let view = ClusterView {
             me: &me,
             alive: &alive,
@@ -362,7 +425,11 @@ impl Claims {
                         record.claims += 1;
                     });
                     let is_forced = matches!(step, BalanceStep::Force(_));
-                    changes.push(if is_forced { self.insisting(change) } else { change });
+                    changes.push(if is_forced {
+                        self.insisting(change)
+                    } else {
+                        change
+                    });
                 }
                 BalanceStep::Steal(shard) => {
                     changes.push(self.request(shard, &me));
@@ -374,7 +441,9 @@ impl Claims {
             }
         }
         for shard in 0..self.settings.shards {
-            let is_given_up = self.owned(shard).is_some_and(|claim| self.given_up.contains(&(shard, claim)));
+            let is_given_up = self
+                .owned(shard)
+                .is_some_and(|claim| self.given_up.contains(&(shard, claim)));
             if is_given_up && self.is_past_force(shard, now) {
                 changes.push(self.change(shard, |record| record.owner_id = None));
             }
@@ -382,11 +451,16 @@ impl Claims {
         changes
     }
 
-    /// Takes the answer to a change. One that was sent after the last renewal of the node's record renews the lease.
+    /// Takes the answer to a change. One that was sent after the last renewal of the node's record
+    /// renews the lease.
     pub fn changed(&mut self, change: OwnershipChange, revision: u64, now: Duration) {
         let OwnershipChange { shard, record, .. } = change;
         let written = std::mem::take(&mut self.records.shards[shard].written);
-        self.records.shards[shard] = Versioned { value: record, revision, written };
+        self.records.shards[shard] = Versioned {
+            value: record,
+            revision,
+            written,
+        };
         if let (Some(claim), Some(confirmed)) = (self.owned(shard), self.confirmed) {
             self.leases.insert(shard, (claim, confirmed));
         }
@@ -397,7 +471,10 @@ impl Claims {
     pub fn role(&self, shard: usize) -> ShardRole {
         match self.owned(shard) {
             Some(claim) if self.given_up.contains(&(shard, claim)) => ShardRole::Standby(None),
-            Some(claim) => ShardRole::Owner { claim, draining: self.draining.contains(&shard) },
+            Some(claim) => ShardRole::Owner {
+                claim,
+                draining: self.draining.contains(&shard),
+            },
             None => ShardRole::Standby(self.owner(shard)),
         }
     }
@@ -406,7 +483,8 @@ impl Claims {
     pub fn acts_until(&self, shard: usize, now: Duration) -> Option<Duration> {
         let (claim, confirmed) = self.leases.get(&shard)?;
         let is_owned = self.owned(shard) == Some(*claim);
-        (is_owned && self.is_past_force(shard, now)).then_some(*confirmed + self.settings.intervals.act_wait())
+        (is_owned && self.is_past_force(shard, now))
+            .then_some(*confirmed + self.settings.intervals.act_wait())
     }
 
     /// The nodes that are alive.
@@ -423,31 +501,53 @@ impl Claims {
 
     /// The change again, after the record was changed: if all that changed is its revision.
     pub fn again(&self, change: OwnershipChange) -> Option<OwnershipChange> {
-        let Versioned { value, revision, .. } = self.records.shards.get(change.shard)?;
-        (change.insists.as_ref() == Some(value)).then_some(OwnershipChange { revision: *revision, ..change })
+        let Versioned {
+            value, revision, ..
+        } = self.records.shards.get(change.shard)?;
+        (change.insists.as_ref() == Some(value)).then_some(OwnershipChange {
+            revision: *revision,
+            ..change
+        })
     }
 
     fn insisting(&self, change: OwnershipChange) -> OwnershipChange {
-        let insists = self.records.shards.get(change.shard).map(|shard| shard.value.clone());
+        let insists = self
+            .records
+            .shards
+            .get(change.shard)
+            .map(|shard| shard.value.clone());
         OwnershipChange { insists, ..change }
     }
 
     fn change(&self, shard: usize, edit: impl FnOnce(&mut OwnershipRecord)) -> OwnershipChange {
-        let Versioned { value, revision, .. } = self.records.shards[shard].clone();
-        let mut record =
-            OwnershipRecord { scope: self.settings.scope.clone(), partition_id: shard.to_string(), ..value };
+        let Versioned {
+            value, revision, ..
+        } = self.records.shards[shard].clone();
+        let mut record = OwnershipRecord {
+            scope: self.settings.scope.clone(),
+            partition_id: shard.to_string(),
+            ..value
+        };
         edit(&mut record);
-        OwnershipChange { shard, record, revision, insists: None }
+        OwnershipChange {
+            shard,
+            record,
+            revision,
+            insists: None,
+        }
     }
 
-    /// Whether the owner before this one has noticed that it lost the shard. Until then this node neither acts nor gives
-    /// the shard to a node that would act at once.
+    /// Whether the owner before this one has noticed that it lost the shard. Until then this node
+    /// neither acts nor gives the shard to a node that would act at once.
     fn is_past_force(&self, shard: usize, now: Duration) -> bool {
-        self.forced.get(&shard).is_none_or(|from| from.is_some_and(|from| from <= now))
+        self.forced
+            .get(&shard)
+            .is_none_or(|from| from.is_some_and(|from| from <= now))
     }
 
     fn has_lease(&self, now: Duration) -> bool {
-        self.confirmed.is_some_and(|confirmed| self.settings.intervals.may_act(confirmed, now))
+        self.confirmed
+            .is_some_and(|confirmed| self.settings.intervals.may_act(confirmed, now))
     }
 
     fn takes_none(&self, now: Duration) -> bool {
@@ -471,21 +571,34 @@ impl Claims {
         };
         let with = |state: CopyState| -> BTreeSet<NodeId> {
             let nodes = self.records.nodes.values().map(|node| &node.value);
-            let nodes = nodes.filter(is_able).filter(|node| node.copy(shard) == state);
+            let nodes = nodes
+                .filter(is_able)
+                .filter(|node| node.copy(shard) == state);
             nodes.map(|node| node.id.clone()).collect()
         };
         let complete = with(CopyState::Complete);
-        if complete.is_empty() { with(CopyState::Surplus) } else { complete }
+        if complete.is_empty() {
+            with(CopyState::Surplus)
+        } else {
+            complete
+        }
     }
 
     /// The shards whose owners are about to remove their copies.
     fn surplus(&self) -> BTreeSet<usize> {
         let is_surplus = |(number, shard): &(usize, &Versioned<OwnershipRecord>)| {
-            let owner = shard.value.owner_id.as_ref().and_then(|owner| self.records.node(owner));
+            let owner = shard
+                .value
+                .owner_id
+                .as_ref()
+                .and_then(|owner| self.records.node(owner));
             owner.is_some_and(|owner| owner.copy(*number) == CopyState::Surplus)
         };
         let shards = self.records.shards.iter().enumerate();
-        shards.filter(is_surplus).map(|(number, _)| number).collect()
+        shards
+            .filter(is_surplus)
+            .map(|(number, _)| number)
+            .collect()
     }
 
     fn avoids(&self, shard: usize, now: Duration) -> bool {
@@ -500,15 +613,22 @@ impl Claims {
 
     fn owner(&self, shard: usize) -> Option<NodeAddress> {
         let id = self.records.shards.get(shard)?.value.owner_id.as_ref()?;
-        let record = self.records.node(id).filter(|_| self.alive().contains(id))?;
-        Some(NodeAddress { node: id.clone(), address: shard_address(&record.address, shard) })
+        let record = self
+            .records
+            .node(id)
+            .filter(|_| self.alive().contains(id))?;
+        Some(NodeAddress {
+            node: id.clone(),
+            address: shard_address(&record.address, shard),
+        })
     }
 
     /// An owner by force may act once the one before it has noticed.
     fn note_owner(&mut self, shard: usize, now: Duration) {
         match self.owned(shard) {
             Some(claim) => {
-                self.given_up.retain(|(of, given)| *of != shard || *given == claim);
+                self.given_up
+                    .retain(|(of, given)| *of != shard || *given == claim);
                 if let Some(from @ None) = self.forced.get_mut(&shard) {
                     *from = Some(now + self.settings.intervals.act_wait());
                 }

@@ -1,16 +1,21 @@
-//! The copies of a shard: which nodes should have one, and when a node removes one that is not wanted any more.
+//! The copies of a shard: which nodes should have one, and when a node removes one that is not
+//! wanted any more.
 //!
-//! The nodes with a copy of a shard are chosen by a hash of their names and the shard's number (rendezvous hashing), so that
-//! a node that joins or goes changes no more than it must. A node counts as long as it has a record, unless it has been dead,
-//! or drained by an operator, for `replace_after`: then others take its place.
+//! The nodes with a copy of a shard are chosen by a hash of their names and the shard's number
+//! (rendezvous hashing), so that a node that joins or goes changes no more than it must. A node
+//! counts as long as it has a record, unless it has been dead, or drained by an operator, for
+//! `replace_after`: then others take its place.
 //!
-//! Every node decides for itself, and two may see another cluster for a while. So a copy is removed in two steps: the record
-//! of the node says first that nobody may count on the copy ([`CopyState::Surplus`]), and the node reads the records again.
-//! Of two nodes that would both remove theirs at once, the one that wrote later sees that of the other.
+//! Every node decides for itself, and two may see another cluster for a while. So a copy is removed
+//! in two steps: the record of the node says first that nobody may count on the copy
+//! ([`CopyState::Surplus`]), and the node reads the records again. Of two nodes that would both
+//! remove theirs at once, the one that wrote later sees that of the other.
 //!
 //! Invariants:
-//! - A copy is removed only while as many chosen nodes as `copies`, which are alive, have complete ones.
-//! - A node that removes a copy neither claims the shard nor says that it has one, until the server has reported the end.
+//! - A copy is removed only while as many chosen nodes as `copies`, which are alive, have complete
+//!   ones.
+//! - A node that removes a copy neither claims the shard nor says that it has one, until the server
+//!   has reported the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,9 +31,13 @@ use super::{
     records::{ClusterRecords, CopyState},
 };
 
-/// The nodes of these names that should have a copy of a shard. All releases must agree, or nodes of two releases would fetch and
-/// remove copies in turn.
-pub fn chosen<'a>(shard: usize, copies: usize, names: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
+/// The nodes of these names that should have a copy of a shard. All releases must agree, or nodes
+/// of two releases would fetch and remove copies in turn.
+pub fn chosen<'a>(
+    shard: usize,
+    copies: usize,
+    names: impl IntoIterator<Item = &'a str>,
+) -> BTreeSet<&'a str> {
     let rank = |name: &str| {
         let mut hasher = SipHasher13::new();
         hasher.write(name.as_bytes());
@@ -39,7 +48,12 @@ pub fn chosen<'a>(shard: usize, copies: usize, names: impl IntoIterator<Item = &
     };
     let mut ranked: Vec<(u64, &str)> = names.into_iter().map(|name| (rank(name), name)).collect();
     ranked.sort_unstable();
-    ranked.into_iter().rev().take(copies).map(|(_, name)| name).collect()
+    ranked
+        .into_iter()
+        .rev()
+        .take(copies)
+        .map(|(_, name)| name)
+        .collect()
 }
 
 /// What the server of a node has of a shard.
@@ -50,7 +64,8 @@ pub enum HeldCopy {
     None,
     /// A copy that is not complete.
     Incomplete,
-    /// A copy that has applied all that the changelog had: once, or since an operator removed the record of the node.
+    /// A copy that has applied all that the changelog had: once, or since an operator removed the
+    /// record of the node.
     Complete,
 }
 
@@ -93,7 +108,11 @@ impl CopyPlan {
         match self.held[shard] {
             HeldCopy::None => CopyState::None,
             HeldCopy::Incomplete => CopyState::Incomplete,
-            HeldCopy::Complete if self.surplus.contains(&shard) || self.removing.contains(&shard) => CopyState::Surplus,
+            HeldCopy::Complete
+                if self.surplus.contains(&shard) || self.removing.contains(&shard) =>
+            {
+                CopyState::Surplus
+            }
             HeldCopy::Complete => CopyState::Complete,
         }
     }
@@ -114,12 +133,30 @@ impl CopyPlan {
         self.keeps(shard) && self.held[shard] != HeldCopy::Complete
     }
 
-    /// The names of the nodes that count when copies are divided. The state of one whose record cannot be read is not known, but it
-    /// is a node.
-    pub(super) fn counted(&self, records: &ClusterRecords, replace_after: Duration) -> BTreeSet<String> {
-        let is_there = |name: &&String| self.away.get(*name).is_none_or(|away| *away < replace_after);
-        let unreadable = records.unreadable.iter().filter(|(_, (is_there, _))| *is_there).map(|(name, _)| name);
-        records.nodes.keys().filter(is_there).chain(unreadable).cloned().collect()
+    /// The names of the nodes that count when copies are divided. The state of one whose record
+    /// cannot be read is not known, but it is a node.
+    pub(super) fn counted(
+        &self,
+        records: &ClusterRecords,
+        replace_after: Duration,
+    ) -> BTreeSet<String> {
+        let is_there = |name: &&String| {
+            self.away
+                .get(*name)
+                .is_none_or(|away| *away < replace_after)
+        };
+        let unreadable = records
+            .unreadable
+            .iter()
+            .filter(|(_, (is_there, _))| *is_there)
+            .map(|(name, _)| name);
+        records
+            .nodes
+            .keys()
+            .filter(is_there)
+            .chain(unreadable)
+            .cloned()
+            .collect()
     }
 
     /// What was seen before counts no longer for the removal of a copy.
@@ -138,23 +175,35 @@ impl CopyPlan {
     ) {
         let before = std::mem::take(&mut self.away);
         for (name, node) in &records.nodes {
-            let is_drained = records.drained.get(name).is_some_and(|(drained, _)| *drained);
+            let is_drained = records
+                .drained
+                .get(name)
+                .is_some_and(|(drained, _)| *drained);
             if is_drained || !alive.contains(&node.value.id) {
-                let since = before.get(name).map_or(Duration::ZERO, |away| *away + passed);
+                let since = before
+                    .get(name)
+                    .map_or(Duration::ZERO, |away| *away + passed);
                 self.away.insert(name.clone(), since);
             }
         }
         let counted = self.counted(records, settings.replace_after);
         // Its own record may not be written yet.
-        let own = self.away.get(&settings.name).is_none_or(|away| *away < settings.replace_after);
-        let names = counted.iter().map(String::as_str).chain(own.then_some(settings.name.as_str()));
+        let own = self
+            .away
+            .get(&settings.name)
+            .is_none_or(|away| *away < settings.replace_after);
+        let names = counted
+            .iter()
+            .map(String::as_str)
+            .chain(own.then_some(settings.name.as_str()));
         let names: BTreeSet<&str> = names.collect();
         for shard in 0..settings.shards {
             let chosen = chosen(shard, settings.copies, names.iter().copied());
             let is_wanted = chosen.contains(settings.name.as_str());
             let has_one = |name: &&&str| {
                 let node = records.nodes.get(**name).map(|node| &node.value);
-                let node = node.filter(|node| alive.contains(&node.id) && node.name != settings.name);
+                let node =
+                    node.filter(|node| alive.contains(&node.id) && node.name != settings.name);
                 node.is_some_and(|node| node.copy(shard) == CopyState::Complete)
             };
             let others = chosen.iter().filter(has_one).count();
@@ -163,7 +212,13 @@ impl CopyPlan {
             } else {
                 self.wanted.remove(&shard);
             }
-            self.divide(settings, records, shard, !is_wanted && others >= settings.copies, passed);
+            self.divide(
+                settings,
+                records,
+                shard,
+                !is_wanted && others >= settings.copies,
+                passed,
+            );
         }
     }
 
@@ -184,7 +239,11 @@ impl CopyPlan {
             self.surplus.remove(&shard);
             return;
         }
-        let since = *self.spare.entry(shard).and_modify(|since| *since += passed).or_default();
+        let since = *self
+            .spare
+            .entry(shard)
+            .and_modify(|since| *since += passed)
+            .or_default();
         // A node that was dead when this one started counts as alive until it proves silent.
         if since < 2 * settings.intervals.expiry() {
             return;
@@ -194,11 +253,17 @@ impl CopyPlan {
             HeldCopy::Incomplete | HeldCopy::None => true,
             HeldCopy::Complete => {
                 self.surplus.insert(shard);
-                let own = records.nodes.get(&settings.name).filter(|own| own.value.id == settings.me);
+                let own = records
+                    .nodes
+                    .get(&settings.name)
+                    .filter(|own| own.value.id == settings.me);
                 own.is_some_and(|own| own.value.copy(shard) == CopyState::Surplus)
             }
         };
-        let owner = records.shards.get(shard).and_then(|shard| shard.value.owner_id.as_ref());
+        let owner = records
+            .shards
+            .get(shard)
+            .and_then(|shard| shard.value.owner_id.as_ref());
         if is_settled && owner != Some(&settings.me) {
             self.spare.remove(&shard);
             self.removing.insert(shard);

@@ -1,12 +1,14 @@
 //! Leases: which nodes are alive, and until when an owner may act on its ownership.
 //!
-//! Every node renews its record at a fixed interval. A reader takes a node for dead once the record has not changed for
-//! the expiry. It counts on its own monotonic clock, and only time in which it could read: while the store of the records
-//! cannot be reached, no node can renew either. So the clocks of two machines are never compared.
+//! Every node renews its record at a fixed interval. A reader takes a node for dead once the record
+//! has not changed for the expiry. It counts on its own monotonic clock, and only time in which it
+//! could read: while the store of the records cannot be reached, no node can renew either. So the
+//! clocks of two machines are never compared.
 //!
-//! Invariant: an owner stops before anybody else may take its shard. Its lease counts from when it *sent* its last
-//! confirmed renewal, readers count from when they saw it, and the owner stops one renewal earlier. A node that takes a
-//! shard by force from a living owner waits that long itself before it acts, as that owner may not have noticed yet.
+//! Invariant: an owner stops before anybody else may take its shard. Its lease counts from when it
+//! *sent* its last confirmed renewal, readers count from when they saw it, and the owner stops one
+//! renewal earlier. A node that takes a shard by force from a living owner waits that long itself
+//! before it acts, as that owner may not have noticed yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +29,10 @@ pub struct LeaseIntervals {
 
 /// The intervals do not allow for a lost renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the expiry of {expiry:?} is less than three times the renewal of {renewal:?}, or the renewal is zero")]
+#[error(
+    "the expiry of {expiry:?} is less than three times the renewal of {renewal:?}, or the renewal \
+     is zero"
+)]
 pub struct IntervalError {
     /// The interval of renewals.
     pub renewal: Duration,
@@ -42,7 +47,9 @@ impl LeaseIntervals {
     /// If the expiry is less than three times the renewal: one late renewal would then end a lease.
     pub fn new(renewal: Duration, expiry: Duration) -> Result<Self, IntervalError> {
         let is_enough = !renewal.is_zero() && expiry >= renewal.saturating_mul(3);
-        is_enough.then_some(Self { renewal, expiry }).ok_or(IntervalError { renewal, expiry })
+        is_enough
+            .then_some(Self { renewal, expiry })
+            .ok_or(IntervalError { renewal, expiry })
     }
 
     /// How often a node renews its record.
@@ -55,21 +62,22 @@ impl LeaseIntervals {
         self.expiry
     }
 
-    /// The longest time for one call to the store of the records. A busy machine may answer later than after a short renewal,
-    /// and several calls fit into a lease.
+    /// The longest time for one call to the store of the records. A busy machine may answer later
+    /// than after a short renewal, and several calls fit into a lease.
     pub fn call_limit(self) -> Duration {
         self.renewal.max((self.expiry / 4).min(CALL_MAX))
     }
 
-    /// Whether an owner whose last confirmed renewal was sent at `confirmed` may still act at `now`, both on its monotonic
-    /// clock. Checked before each delivery attempt. Neither a claim nor a record of the changelog is a renewal: readers of
-    /// leases do not see them.
+    /// Whether an owner whose last confirmed renewal was sent at `confirmed` may still act at
+    /// `now`, both on its monotonic clock. Checked before each delivery attempt. Neither a claim
+    /// nor a record of the changelog is a renewal: readers of leases do not see them.
     pub fn may_act(self, confirmed: Duration, now: Duration) -> bool {
         now.saturating_sub(confirmed) < self.act_wait()
     }
 
-    /// How long an owner may act after its last confirmed renewal, and so how long the new owner waits before it acts if
-    /// it took the shard by force (`BalanceStep::Force`), counted from the answer to its claim.
+    /// How long an owner may act after its last confirmed renewal, and so how long the new owner
+    /// waits before it acts if it took the shard by force (`BalanceStep::Force`), counted from the
+    /// answer to its claim.
     pub fn act_wait(self) -> Duration {
         self.expiry - self.renewal
     }
@@ -94,15 +102,22 @@ pub struct LiveNodes {
 impl LiveNodes {
     /// A reader that has read nothing.
     pub fn new(intervals: LeaseIntervals) -> Self {
-        Self { intervals, read: None, nodes: BTreeMap::new() }
+        Self {
+            intervals,
+            read: None,
+            nodes: BTreeMap::new(),
+        }
     }
 
-    /// Takes a successful read of all records at `now`, on the reader's monotonic clock: each node and the revision of
-    /// its record. A record that is seen for the first time is of a node that is alive, until it proves silent.
+    /// Takes a successful read of all records at `now`, on the reader's monotonic clock: each node
+    /// and the revision of its record. A record that is seen for the first time is of a node that
+    /// is alive, until it proves silent.
     pub fn read(&mut self, now: Duration, records: impl IntoIterator<Item = (NodeId, u64)>) {
         // A longer gap is one of the reader's own: it was paused, or could not read.
         let readable = 2 * self.intervals.renewal;
-        let passed = self.read.map_or(Duration::ZERO, |read| now.saturating_sub(read).min(readable));
+        let passed = self.read.map_or(Duration::ZERO, |read| {
+            now.saturating_sub(read).min(readable)
+        });
         self.read = Some(now);
         let before = std::mem::take(&mut self.nodes);
         self.nodes = records
@@ -119,7 +134,10 @@ impl LiveNodes {
 
     /// The nodes that are alive.
     pub fn alive(&self) -> BTreeSet<NodeId> {
-        let alive = self.nodes.iter().filter(|(_, seen)| seen.silent < self.intervals.expiry);
+        let alive = self
+            .nodes
+            .iter()
+            .filter(|(_, seen)| seen.silent < self.intervals.expiry);
         alive.map(|(node, _)| node.clone()).collect()
     }
 }

@@ -1,12 +1,13 @@
-//! Sharing shards among the nodes of a cluster: who is alive (`lease`), which shard a node takes or gives up (`balance`), and
-//! of which shards it has a copy (`copies`).
+//! Sharing shards among the nodes of a cluster: who is alive (`lease`), which shard a node takes or
+//! gives up (`balance`), and of which shards it has a copy (`copies`).
 //!
-//! All are pure: what a node has read and the time are arguments. [`ShardClaim`] and [`ClaimDriver`] are the two ends of a
-//! channel: the driver reads and writes the records of the cluster and says which [`Role`] this node has for a shard; the
-//! server holds the claim and serves.
+//! All are pure: what a node has read and the time are arguments. [`ShardClaim`] and
+//! [`ClaimDriver`] are the two ends of a channel: the driver reads and writes the records of the
+//! cluster and says which [`Role`] this node has for a shard; the server holds the claim and
+//! serves.
 //!
-//! These rules decide who *should* own a shard. That no two nodes ever write to one is the fence of its changelog
-//! (`journal::changelog`), whatever is decided here.
+//! These rules decide who *should* own a shard. That no two nodes ever write to one is the fence of
+//! its changelog (`journal::changelog`), whatever is decided here.
 
 pub mod balance;
 pub mod claim;
@@ -36,8 +37,9 @@ use self::{
 };
 use gridhook_clock::Lease;
 
-/// The shard of a cluster with so many that a topic, domain or namespace of the resource group belongs to, and everything
-/// within it. Names differ in more than their case. All releases must agree: a cluster keeps its shards for ever.
+/// The shard of a cluster with so many that a topic, domain or namespace of the resource group
+/// belongs to, and everything within it. Names differ in more than their case. All releases must
+/// agree: a cluster keeps its shards for ever.
 pub fn shard_of(name: &str, shards: usize) -> usize {
     let mut hasher = SipHasher13::new();
     hasher.write(name.to_ascii_lowercase().as_bytes());
@@ -45,10 +47,16 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     usize::try_from(hasher.finish() % shards).expect("less than a number of shards")
 }
 
-/// The listener for other nodes of the core of a shard: the port is that of the first shard plus the number.
+/// The listener for other nodes of the core of a shard: the port is that of the first shard plus
+/// the number.
 pub fn shard_address(first: &str, shard: usize) -> String {
-    let parsed = first.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse::<usize>().ok()?)));
-    parsed.map_or_else(|| first.to_owned(), |(host, port)| format!("{host}:{}", port + shard))
+    let parsed = first
+        .rsplit_once(':')
+        .and_then(|(host, port)| Some((host, port.parse::<usize>().ok()?)));
+    parsed.map_or_else(
+        || first.to_owned(),
+        |(host, port)| format!("{host}:{}", port + shard),
+    )
 }
 
 /// A node, and how other nodes reach it.
@@ -68,10 +76,11 @@ pub enum Role {
         /// The owner.
         owner: Option<NodeAddress>,
     },
-    /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new lease.
+    /// It has the claim: it fences the changelog and serves. A new claim of the same node has a new
+    /// lease.
     Owner(Lease),
-    /// It has the claim and is asked to give it up: it finishes what is in flight, and then calls [`ShardClaim::give_up`].
-    /// It may be asked before it was seen to be the owner.
+    /// It has the claim and is asked to give it up: it finishes what is in flight, and then calls
+    /// [`ShardClaim::give_up`]. It may be asked before it was seen to be the owner.
     Draining(Lease),
 }
 
@@ -79,7 +88,9 @@ impl Role {
     /// The lease of the claim that this node has and the server has not given up.
     pub fn lease(&self) -> Option<&Lease> {
         match self {
-            Self::Owner(lease) | Self::Draining(lease) => Some(lease).filter(|lease| !lease.is_over()),
+            Self::Owner(lease) | Self::Draining(lease) => {
+                Some(lease).filter(|lease| !lease.is_over())
+            }
             Self::Standby { .. } => None,
         }
     }
@@ -100,14 +111,16 @@ pub struct ShardProgress {
     pub applied: AtomicU64,
     /// The last sequence that the local store has synced. Written by the server.
     pub flushed: AtomicU64,
-    /// The time of this node's clock while it owns the shard, in microseconds since 1970. Written by the server.
+    /// The time of this node's clock while it owns the shard, in microseconds since 1970. Written
+    /// by the server.
     pub time: AtomicU64,
     /// Whether nothing expires by that clock. Written by the server.
     pub expiry_paused: AtomicBool,
-    /// The sequence of the fence with which this node took the shard then. Written by the server, after the time.
+    /// The sequence of the fence with which this node took the shard then. Written by the server,
+    /// after the time.
     pub epoch: AtomicU64,
-    /// The sequence up to which the changelog may be trimmed, as far as all copies are concerned (`ClusterRecords::trimmable`).
-    /// Written by the driver; 0 while it is not known.
+    /// The sequence up to which the changelog may be trimmed, as far as all copies are concerned
+    /// (`ClusterRecords::trimmable`). Written by the driver; 0 while it is not known.
     pub trimmable: AtomicU64,
     /// What the local store is. Written by the server; the driver takes back that it is complete.
     held: Mutex<HeldCopy>,
@@ -119,7 +132,8 @@ impl ShardProgress {
     /// Continues the clock that an earlier process of this node has reported.
     pub fn continue_clock(&self, earlier: ShardPosition) {
         self.time.store(earlier.time, Ordering::Release);
-        self.expiry_paused.store(earlier.expiry_paused, Ordering::Release);
+        self.expiry_paused
+            .store(earlier.expiry_paused, Ordering::Release);
         self.epoch.store(earlier.epoch, Ordering::Release);
     }
 
@@ -169,7 +183,8 @@ impl ShardProgress {
         *self.copy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says how much of the owner's store this node has, as long as it fetches one. It takes no shard meanwhile.
+    /// Says how much of the owner's store this node has, as long as it fetches one. It takes no
+    /// shard meanwhile.
     pub fn note_copy(&self, copy: Option<CopyProgress>) {
         *self.copy.lock().unwrap_or_else(PoisonError::into_inner) = copy;
     }
@@ -178,8 +193,9 @@ impl ShardProgress {
 /// Why an owner gave a shard up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenUp {
-    /// It has finished what was in flight and has released the changelog, on request or because it stops. One that has not
-    /// begun to serve gives up at once; the next owner fences what it may have appended.
+    /// It has finished what was in flight and has released the changelog, on request or because it
+    /// stops. One that has not begun to serve gives up at once; the next owner fences what it may
+    /// have appended.
     Released,
     /// Another node has fenced it.
     Fenced,
@@ -193,8 +209,8 @@ pub struct ShardClaim {
     pub shard: usize,
     /// What this node is for it now. The sender is gone when the driver has ended.
     pub role: watch::Receiver<Role>,
-    /// Whether this node has or fetches a copy. Once that is false, the server removes the copy and says so in `progress`; it is
-    /// not asked for another one, nor for a claim, before.
+    /// Whether this node has or fetches a copy. Once that is false, the server removes the copy and
+    /// says so in `progress`; it is not asked for another one, nor for a claim, before.
     pub keeps: watch::Receiver<bool>,
     /// What the server reports, and the driver answers.
     pub progress: Arc<ShardProgress>,
@@ -202,8 +218,9 @@ pub struct ShardClaim {
 }
 
 impl ShardClaim {
-    /// Gives up the claim with this lease, and ends the lease. The role is that of the claim no longer afterwards. A claim that was
-    /// lost meanwhile is not given up again, nor a newer one in its place.
+    /// Gives up the claim with this lease, and ends the lease. The role is that of the claim no
+    /// longer afterwards. A claim that was lost meanwhile is not given up again, nor a newer one in
+    /// its place.
     pub fn give_up(&self, claim: &Lease, why: GivenUp) {
         claim.end();
         // A driver that has ended writes no record any more, so the claim expires.
@@ -230,7 +247,25 @@ pub fn claim(shard: usize, held: HeldCopy) -> (ShardClaim, ClaimDriver) {
     let (role_of, role) = watch::channel(Role::Standby { owner: None });
     let (keeps_of, keeps) = watch::channel(held != HeldCopy::None);
     let (given_up, given) = mpsc::unbounded_channel();
-    let progress = Arc::new(ShardProgress { held: held.into(), ..ShardProgress::default() });
-    let claim = ShardClaim { shard, role, keeps, progress: Arc::clone(&progress), given_up };
-    (claim, ClaimDriver { shard, role: role_of, keeps: keeps_of, progress, given_up: given })
+    let progress = Arc::new(ShardProgress {
+        held: held.into(),
+        ..ShardProgress::default()
+    });
+    let claim = ShardClaim {
+        shard,
+        role,
+        keeps,
+        progress: Arc::clone(&progress),
+        given_up,
+    };
+    (
+        claim,
+        ClaimDriver {
+            shard,
+            role: role_of,
+            keeps: keeps_of,
+            progress,
+            given_up: given,
+        },
+    )
 }

@@ -1,11 +1,14 @@
-//! A node's part in its cluster: it renews its record, reads those of the others, and writes what `claim` decides.
+//! A node's part in its cluster: it renews its record, reads those of the others, and writes what
+//! `claim` decides.
 //!
-//! A turn is one renewal, one read and the changes that follow, each with a limit of time, once in an interval. An event
-//! between two turns (a request, an owner that vanished) reads and decides at once, without another renewal.
+//! A turn is one renewal, one read and the changes that follow, each with a limit of time, once in
+//! an interval. An event between two turns (a request, an owner that vanished) reads and decides at
+//! once, without another renewal.
 //!
-//! To see at once that an owner was killed, a node holds a connection to a listener for nodes of each other owner. If it
-//! ends and the address refuses a new one, the owner counts as dead, unless it renews its record. A wrong guess does no
-//! harm: the fence of the changelog stops the former owner.
+//! To see at once that an owner was killed, a node holds a connection to a listener for nodes of
+//! each other owner. If it ends and the address refuses a new one, the owner counts as dead, unless
+//! it renews its record. A wrong guess does no harm: the fence of the changelog stops the former
+//! owner.
 
 mod requests;
 
@@ -48,7 +51,8 @@ const FAILED_PAUSE: Duration = Duration::from_secs(5);
 /// The pause after a handshake with an owner has failed.
 const HANDSHAKE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Proves to the owner at an address that the connection is one of its cluster, so that the owner keeps it open.
+/// Proves to the owner at an address that the connection is one of its cluster, so that the owner
+/// keeps it open.
 pub type OwnerHandshake =
     Arc<dyn Fn(TcpStream, String) -> BoxFuture<'static, io::Result<OwnerConnection>> + Send + Sync>;
 
@@ -82,7 +86,8 @@ impl<S: RecordStore> Member<S> {
         let (snapshot, seen) = watch::channel(ClusterSnapshot::default());
         let served = vec![None; shards.len()];
         let (claims, began) = (Claims::new(settings), Instant::now());
-        let handshake: OwnerHandshake = Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
+        let handshake: OwnerHandshake =
+            Arc::new(|connection, _| Box::pin(ready(Ok(Box::new(connection) as _))));
         let member = Self {
             store,
             claims,
@@ -96,7 +101,13 @@ impl<S: RecordStore> Member<S> {
             problem: None,
             differences: BTreeSet::new(),
         };
-        (member, Membership { snapshot: seen, commands: sender })
+        (
+            member,
+            Membership {
+                snapshot: seen,
+                commands: sender,
+            },
+        )
     }
 
     /// Begins the connections to owners with `handshake`.
@@ -118,7 +129,10 @@ impl<S: RecordStore> Member<S> {
             let taken = self.turn(renews).await;
             self.publish();
             if let Err(ReadProblem::NameTaken) = taken {
-                tracing::error!(name = self.claims.settings().name, "another process has the name of this node");
+                tracing::error!(
+                    name = self.claims.settings().name,
+                    "another process has the name of this node"
+                );
                 self.end_leases();
                 return MembershipEnd::NameTaken;
             }
@@ -155,8 +169,16 @@ impl<S: RecordStore> Member<S> {
 
     /// Renews, reads and writes what follows.
     async fn turn(&mut self, renews: bool) -> Result<(), ReadProblem> {
-        self.claims.note_held(self.shards.iter().map(|driver| (driver.shard, driver.progress.held())));
-        if self.shards.iter().any(|shard| shard.progress.copy().is_some()) {
+        self.claims.note_held(
+            self.shards
+                .iter()
+                .map(|driver| (driver.shard, driver.progress.held())),
+        );
+        if self
+            .shards
+            .iter()
+            .any(|shard| shard.progress.copy().is_some())
+        {
             self.claims.note_copy();
         }
         let is_current = if renews { self.renew().await } else { true };
@@ -178,15 +200,23 @@ impl<S: RecordStore> Member<S> {
         Ok(())
     }
 
-    /// Renews the node's record, and then those of its shards. Returns whether the revisions of all are known.
+    /// Renews the node's record, and then those of its shards. Returns whether the revisions of all
+    /// are known.
     async fn renew(&mut self) -> bool {
         if self.claims.is_forgotten() {
             return true;
         }
-        let positions = self.shards.iter().map(|shard| shard.progress.position()).collect();
+        let positions = self
+            .shards
+            .iter()
+            .map(|shard| shard.progress.position())
+            .collect();
         let sent = self.now();
         let (record, revision) = self.claims.renewal(sent, positions);
-        match self.write(&node_key(&record.name), encode(&record), revision).await {
+        match self
+            .write(&node_key(&record.name), encode(&record), revision)
+            .await
+        {
             Ok(revision) => {
                 self.claims.renewed(sent, revision);
                 let is_current = self.renew_shards().await;
@@ -201,11 +231,17 @@ impl<S: RecordStore> Member<S> {
         }
     }
 
-    /// Renews the records of what the node owns, all at once. Returns whether their revisions are known.
+    /// Renews the records of what the node owns, all at once. Returns whether their revisions are
+    /// known.
     async fn renew_shards(&mut self) -> bool {
         let changes = self.claims.shard_renewals();
         let writes = changes.iter().map(|change| async {
-            self.write(&shard_key(change.shard), encode(&change.record), change.revision).await
+            self.write(
+                &shard_key(change.shard),
+                encode(&change.record),
+                change.revision,
+            )
+            .await
         });
         let written = futures_util::future::join_all(writes).await;
         let mut is_current = true;
@@ -238,7 +274,8 @@ impl<S: RecordStore> Member<S> {
                 self.compare_settings();
                 if self.claims.is_forgotten() && !was_forgotten {
                     tracing::warn!(
-                        "an operator has removed the record of this node: it joins again once it has caught up"
+                        "an operator has removed the record of this node: it joins again once it \
+                         has caught up"
                     );
                     for driver in &self.shards {
                         // An owner has all that the changelog has.
@@ -259,9 +296,24 @@ impl<S: RecordStore> Member<S> {
 
     /// Logs settings that differ from those of another node, each once.
     fn compare_settings(&mut self) {
-        let found = self.claims.records().setting_differences(&self.claims.settings().me, &self.claims.alive());
-        for SettingDifference { node, setting, here, there } in found.difference(&self.differences) {
-            tracing::warn!(setting, here, node, there, "a node has another value of a setting that all nodes share");
+        let found = self
+            .claims
+            .records()
+            .setting_differences(&self.claims.settings().me, &self.claims.alive());
+        for SettingDifference {
+            node,
+            setting,
+            here,
+            there,
+        } in found.difference(&self.differences)
+        {
+            tracing::warn!(
+                setting,
+                here,
+                node,
+                there,
+                "a node has another value of a setting that all nodes share"
+            );
         }
         if found.is_empty() && !self.differences.is_empty() {
             tracing::info!("all living nodes have the same settings again");
@@ -272,13 +324,24 @@ impl<S: RecordStore> Member<S> {
     async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
         let limit = self.claims.settings().intervals.call_limit();
         let written = timeout(limit, self.store.write(key, value, revision)).await;
-        written.unwrap_or_else(|_| Err(RecordError::Unavailable("no answer came in time".to_owned())))
+        written.unwrap_or_else(|_| {
+            Err(RecordError::Unavailable(
+                "no answer came in time".to_owned(),
+            ))
+        })
     }
 
-    /// Makes a change, also if the owner renews its record meanwhile and the change may be made nevertheless.
+    /// Makes a change, also if the owner renews its record meanwhile and the change may be made
+    /// nevertheless.
     async fn change(&mut self, mut change: OwnershipChange) -> Result<(), RecordError> {
         for _ in 0..CHANGE_TRIES {
-            let written = self.write(&shard_key(change.shard), encode(&change.record), change.revision).await;
+            let written = self
+                .write(
+                    &shard_key(change.shard),
+                    encode(&change.record),
+                    change.revision,
+                )
+                .await;
             match written {
                 Ok(revision) => {
                     self.claims.changed(change, revision, self.began.elapsed());
@@ -300,9 +363,12 @@ impl<S: RecordStore> Member<S> {
     fn take_back(&mut self, index: usize, lease: &Lease, why: GivenUp) {
         let driver = &self.shards[index];
         // A claim that was lost before needs no release.
-        let Some(claim) = self.served[index].filter(|_| driver.role.borrow().is_of(lease)) else { return };
+        let Some(claim) = self.served[index].filter(|_| driver.role.borrow().is_of(lease)) else {
+            return;
+        };
         let pause = (why == GivenUp::Failed).then_some(FAILED_PAUSE);
-        self.claims.give_up(driver.shard, claim, pause, self.began.elapsed());
+        self.claims
+            .give_up(driver.shard, claim, pause, self.began.elapsed());
     }
 
     fn note_problem(&mut self, why: String) {
@@ -315,20 +381,36 @@ impl<S: RecordStore> Member<S> {
     /// Tells the server what it is for each shard, and everyone how the cluster looks.
     fn publish(&mut self) {
         for index in 0..self.shards.len() {
-            let ClaimDriver { shard, role, keeps, progress, .. } = &self.shards[index];
+            let ClaimDriver {
+                shard,
+                role,
+                keeps,
+                progress,
+                ..
+            } = &self.shards[index];
             let shard = *shard;
-            progress.trimmable.store(self.claims.trimmable(shard), Ordering::Release);
+            progress
+                .trimmable
+                .store(self.claims.trimmable(shard), Ordering::Release);
             let keeps_now = self.claims.keeps(shard);
             keeps.send_if_modified(|keeps| std::mem::replace(keeps, keeps_now) != keeps_now);
             let served = &mut self.served[index];
             let current = role.borrow().clone();
             let next = match (self.claims.role(shard), current) {
-                (ShardRole::Owner { claim, draining: false }, Role::Draining(lease)) if *served == Some(claim) => {
-                    Some(Role::Owner(lease))
-                }
-                (ShardRole::Owner { claim, draining: true }, Role::Owner(lease)) if *served == Some(claim) => {
-                    Some(Role::Draining(lease))
-                }
+                (
+                    ShardRole::Owner {
+                        claim,
+                        draining: false,
+                    },
+                    Role::Draining(lease),
+                ) if *served == Some(claim) => Some(Role::Owner(lease)),
+                (
+                    ShardRole::Owner {
+                        claim,
+                        draining: true,
+                    },
+                    Role::Owner(lease),
+                ) if *served == Some(claim) => Some(Role::Draining(lease)),
                 (ShardRole::Owner { claim, .. }, _) if *served == Some(claim) => None,
                 (ShardRole::Owner { claim, draining }, before) => {
                     end_lease(&before);
@@ -336,7 +418,11 @@ impl<S: RecordStore> Member<S> {
                     self.takeovers += 1;
                     tracing::info!(shard, claim, "the shard is claimed");
                     let lease = Lease::begin();
-                    Some(if draining { Role::Draining(lease) } else { Role::Owner(lease) })
+                    Some(if draining {
+                        Role::Draining(lease)
+                    } else {
+                        Role::Owner(lease)
+                    })
                 }
                 (ShardRole::Standby(owner), Role::Standby { owner: before }) => {
                     (owner != before).then_some(Role::Standby { owner })
@@ -358,7 +444,11 @@ impl<S: RecordStore> Member<S> {
             records: self.claims.records().clone(),
             alive: self.claims.alive(),
             takeovers: self.takeovers,
-            read: if self.problem.is_none() { Some(Instant::now()) } else { self.snapshot.borrow().read },
+            read: if self.problem.is_none() {
+                Some(Instant::now())
+            } else {
+                self.snapshot.borrow().read
+            },
             problem: self.problem.clone(),
         };
         self.snapshot.send_replace(snapshot);
@@ -368,10 +458,14 @@ impl<S: RecordStore> Member<S> {
     fn renew_leases(&self) {
         let now = self.now();
         for (driver, served) in self.shards.iter().zip(&self.served) {
-            let is_served =
-                matches!(self.claims.role(driver.shard), ShardRole::Owner { claim, .. } if *served == Some(claim));
-            let until = self.claims.acts_until(driver.shard, now).filter(|_| is_served);
-            if let (Some(until), Role::Owner(lease) | Role::Draining(lease)) = (until, &*driver.role.borrow()) {
+            let is_served = matches!(self.claims.role(driver.shard), ShardRole::Owner { claim, .. } if *served == Some(claim));
+            let until = self
+                .claims
+                .acts_until(driver.shard, now)
+                .filter(|_| is_served);
+            if let (Some(until), Role::Owner(lease) | Role::Draining(lease)) =
+                (until, &*driver.role.borrow())
+            {
                 lease.renew(self.began + until);
             }
         }
@@ -389,7 +483,9 @@ impl<S: RecordStore> Member<S> {
         let mut owners = BTreeMap::new();
         for driver in &self.shards {
             if let Role::Standby { owner: Some(owner) } = &*driver.role.borrow() {
-                owners.entry(owner.node.clone()).or_insert_with(|| owner.clone());
+                owners
+                    .entry(owner.node.clone())
+                    .or_insert_with(|| owner.clone());
             }
         }
         watched.retain(|node, (owner, _)| owners.get(node) == Some(owner));
@@ -401,19 +497,25 @@ impl<S: RecordStore> Member<S> {
         }
     }
 
-    /// Whether the process of an owner has ended, as far as can be seen from here. Its connection has.
+    /// Whether the process of an owner has ended, as far as can be seen from here. Its connection
+    /// has.
     async fn has_ended(&mut self, owner: &NodeAddress) -> bool {
         // Renewals do not wait for an address that does not answer.
         let interval = self.claims.settings().intervals.renewal();
         let connected = timeout(interval, TcpStream::connect(&owner.address)).await;
-        let refuses = matches!(connected, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
+        let refuses =
+            matches!(connected, Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused);
         if !refuses {
             sleep(CONNECT_PAUSE).await;
         }
         // A renewal that was under way may have come after the last read.
         let has_ended = refuses && self.read().await == Ok(true);
         if has_ended {
-            tracing::info!(node = owner.node.0, address = owner.address, "the process of the owner has ended");
+            tracing::info!(
+                node = owner.node.0,
+                address = owner.address,
+                "the process of the owner has ended"
+            );
             self.claims.note_gone(&owner.node);
         }
         has_ended
@@ -429,9 +531,12 @@ impl<S: RecordStore> Member<S> {
         }
         let name = &self.claims.settings().name;
         if read != Ok(true) || self.claims.records().nodes.contains_key(name) {
-            let removed = self.write(&node_key(name), Bytes::new(), self.claims.revision()).await;
+            let removed = self
+                .write(&node_key(name), Bytes::new(), self.claims.revision())
+                .await;
             if let Err(error) = removed {
-                tracing::warn!(%error, name, "the record of this node was not removed; run gridhook cluster forget");
+                tracing::warn!(%error, name, "the record of this node was not removed; run \
+                    gridhook cluster forget");
             }
         }
         MembershipEnd::Withdrawn
@@ -471,8 +576,9 @@ async fn any_closed(watched: &mut OwnerWatches) -> NodeId {
     futures_util::future::select_all(closed).await.0
 }
 
-/// Waits until a connection to `address` was made and has ended. `was_open`: an earlier one has, and it is not known whether the
-/// process has too. It may close its listener later than its connections, so that a refusal is the end.
+/// Waits until a connection to `address` was made and has ended. `was_open`: an earlier one has,
+/// and it is not known whether the process has too. It may close its listener later than its
+/// connections, so that a refusal is the end.
 async fn closed(address: String, handshake: OwnerHandshake, was_open: bool) {
     let connection = loop {
         match TcpStream::connect(&address).await {
@@ -485,7 +591,13 @@ async fn closed(address: String, handshake: OwnerHandshake, was_open: bool) {
             }
         }
     };
-    let Ok(mut connection) = handshake(connection, address).await else { return sleep(HANDSHAKE_PAUSE).await };
+    let Ok(mut connection) = handshake(connection, address).await else {
+        return sleep(HANDSHAKE_PAUSE).await;
+    };
     let mut unread = [0; 256];
-    while connection.read(&mut unread).await.is_ok_and(|read| read > 0) {}
+    while connection
+        .read(&mut unread)
+        .await
+        .is_ok_and(|read| read > 0)
+    {}
 }

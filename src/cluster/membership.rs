@@ -1,4 +1,5 @@
-//! The handle on a node's part in its cluster: how the node sees it, and what an operator may ask for.
+//! The handle on a node's part in its cluster: how the node sees it, and what an operator may ask
+//! for.
 
 use std::collections::BTreeSet;
 
@@ -45,13 +46,19 @@ pub enum RequestError {
     #[error("the node {0} gives everything up; end that with drain --end, or name another node")]
     Leaving(String),
     /// The node has not caught up yet.
-    #[error("the node {0} has not caught up with the changelog yet; wait until cluster status shows it as standby")]
+    #[error(
+        "the node {0} has not caught up with the changelog yet; wait until cluster status shows it \
+         as standby"
+    )]
     CatchingUp(String),
     /// The node has no copy of the shard.
     #[error("the node {0} has no copy of shard {1}, or removes it; these have one: {2}")]
     NoCopy(String, usize, String),
     /// The node is no node that is gone for good.
-    #[error("the node {0} is alive, or was a moment ago; stop it, wait for cluster.expiry, and try again")]
+    #[error(
+        "the node {0} is alive, or was a moment ago; stop it, wait for cluster.expiry, and try \
+         again"
+    )]
     Alive(String),
     /// Its record is of a newer release.
     #[error("the record of the node {0} cannot be read by this release; ask a node of a newer one")]
@@ -93,13 +100,15 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// Takes no shard any more, gives up what the node has once the server has given it up, and ends.
+    /// Takes no shard any more, gives up what the node has once the server has given it up, and
+    /// ends.
     pub fn leave(&self) {
         // One that has ended has left.
         self.commands.send(Command::Leave).ok();
     }
 
-    /// Removes the node's record, and ends: the changelog is kept for no node that cannot follow it.
+    /// Removes the node's record, and ends: the changelog is kept for no node that cannot follow
+    /// it.
     pub fn withdraw(&self) {
         // One that has ended writes none.
         self.commands.send(Command::Withdraw).ok();
@@ -118,10 +127,12 @@ impl Membership {
     /// # Errors
     /// If no node has this name, or the request was not written.
     pub async fn drain(&self, node: String, drained: bool) -> Result<(), RequestError> {
-        self.ask(|answer| Command::Drain(node, drained, answer)).await
+        self.ask(|answer| Command::Drain(node, drained, answer))
+            .await
     }
 
-    /// Removes the record of a node that is gone for good: the changelog keeps nothing for it any more.
+    /// Removes the record of a node that is gone for good: the changelog keeps nothing for it any
+    /// more.
     ///
     /// # Errors
     /// If no node has this name, if the node is alive, or if the record was not removed.
@@ -134,7 +145,9 @@ impl Membership {
         command: impl FnOnce(oneshot::Sender<Result<(), RequestError>>) -> Command,
     ) -> Result<(), RequestError> {
         let (answer, answered) = oneshot::channel();
-        self.commands.send(command(answer)).map_err(|_| RequestError::Stopping)?;
+        self.commands
+            .send(command(answer))
+            .map_err(|_| RequestError::Stopping)?;
         answered.await.map_err(|_| RequestError::Stopping)?
     }
 }

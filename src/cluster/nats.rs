@@ -1,8 +1,9 @@
-//! The records of a cluster in a bucket of NATS' key-value store. The only file of the cluster that uses async-nats.
+//! The records of a cluster in a bucket of NATS' key-value store. The only file of the cluster that
+//! uses async-nats.
 //!
-//! A bucket is a stream with a subject for each key, of which only the last message is kept. All records are read with one
-//! request, from any server that has the bucket, so that a read may be old: `claim` checks that. A write goes to the
-//! leader, which compares the revision.
+//! A bucket is a stream with a subject for each key, of which only the last message is kept. All
+//! records are read with one request, from any server that has the bucket, so that a read may be
+//! old: `claim` checks that. A write goes to the leader, which compares the revision.
 
 use async_nats::{
     StatusCode,
@@ -32,12 +33,16 @@ pub struct NatsRecords {
 }
 
 impl NatsRecords {
-    /// The records in the bucket of this name, which is made if it is not there, on so many servers. Without it there are
-    /// no claims, and the next one makes a record again.
+    /// The records in the bucket of this name, which is made if it is not there, on so many
+    /// servers. Without it there are no claims, and the next one makes a record again.
     ///
     /// # Errors
     /// If the bucket cannot be made.
-    pub async fn open(connection: &NatsConnection, bucket: &str, replicas: usize) -> Result<Self, NatsError> {
+    pub async fn open(
+        connection: &NatsConnection,
+        bucket: &str,
+        replicas: usize,
+    ) -> Result<Self, NatsError> {
         let records = Self::known(connection, bucket);
         let config = Config {
             name: records.stream.clone(),
@@ -51,14 +56,22 @@ impl NatsRecords {
             ..Config::default()
         };
         let context = records.context.clone();
-        connection.until_answered(&records.stream, || context.get_or_create_stream(config.clone())).await?;
+        connection
+            .until_answered(&records.stream, || {
+                context.get_or_create_stream(config.clone())
+            })
+            .await?;
         Ok(records)
     }
 
     /// The records in a bucket that is there.
     pub fn known(connection: &NatsConnection, bucket: &str) -> Self {
         let (stream, prefix) = (format!("KV_{bucket}"), format!("$KV.{bucket}."));
-        Self { context: connection.context().clone(), stream, prefix }
+        Self {
+            context: connection.context().clone(),
+            stream,
+            prefix,
+        }
     }
 }
 
@@ -71,24 +84,38 @@ impl RecordStore for NatsRecords {
         let client = self.context.client();
         let inbox = client.new_inbox();
         let mut answers = client.subscribe(inbox.clone()).await.map_err(unavailable)?;
-        let keys = serde_json::json!({ "multi_last": [format!("{}>", self.prefix)], "batch": KEYS_MAX });
+        let keys =
+            serde_json::json!({ "multi_last": [format!("{}>", self.prefix)], "batch": KEYS_MAX });
         let subject = format!("$JS.API.DIRECT.GET.{}", self.stream);
-        client.publish_with_reply(subject, inbox, keys.to_string().into()).await.map_err(unavailable)?;
+        client
+            .publish_with_reply(subject, inbox, keys.to_string().into())
+            .await
+            .map_err(unavailable)?;
         let mut records = Vec::new();
         while let Some(answer) = answers.next().await {
             match answer.status {
                 // The end of the answer, and an empty bucket.
-                Some(status) if status == StatusCode::from_u16(204).map_err(unavailable)? => return Ok(records),
+                Some(status) if status == StatusCode::from_u16(204).map_err(unavailable)? => {
+                    return Ok(records);
+                }
                 Some(StatusCode::NOT_FOUND) => return Ok(records),
                 Some(status) => return Err(unavailable(format!("{status:?}"))),
                 None => {}
             }
             let header = |name| Some(answer.headers.as_ref()?.get_last(name)?.as_str().to_owned());
-            let key = header(NATS_SUBJECT).and_then(|subject| Some(subject.strip_prefix(&self.prefix)?.to_owned()));
+            let key = header(NATS_SUBJECT)
+                .and_then(|subject| Some(subject.strip_prefix(&self.prefix)?.to_owned()));
             let revision = header(NATS_SEQUENCE).and_then(|sequence| sequence.parse().ok());
-            let (Some(key), Some(revision)) = (key, revision) else { continue };
+            let (Some(key), Some(revision)) = (key, revision) else {
+                continue;
+            };
             let written = header(NATS_TIME_STAMP).unwrap_or_default();
-            records.push(StoredRecord { key, value: answer.payload, revision, written });
+            records.push(StoredRecord {
+                key,
+                value: answer.payload,
+                revision,
+                written,
+            });
         }
         Err(unavailable("the connection is closed"))
     }
@@ -96,16 +123,25 @@ impl RecordStore for NatsRecords {
     async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
         let message = PublishMessage::build().expected_last_subject_sequence(revision);
         // As NATS' own tools mark it.
-        let message = if value.is_empty() { message.header("KV-Operation", "DEL") } else { message };
+        let message = if value.is_empty() {
+            message.header("KV-Operation", "DEL")
+        } else {
+            message
+        };
         let subject = format!("{}{key}", self.prefix);
-        let sent = self.context.send_publish(subject, message.payload(value)).await;
+        let sent = self
+            .context
+            .send_publish(subject, message.payload(value))
+            .await;
         let acknowledged = match sent {
             Ok(acknowledged) => acknowledged.await,
             Err(error) => Err(error),
         };
-        acknowledged.map(|acknowledged| acknowledged.sequence).map_err(|error| match error.kind() {
-            PublishErrorKind::WrongLastSequence => RecordError::Conflict,
-            _ => unavailable(error),
-        })
+        acknowledged
+            .map(|acknowledged| acknowledged.sequence)
+            .map_err(|error| match error.kind() {
+                PublishErrorKind::WrongLastSequence => RecordError::Conflict,
+                _ => unavailable(error),
+            })
     }
 }

@@ -1,8 +1,9 @@
-//! The records that the nodes of a cluster share: one for each node, one for each shard, and one for each node that is
-//! asked to give everything up.
+//! The records that the nodes of a cluster share: one for each node, one for each shard, and one
+//! for each node that is asked to give everything up.
 //!
-//! A record changes only by a write that names the revision it had, so that one of two writers fails. The revision of a
-//! shard's record is its `ETag`. Records are JSON in a bucket of NATS' key-value store, so that NATS' own tools show them.
+//! A record changes only by a write that names the revision it had, so that one of two writers
+//! fails. The revision of a shard's record is its `ETag`. Records are JSON in a bucket of NATS'
+//! key-value store, so that NATS' own tools show them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +33,8 @@ pub struct NodeRecord {
     /// Whether it has not caught up yet with a shard that it has or fetches a copy of.
     #[serde(default)]
     pub behind: bool,
-    /// Its settings that should be the same on all nodes, by key. Empty for a release that does not write them.
+    /// Its settings that should be the same on all nodes, by key. Empty for a release that does not
+    /// write them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
 }
@@ -57,14 +59,15 @@ pub struct ShardPosition {
     pub applied: u64,
     /// The last sequence that its store has synced.
     pub flushed: u64,
-    /// The time of its clock when its process last owned the shard, in microseconds since 1970; 0 if it did not.
+    /// The time of its clock when its process last owned the shard, in microseconds since 1970; 0
+    /// if it did not.
     #[serde(default)]
     pub time: u64,
     /// Whether nothing expired by that clock.
     #[serde(default)]
     pub expiry_paused: bool,
-    /// The sequence of the fence with which it took the shard then. That of a later owner is higher, whatever their clocks
-    /// say.
+    /// The sequence of the fence with which it took the shard then. That of a later owner is
+    /// higher, whatever their clocks say.
     #[serde(default)]
     pub epoch: u64,
     /// The copy of the owner's store that it fetches.
@@ -104,13 +107,19 @@ pub struct CopyProgress {
 impl NodeRecord {
     /// What it has of a shard.
     pub fn copy(&self, shard: usize) -> CopyState {
-        let Some(at) = self.positions.get(shard) else { return CopyState::None };
-        at.state.unwrap_or(if self.behind { CopyState::Incomplete } else { CopyState::Complete })
+        let Some(at) = self.positions.get(shard) else {
+            return CopyState::None;
+        };
+        at.state.unwrap_or(if self.behind {
+            CopyState::Incomplete
+        } else {
+            CopyState::Complete
+        })
     }
 }
 
-/// What the record of a shard says: the fields of Azure's ownership records, and what a change of the owner needs. The
-/// time of the last change is the one at which the store took the record.
+/// What the record of a shard says: the fields of Azure's ownership records, and what a change of
+/// the owner needs. The time of the last change is the one at which the store took the record.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnershipRecord {
@@ -168,8 +177,14 @@ pub trait RecordStore: Send + Sync + 'static {
     /// Reads all records at one time. They may be older than what was last written.
     fn read(&self) -> impl Future<Output = Result<Vec<StoredRecord>, RecordError>> + Send;
 
-    /// Writes a record that has this revision, or none for 0, and returns its new one. An empty value deletes it.
-    fn write(&self, key: &str, value: Bytes, revision: u64) -> impl Future<Output = Result<u64, RecordError>> + Send;
+    /// Writes a record that has this revision, or none for 0, and returns its new one. An empty
+    /// value deletes it.
+    fn write(
+        &self,
+        key: &str,
+        value: Bytes,
+        revision: u64,
+    ) -> impl Future<Output = Result<u64, RecordError>> + Send;
 }
 
 /// A record with its revision and the time of its last change.
@@ -186,15 +201,16 @@ pub struct Versioned<T> {
 /// All records, as a node has read them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterRecords {
-    /// Those of nodes, by name. A node that has left keeps its record: the changelog must have what it needs.
+    /// Those of nodes, by name. A node that has left keeps its record: the changelog must have what
+    /// it needs.
     pub nodes: BTreeMap<String, Versioned<NodeRecord>>,
-    /// The names of nodes whose records say nothing, with their revisions: whether the record cannot be read, as one of a
-    /// newer release, or was deleted.
+    /// The names of nodes whose records say nothing, with their revisions: whether the record
+    /// cannot be read, as one of a newer release, or was deleted.
     pub unreadable: BTreeMap<String, (bool, u64)>,
     /// Those of shards, by number.
     pub shards: Vec<Versioned<OwnershipRecord>>,
-    /// The names of nodes that are asked to give everything up, and the revisions of these requests. A request that was
-    /// withdrawn has a revision, too.
+    /// The names of nodes that are asked to give everything up, and the revisions of these
+    /// requests. A request that was withdrawn has a revision, too.
     pub drained: BTreeMap<String, (bool, u64)>,
 }
 
@@ -204,16 +220,21 @@ const NODE: &str = "node.";
 const SHARD: &str = "shard.";
 const DRAINED: &str = "drained.";
 
-/// The identifier of the cluster, which the first node that asks for it makes. `known` is what was last read.
+/// The identifier of the cluster, which the first node that asks for it makes. `known` is what was
+/// last read.
 ///
 /// # Errors
 /// If the records cannot be reached, or a node that made one meanwhile is not seen yet.
-pub async fn cluster_id(store: &impl RecordStore, known: &[StoredRecord]) -> Result<String, RecordError> {
+pub async fn cluster_id(
+    store: &impl RecordStore,
+    known: &[StoredRecord],
+) -> Result<String, RecordError> {
     fixed(store, known, ID, uuid::Uuid::new_v4().simple().to_string()).await
 }
 
-/// The number of shards of the cluster, which is `shards` if this node is the first one. `known` is what was last read. The
-/// number is older than the identifier: a cluster that has only that is of a release with one shard.
+/// The number of shards of the cluster, which is `shards` if this node is the first one. `known` is
+/// what was last read. The number is older than the identifier: a cluster that has only that is of
+/// a release with one shard.
 ///
 /// # Errors
 /// If the records cannot be reached, or a number that another node wrote meanwhile is not seen yet.
@@ -222,8 +243,16 @@ pub async fn cluster_shards(
     known: &[StoredRecord],
     shards: usize,
 ) -> Result<usize, RecordError> {
-    let has = |key| known.iter().any(|record| record.key == key && !record.value.is_empty());
-    if has(ID) && !has(SHARDS) { Ok(1) } else { fixed(store, known, SHARDS, shards).await }
+    let has = |key| {
+        known
+            .iter()
+            .any(|record| record.key == key && !record.value.is_empty())
+    };
+    if has(ID) && !has(SHARDS) {
+        Ok(1)
+    } else {
+        fixed(store, known, SHARDS, shards).await
+    }
 }
 
 /// The value of a record that the first node writes, and no other one changes.
@@ -233,15 +262,26 @@ async fn fixed<T: Serialize + DeserializeOwned>(
     key: &str,
     value: T,
 ) -> Result<T, RecordError> {
-    let stored = |records: &[StoredRecord]| records.iter().find(|record| record.key == key).cloned();
+    let stored =
+        |records: &[StoredRecord]| records.iter().find(|record| record.key == key).cloned();
     let read = |record: &StoredRecord| serde_json::from_slice(&record.value).ok();
     let known = stored(known);
     if let Some(value) = known.as_ref().and_then(read) {
         return Ok(value);
     }
-    match store.write(key, encode(&value), known.map_or(0, |deleted| deleted.revision)).await {
+    match store
+        .write(
+            key,
+            encode(&value),
+            known.map_or(0, |deleted| deleted.revision),
+        )
+        .await
+    {
         Ok(_) => Ok(value),
-        Err(RecordError::Conflict) => stored(&store.read().await?).as_ref().and_then(read).ok_or(RecordError::Conflict),
+        Err(RecordError::Conflict) => stored(&store.read().await?)
+            .as_ref()
+            .and_then(read)
+            .ok_or(RecordError::Conflict),
         Err(error) => Err(error),
     }
 }
@@ -263,14 +303,19 @@ pub fn drained_key(name: &str) -> String {
 
 /// The bytes of a record.
 pub(super) fn encode(record: &impl Serialize) -> Bytes {
-    serde_json::to_vec(record).expect("a record has no maps with other keys than text").into()
+    serde_json::to_vec(record)
+        .expect("a record has no maps with other keys than text")
+        .into()
 }
 
 impl ClusterRecords {
-    /// Reads the records of a cluster with so many shards. The record of a shard that cannot be read counts as absent: of a
-    /// newer release, or written by hand.
+    /// Reads the records of a cluster with so many shards. The record of a shard that cannot be
+    /// read counts as absent: of a newer release, or written by hand.
     pub fn of(stored: &[StoredRecord], shards: usize) -> Self {
-        let mut records = Self { shards: vec![Versioned::default(); shards], ..Self::default() };
+        let mut records = Self {
+            shards: vec![Versioned::default(); shards],
+            ..Self::default()
+        };
         for stored in stored {
             if let Some(name) = stored.key.strip_prefix(NODE) {
                 match decode::<NodeRecord>(stored) {
@@ -281,8 +326,13 @@ impl ClusterRecords {
                     }
                 }
             } else if let Some(name) = stored.key.strip_prefix(DRAINED) {
-                records.drained.insert(name.to_owned(), (!stored.value.is_empty(), stored.revision));
-            } else if let Some(number) = stored.key.strip_prefix(SHARD).and_then(|number| number.parse::<usize>().ok())
+                records
+                    .drained
+                    .insert(name.to_owned(), (!stored.value.is_empty(), stored.revision));
+            } else if let Some(number) = stored
+                .key
+                .strip_prefix(SHARD)
+                .and_then(|number| number.parse::<usize>().ok())
                 && let Some(shard) = records.shards.get_mut(number)
             {
                 shard.revision = stored.revision;
@@ -294,19 +344,37 @@ impl ClusterRecords {
 
     /// The node with this identifier.
     pub fn node(&self, id: &NodeId) -> Option<&NodeRecord> {
-        self.nodes.values().map(|node| &node.value).find(|node| node.id == *id)
+        self.nodes
+            .values()
+            .map(|node| &node.value)
+            .find(|node| node.id == *id)
     }
 
-    /// The settings in which living nodes differ from this one. One that only one of two nodes writes is not compared: they are
-    /// of two releases.
-    pub fn setting_differences(&self, me: &NodeId, alive: &BTreeSet<NodeId>) -> BTreeSet<SettingDifference> {
-        let Some(own) = self.node(me) else { return BTreeSet::new() };
-        let living = self.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
+    /// The settings in which living nodes differ from this one. One that only one of two nodes
+    /// writes is not compared: they are of two releases.
+    pub fn setting_differences(
+        &self,
+        me: &NodeId,
+        alive: &BTreeSet<NodeId>,
+    ) -> BTreeSet<SettingDifference> {
+        let Some(own) = self.node(me) else {
+            return BTreeSet::new();
+        };
+        let living = self
+            .nodes
+            .values()
+            .map(|node| &node.value)
+            .filter(|node| alive.contains(&node.id));
         let of_node = |node: &NodeRecord| {
             let differences = own.settings.iter().filter_map(|(setting, here)| {
                 let there = node.settings.get(setting).filter(|there| *there != here)?;
                 let (node, setting) = (node.name.clone(), setting.clone());
-                Some(SettingDifference { node, setting, here: here.clone(), there: there.clone() })
+                Some(SettingDifference {
+                    node,
+                    setting,
+                    here: here.clone(),
+                    there: there.clone(),
+                })
             });
             differences.collect::<Vec<_>>()
         };
@@ -315,62 +383,105 @@ impl ClusterRecords {
 
     /// Each node and the revision of its record.
     pub fn revisions(&self) -> impl Iterator<Item = (NodeId, u64)> {
-        self.nodes.values().map(|node| (node.value.id.clone(), node.revision))
+        self.nodes
+            .values()
+            .map(|node| (node.value.id.clone(), node.revision))
     }
 
     /// The names of the nodes, for a message.
     pub fn names(&self) -> String {
-        self.nodes.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        self.nodes
+            .keys()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// The nodes that take no shard.
     pub fn leaving(&self) -> BTreeSet<NodeId> {
         let is_drained = |name: &str| self.drained.get(name).is_some_and(|(asked, _)| *asked);
-        let leaving = self.nodes.iter().filter(|(name, node)| node.value.leaving || is_drained(name));
+        let leaving = self
+            .nodes
+            .iter()
+            .filter(|(name, node)| node.value.leaving || is_drained(name));
         leaving.map(|(_, node)| node.value.id.clone()).collect()
     }
 
-    /// The name and the position of the node that owned a shard last and has reported its time since, if there is one.
+    /// The name and the position of the node that owned a shard last and has reported its time
+    /// since, if there is one.
     pub fn latest_owner(&self, shard: usize) -> Option<(&str, ShardPosition)> {
-        let positions = self.nodes.iter().filter_map(|(name, node)| Some((&**name, *node.value.positions.get(shard)?)));
-        positions.filter(|(_, at)| at.time > 0).max_by_key(|(_, at)| at.epoch)
+        let positions = self
+            .nodes
+            .iter()
+            .filter_map(|(name, node)| Some((&**name, *node.value.positions.get(shard)?)));
+        positions
+            .filter(|(_, at)| at.time > 0)
+            .max_by_key(|(_, at)| at.epoch)
     }
 
-    /// The position up to which the changelog of a shard may be trimmed: the lowest one that a copy has synced, if so many nodes
-    /// as `copies`, or all there are, have complete ones. 0: not at all. `counted` are the names of the nodes that count when copies
-    /// are divided.
+    /// The position up to which the changelog of a shard may be trimmed: the lowest one that a copy
+    /// has synced, if so many nodes as `copies`, or all there are, have complete ones. 0: not at
+    /// all. `counted` are the names of the nodes that count when copies are divided.
     ///
-    /// A node that is dead keeps what it needs, until others have taken its place. What a record that cannot be read says is not
-    /// known.
-    pub fn trimmable(&self, shard: usize, copies: usize, counted: &BTreeSet<String>, alive: &BTreeSet<NodeId>) -> u64 {
-        let is_complete =
-            |name: &&String| self.nodes.get(*name).is_some_and(|node| node.value.copy(shard) == CopyState::Complete);
+    /// A node that is dead keeps what it needs, until others have taken its place. What a record
+    /// that cannot be read says is not known.
+    pub fn trimmable(
+        &self,
+        shard: usize,
+        copies: usize,
+        counted: &BTreeSet<String>,
+        alive: &BTreeSet<NodeId>,
+    ) -> u64 {
+        let is_complete = |name: &&String| {
+            self.nodes
+                .get(*name)
+                .is_some_and(|node| node.value.copy(shard) == CopyState::Complete)
+        };
         let complete = counted.iter().filter(is_complete).count();
-        if complete < copies.min(counted.len()) || self.unreadable.values().any(|(is_there, _)| *is_there) {
+        if complete < copies.min(counted.len())
+            || self.unreadable.values().any(|(is_there, _)| *is_there)
+        {
             return 0;
         }
         let is_kept_for = |(name, node): &(&String, &Versioned<NodeRecord>)| {
-            let is_replaced = complete >= copies && !counted.contains(*name) && !alive.contains(&node.value.id);
+            let is_replaced =
+                complete >= copies && !counted.contains(*name) && !alive.contains(&node.value.id);
             node.value.copy(shard) != CopyState::None && !is_replaced
         };
-        let flushed =
-            |(_, node): (_, &Versioned<NodeRecord>)| node.value.positions.get(shard).map_or(0, |at| at.flushed);
-        self.nodes.iter().filter(is_kept_for).map(flushed).min().unwrap_or_default()
+        let flushed = |(_, node): (_, &Versioned<NodeRecord>)| {
+            node.value.positions.get(shard).map_or(0, |at| at.flushed)
+        };
+        self.nodes
+            .iter()
+            .filter(is_kept_for)
+            .map(flushed)
+            .min()
+            .unwrap_or_default()
     }
 }
 
 fn decode<T: DeserializeOwned>(stored: &StoredRecord) -> Option<Versioned<T>> {
     let value = serde_json::from_slice(&stored.value).ok()?;
-    Some(Versioned { value, revision: stored.revision, written: stored.written.clone() })
+    Some(Versioned {
+        value,
+        revision: stored.revision,
+        written: stored.written.clone(),
+    })
 }
 
 impl OwnershipRecord {
     /// What the balance reads of it, with the time for which the reader has seen the request.
-    pub(super) fn shard_record(&self, waited: impl Fn(&NodeId) -> std::time::Duration) -> ShardRecord {
+    pub(super) fn shard_record(
+        &self,
+        waited: impl Fn(&NodeId) -> std::time::Duration,
+    ) -> ShardRecord {
         let wanted = self.wanted_by.clone().map(|by| {
             let waited = waited(&by);
             (by, waited)
         });
-        ShardRecord { owner: self.owner_id.clone(), wanted }
+        ShardRecord {
+            owner: self.owner_id.clone(),
+            wanted,
+        }
     }
 }

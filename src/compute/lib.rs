@@ -1,13 +1,16 @@
-//! Computes what clients ask for on threads of its own: schema validation, tests of filters and transformations, simulations,
-//! searches for an event, and transformations of events to deliver. Threads that serve HTTP or deliver never wait for it.
+//! Computes what clients ask for on threads of its own: schema validation, tests of filters and
+//! transformations, simulations, searches for an event, and transformations of events to deliver.
+//! Threads that serve HTTP or deliver never wait for it.
 //!
-//! Work is a future. One poll of it is a slice: [`Meter::pause`] ends a slice that has used its time, and the next slice is
-//! that of another [`ComputeCaller`], if one waits. So callers have equal shares, however many tasks each has.
+//! Work is a future. One poll of it is a slice: [`Meter::pause`] ends a slice that has used its
+//! time, and the next slice is that of another [`ComputeCaller`], if one waits. So callers have
+//! equal shares, however many tasks each has.
 //!
 //! Invariants:
-//! - A task uses at most `time_max` of a processor, measured on its thread: a busy machine refuses nothing. Deliveries have
-//!   no limit: the cost of each event is bounded before.
-//! - What tasks reserve is bounded in total, and a caller holds at most as much as it leaves free, in bytes and in tasks.
+//! - A task uses at most `time_max` of a processor, measured on its thread: a busy machine refuses
+//!   nothing. Deliveries have no limit: the cost of each event is bounded before.
+//! - What tasks reserve is bounded in total, and a caller holds at most as much as it leaves free,
+//!   in bytes and in tasks.
 //! - A task ends when nobody waits for its result any more.
 //!
 //! It has no timers and no sockets: a future that needs those of a runtime does not belong here.
@@ -61,7 +64,11 @@ pub struct ComputeLimits {
 
 impl Default for ComputeLimits {
     fn default() -> Self {
-        Self { threads: 0, time_max: Duration::from_secs(10), bytes_max: 64 * 1024 * 1024 }
+        Self {
+            threads: 0,
+            time_max: Duration::from_secs(10),
+            bytes_max: 64 * 1024 * 1024,
+        }
     }
 }
 
@@ -84,7 +91,8 @@ pub enum ComputeError {
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The threads that compute. Clones share them. They start with the first task and end with the last clone.
+/// The threads that compute. Clones share them. They start with the first task and end with the
+/// last clone.
 #[derive(Clone)]
 pub struct Compute {
     pool: Arc<Pool>,
@@ -149,7 +157,9 @@ pub struct Meter {
 
 impl fmt::Debug for Compute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Compute").field(&self.pool.scheduler.limits).finish()
+        f.debug_tuple("Compute")
+            .field(&self.pool.scheduler.limits)
+            .finish()
     }
 }
 
@@ -167,28 +177,48 @@ impl Compute {
 
     /// The same with another measure of a thread's processor time.
     pub fn with_processor_time(limits: ComputeLimits, processor_time: fn() -> Duration) -> Self {
-        let scheduler = Scheduler { limits, processor_time, state: Mutex::default(), has_ready: Condvar::new() };
+        let scheduler = Scheduler {
+            limits,
+            processor_time,
+            state: Mutex::default(),
+            has_ready: Condvar::new(),
+        };
         let scheduler = Arc::new(scheduler);
-        Self { pool: Arc::new(Pool { scheduler, threads: OnceLock::new() }) }
+        Self {
+            pool: Arc::new(Pool {
+                scheduler,
+                threads: OnceLock::new(),
+            }),
+        }
     }
 
     /// Runs a task for a caller.
     ///
     /// # Errors
     /// If the caller has too many tasks, or the task panics.
-    pub async fn run<F>(&self, caller: ComputeCaller, work: impl FnOnce(Meter) -> F) -> Result<F::Output, ComputeError>
+    pub async fn run<F>(
+        &self,
+        caller: ComputeCaller,
+        work: impl FnOnce(Meter) -> F,
+    ) -> Result<F::Output, ComputeError>
     where
         F: Future<Output: Send> + Send + 'static,
     {
         self.pool.start_threads()?;
         let account = Scheduler::admit(&self.pool.scheduler, caller)?;
         let (reply, result) = oneshot::channel();
-        let work = work(Meter { account: Arc::clone(&account) });
+        let work = work(Meter {
+            account: Arc::clone(&account),
+        });
         let work: Work = Box::pin(async move {
             // Nobody may wait any more.
             reply.send(work.await).ok();
         });
-        let task = Arc::new(Task { account, work: Mutex::new(Some(work)), is_ready: AtomicBool::new(false) });
+        let task = Arc::new(Task {
+            account,
+            work: Mutex::new(Some(work)),
+            is_ready: AtomicBool::new(false),
+        });
         let mut guard = TaskGuard(Arc::downgrade(&task));
         task.wake();
         let result = result.await;
@@ -199,7 +229,10 @@ impl Compute {
 
     /// The bytes that tasks have reserved, and their limit.
     pub fn bytes(&self) -> (usize, usize) {
-        (self.pool.scheduler.lock().bytes, self.pool.scheduler.limits.bytes_max)
+        (
+            self.pool.scheduler.lock().bytes,
+            self.pool.scheduler.limits.bytes_max,
+        )
     }
 }
 
@@ -219,7 +252,11 @@ impl Pool {
     fn start_threads(&self) -> Result<(), ComputeError> {
         // Without any thread tasks would wait forever.
         let has_threads = *self.threads.get_or_init(|| self.scheduler.start_threads());
-        if has_threads { Ok(()) } else { Err(ComputeError::Interrupted) }
+        if has_threads {
+            Ok(())
+        } else {
+            Err(ComputeError::Interrupted)
+        }
     }
 }
 
@@ -228,7 +265,11 @@ impl Drop for Pool {
         let mut state = self.scheduler.lock();
         state.is_closed = true;
         // They hold the scheduler. They are dropped without the lock, which they take.
-        let tasks: Vec<_> = state.callers.values_mut().flat_map(|own| own.ready.drain(..)).collect();
+        let tasks: Vec<_> = state
+            .callers
+            .values_mut()
+            .flat_map(|own| own.ready.drain(..))
+            .collect();
         drop(state);
         drop(tasks);
         self.scheduler.has_ready.notify_all();
@@ -243,13 +284,20 @@ impl Scheduler {
     /// Starts the threads; false if there is none.
     fn start_threads(self: &Arc<Self>) -> bool {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if self.limits.threads == 0 { processors.div_ceil(2) } else { self.limits.threads };
+        let threads = if self.limits.threads == 0 {
+            processors.div_ceil(2)
+        } else {
+            self.limits.threads
+        };
         (0..threads).filter(|_| self.start_thread()).count() > 0
     }
 
     fn start_thread(self: &Arc<Self>) -> bool {
         let scheduler = Arc::clone(self);
-        std::thread::Builder::new().name("compute".to_owned()).spawn(move || scheduler.run_tasks()).is_ok()
+        std::thread::Builder::new()
+            .name("compute".to_owned())
+            .spawn(move || scheduler.run_tasks())
+            .is_ok()
     }
 
     fn run_tasks(&self) {
@@ -268,7 +316,10 @@ impl Scheduler {
             if let Some(task) = state.next_ready() {
                 return Some(task);
             }
-            state = self.has_ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .has_ready
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -321,7 +372,9 @@ impl Wake for Task {
         let caller = self.account.caller.clone();
         let mut state = scheduler.lock();
         let is_closed = state.is_closed;
-        let Some(own) = state.callers.get_mut(&caller).filter(|_| !is_closed) else { return };
+        let Some(own) = state.callers.get_mut(&caller).filter(|_| !is_closed) else {
+            return;
+        };
         own.ready.push_back(self);
         if own.ready.len() == 1 {
             state.turns.push_back(caller);
@@ -345,7 +398,9 @@ impl Task {
         let began = (account.scheduler.processor_time)();
         account.slice_began.store(nanos(began), Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(&self));
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker))));
+        let polled = catch_unwind(AssertUnwindSafe(|| {
+            future.as_mut().poll(&mut Context::from_waker(&waker))
+        }));
         let time = (account.scheduler.processor_time)().saturating_sub(began);
         account.used.fetch_add(nanos(time), Ordering::Relaxed);
         if !matches!(polled, Ok(Poll::Pending)) {
@@ -386,14 +441,24 @@ impl Meter {
     /// # Errors
     /// If the task, or all of them, would have too much.
     pub fn reserve(&self, bytes: usize) -> Result<(), ComputeError> {
-        let Account { scheduler, caller, bytes: reserved, .. } = &*self.account;
+        let Account {
+            scheduler,
+            caller,
+            bytes: reserved,
+            ..
+        } = &*self.account;
         let most = scheduler.limits.bytes_max / 2;
         if reserved.load(Ordering::Relaxed) + bytes > most {
             return Err(ComputeError::Memory(most));
         }
         let mut state = scheduler.lock();
-        let free = scheduler.limits.bytes_max.saturating_sub(state.bytes + bytes);
-        let Some(own) = state.callers.get_mut(caller) else { return Err(ComputeError::Interrupted) };
+        let free = scheduler
+            .limits
+            .bytes_max
+            .saturating_sub(state.bytes + bytes);
+        let Some(own) = state.callers.get_mut(caller) else {
+            return Err(ComputeError::Interrupted);
+        };
         // A caller that is alone may have half, and another one half of the rest.
         if own.bytes + bytes > free {
             return Err(ComputeError::Busy);
@@ -429,7 +494,10 @@ impl Drop for Account {
 /// The processor time of the current thread.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 fn nanos(time: Duration) -> u64 {

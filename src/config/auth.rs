@@ -95,7 +95,10 @@ impl RawAuth {
                 }
             },
             (Some(_), None) => {
-                layers.refuse(&["auth.jwks", "auth.issuer"], "the location of the keys of auth.issuer");
+                layers.refuse(
+                    &["auth.jwks", "auth.issuer"],
+                    "the location of the keys of auth.issuer",
+                );
                 None
             }
             (None, Some(jwks)) => {
@@ -106,18 +109,25 @@ impl RawAuth {
                 None
             }
         };
-        AuthConfig { issuer, trusted_proxies: self.trusted_proxies }
+        AuthConfig {
+            issuer,
+            trusted_proxies: self.trusted_proxies,
+        }
     }
 }
 
 /// Keys come over TLS or from this machine: a host that can replace them can sign tokens.
 fn source(text: &str) -> Result<KeySource, &'static str> {
-    let scheme = |scheme: &str| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+    let scheme = |scheme: &str| {
+        text.get(..scheme.len())
+            .is_some_and(|begin| begin.eq_ignore_ascii_case(scheme))
+    };
     if !scheme("http://") && !scheme("https://") {
         return Ok(KeySource::File(PathBuf::from(text)));
     }
     let url = Url::parse(text).ok().filter(is_confidential);
-    url.map(KeySource::Web).ok_or("a file, an https URL, or an http URL of loopback")
+    url.map(KeySource::Web)
+        .ok_or("a file, an https URL, or an http URL of loopback")
 }
 
 /// Whether no other machine can read or replace what is exchanged with this http or https URL.

@@ -46,7 +46,13 @@ pub(super) struct RawBackup {
 
 impl RawBackup {
     pub(super) fn resolve(self, layers: &mut Layers) -> Backup {
-        let Self { store, schedule, keep, keep_for, key_file } = self;
+        let Self {
+            store,
+            schedule,
+            keep,
+            keep_for,
+            key_file,
+        } = self;
         let has_store = store.is_some();
         let store = store.and_then(|store| store.resolve(STORE.trim_end_matches('.'), layers));
         let schedule = schedule.and_then(|text| match text.parse() {
@@ -57,8 +63,17 @@ impl RawBackup {
             }
         });
         if schedule.is_some() && !has_store {
-            layers.refuse(&["backup.schedule"], "empty without a destination: set backup.store.url");
+            layers.refuse(
+                &["backup.schedule"],
+                "empty without a destination: set backup.store.url",
+            );
         }
-        Backup { store, schedule, keep, keep_for, key_file }
+        Backup {
+            store,
+            schedule,
+            keep,
+            keep_for,
+            key_file,
+        }
     }
 }

@@ -23,7 +23,8 @@ pub struct Cluster {
     pub nats_tls: NatsTls,
     /// How the node logs in there.
     pub login: NatsLogin,
-    /// The login of the system account that shows whether the servers sync every write; [`None`] if that is not checked.
+    /// The login of the system account that shows whether the servers sync every write; [`None`] if
+    /// that is not checked.
     pub system_login: Option<NatsLogin>,
     /// The servers of NATS that keep a record.
     pub replicas: usize,
@@ -41,7 +42,8 @@ pub struct Cluster {
     pub replace_after: Duration,
     /// How fast a node takes shards.
     pub strategy: ClusterStrategy,
-    /// The address of the listener for other nodes. With several shards each has one, on the ports from this one on.
+    /// The address of the listener for other nodes. With several shards each has one, on the ports
+    /// from this one on.
     pub listen: SocketAddr,
     /// How other nodes reach it; [`None`] for the address of the listener.
     pub advertise: Option<String>,
@@ -189,27 +191,40 @@ impl RawCluster {
             }
         }
         let is_name = |text: &str| {
-            (1..=32).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+            (1..=32).contains(&text.len())
+                && text
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
         };
         if !is_name(&self.name) {
             layers.refuse(&["cluster.name"], NAME);
         }
         let node = self.node.unwrap_or_default();
         if !is_name(&node) {
-            layers.refuse(&["cluster.node"], format!("a name that no other node has, {NAME}"));
+            layers.refuse(
+                &["cluster.node"],
+                format!("a name that no other node has, {NAME}"),
+            );
         }
         // A login in a URL would be shown, and NATS would not get it.
         let has_login = |url: &String| url.contains('@');
         if self.urls.iter().any(has_login) {
-            let allowed = "addresses without user information; the login is cluster.username with cluster.password_file, or \
-                           cluster.credentials";
+            let allowed = "addresses without user information; the login is cluster.username with \
+                cluster.password_file, or cluster.credentials";
             layers.refuse(&["cluster.urls"], allowed);
         }
         let is_server = |url: &String| url.starts_with("nats://") || url.starts_with("tls://");
         if self.urls.is_empty() || !self.urls.iter().all(is_server) {
-            layers.refuse(&["cluster.urls"], "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]");
+            layers.refuse(
+                &["cluster.urls"],
+                "addresses of NATS servers such as [\"nats://10.0.0.1:4222\"]",
+            );
         }
-        let of_nats = TlsPaths { authorities: self.ca_file, certificate: self.certificate_file, key: self.key_file };
+        let of_nats = TlsPaths {
+            authorities: self.ca_file,
+            certificate: self.certificate_file,
+            key: self.key_file,
+        };
         let nats_tls = nats_tls(layers, &self.urls, of_nats);
         let of_nodes = TlsPaths {
             authorities: self.node_ca_file,
@@ -217,8 +232,11 @@ impl RawCluster {
             key: self.node_key_file,
         };
         let node_tls = node_tls(layers, of_nodes);
-        let of_gridhook =
-            RawLogin { credentials: self.credentials, username: self.username, password: self.password_file };
+        let of_gridhook = RawLogin {
+            credentials: self.credentials,
+            username: self.username,
+            password: self.password_file,
+        };
         let login = login(layers, "", of_gridhook);
         let of_system = RawLogin {
             credentials: self.system_credentials,
@@ -238,33 +256,58 @@ impl RawCluster {
             }
         };
         if self.copies < 2 {
-            let allowed =
-                "a whole number from 2 to 64: the owner of a shard and at least one node that takes over from it";
+            let allowed = "a whole number from 2 to 64: the owner of a shard and at least one node \
+                that takes over from it";
             layers.refuse(&["cluster.copies"], allowed);
         }
         if self.replace_after < self.expiry {
-            layers.refuse(&["cluster.replace_after", "cluster.expiry"], "at least cluster.expiry");
+            layers.refuse(
+                &["cluster.replace_after", "cluster.expiry"],
+                "at least cluster.expiry",
+            );
         }
-        check_ports(layers, self.shards, self.node_listen, self.advertise.as_deref());
+        check_ports(
+            layers,
+            self.shards,
+            self.node_listen,
+            self.advertise.as_deref(),
+        );
         if self.stream_bytes > 0 && self.stream_bytes < 2 * self.stream_keep_bytes {
             let keys = ["cluster.stream_bytes", "cluster.stream_keep_bytes"];
             layers.refuse(&keys, "0, or at least twice cluster.stream_keep_bytes");
         }
         if self.expiry < 3 * self.renew {
-            layers.refuse(&["cluster.expiry", "cluster.renew"], "at least three times cluster.renew");
+            layers.refuse(
+                &["cluster.expiry", "cluster.renew"],
+                "at least three times cluster.renew",
+            );
         }
         if server.admin_token.is_none() {
-            let allowed = "a token that all nodes of the cluster share (cluster.engine is \"nats\")";
+            let allowed =
+                "a token that all nodes of the cluster share (cluster.engine is \"nats\")";
             layers.refuse(&["server.admin_token"], allowed);
         }
         if self.node_listen.is_none() {
-            layers.refuse(&["cluster.node_listen"], "an address that other nodes reach, such as \"10.0.0.1:8082\"");
+            layers.refuse(
+                &["cluster.node_listen"],
+                "an address that other nodes reach, such as \"10.0.0.1:8082\"",
+            );
         }
-        if self.advertise.is_none() && self.node_listen.is_some_and(|listen| listen.ip().is_unspecified()) {
-            layers.refuse(&["cluster.advertise"], "the host and port of cluster.node_listen as other nodes reach them");
+        if self.advertise.is_none()
+            && self
+                .node_listen
+                .is_some_and(|listen| listen.ip().is_unspecified())
+        {
+            layers.refuse(
+                &["cluster.advertise"],
+                "the host and port of cluster.node_listen as other nodes reach them",
+            );
         }
         if self.secret_file.is_none() {
-            layers.refuse(&["cluster.secret_file"], "a file with a secret that all nodes of the cluster share");
+            layers.refuse(
+                &["cluster.secret_file"],
+                "a file with a secret that all nodes of the cluster share",
+            );
         }
         Some(Cluster {
             name: self.name,
@@ -292,13 +335,24 @@ impl RawCluster {
 }
 
 /// Several shards need as many ports.
-fn check_ports(layers: &mut Layers, shards: usize, listen: Option<SocketAddr>, advertise: Option<&str>) {
+fn check_ports(
+    layers: &mut Layers,
+    shards: usize,
+    listen: Option<SocketAddr>,
+    advertise: Option<&str>,
+) {
     let allowed = || format!("a host and the first of {shards} ports in a row (cluster.shards)");
     let most = usize::from(u16::MAX) + 1 - shards;
-    if shards > 1 && listen.is_some_and(|listen| listen.port() == 0 || usize::from(listen.port()) > most) {
+    if shards > 1
+        && listen.is_some_and(|listen| listen.port() == 0 || usize::from(listen.port()) > most)
+    {
         layers.refuse(&["cluster.node_listen"], allowed());
     }
-    let port = advertise.map(|advertise| advertise.rsplit_once(':').and_then(|(_, port)| port.parse::<usize>().ok()));
+    let port = advertise.map(|advertise| {
+        advertise
+            .rsplit_once(':')
+            .and_then(|(_, port)| port.parse::<usize>().ok())
+    });
     if shards > 1 && port.is_some_and(|port| port.is_none_or(|port| !(1..=most).contains(&port))) {
         layers.refuse(&["cluster.advertise"], allowed());
     }
@@ -320,32 +374,68 @@ struct RawLogin {
 }
 
 fn nats_tls(layers: &mut Layers, urls: &[String], paths: TlsPaths) -> NatsTls {
-    let TlsPaths { authorities, certificate, key } = paths;
-    let keys = ["cluster.ca_file", "cluster.certificate_file", "cluster.key_file"];
+    let TlsPaths {
+        authorities,
+        certificate,
+        key,
+    } = paths;
+    let keys = [
+        "cluster.ca_file",
+        "cluster.certificate_file",
+        "cluster.key_file",
+    ];
     let is_any = authorities.is_some() || certificate.is_some() || key.is_some();
     if is_any && !urls.iter().all(|url| url.starts_with("tls://")) {
-        layers.refuse(&["cluster.urls"], format!("addresses with tls://, because one of {} is set", keys.join(", ")));
+        layers.refuse(
+            &["cluster.urls"],
+            format!(
+                "addresses with tls://, because one of {} is set",
+                keys.join(", ")
+            ),
+        );
     }
     let identity = match (certificate, key) {
         (Some(certificate), Some(key)) => Some(IdentityFiles { certificate, key }),
         (None, None) => None,
         (Some(_), None) | (None, Some(_)) => {
-            layers.refuse(&keys[1..], "two files: cluster.certificate_file and cluster.key_file are set together");
+            layers.refuse(
+                &keys[1..],
+                "two files: cluster.certificate_file and cluster.key_file are set together",
+            );
             None
         }
     };
-    NatsTls { authorities, identity }
+    NatsTls {
+        authorities,
+        identity,
+    }
 }
 
 fn node_tls(layers: &mut Layers, paths: TlsPaths) -> Option<NodeTlsFiles> {
     match paths {
-        TlsPaths { authorities: Some(authorities), certificate: Some(certificate), key: Some(key) } => {
-            Some(NodeTlsFiles { authorities, identity: IdentityFiles { certificate, key } })
-        }
-        TlsPaths { authorities: None, certificate: None, key: None } => None,
+        TlsPaths {
+            authorities: Some(authorities),
+            certificate: Some(certificate),
+            key: Some(key),
+        } => Some(NodeTlsFiles {
+            authorities,
+            identity: IdentityFiles { certificate, key },
+        }),
+        TlsPaths {
+            authorities: None,
+            certificate: None,
+            key: None,
+        } => None,
         _ => {
-            let keys = ["cluster.node_ca_file", "cluster.node_certificate_file", "cluster.node_key_file"];
-            layers.refuse(&keys, format!("files: {} are set together", keys.join(", ")));
+            let keys = [
+                "cluster.node_ca_file",
+                "cluster.node_certificate_file",
+                "cluster.node_key_file",
+            ];
+            layers.refuse(
+                &keys,
+                format!("files: {} are set together", keys.join(", ")),
+            );
             None
         }
     }
@@ -356,8 +446,8 @@ fn login_of_system(layers: &mut Layers, durability: &str, written: RawLogin) -> 
         "fsync" => match login(layers, "system_", written) {
             NatsLogin::Anonymous => {
                 let keys = ["cluster.system_credentials", "cluster.system_username"];
-                let allowed = "a login of the system account, which shows whether the NATS servers sync every write; \
-                               cluster.durability = \"unchecked\" needs none";
+                let allowed = "a login of the system account, which shows whether the NATS servers \
+                    sync every write; cluster.durability = \"unchecked\" needs none";
                 layers.refuse(&keys, allowed);
                 None
             }
@@ -371,14 +461,22 @@ fn login_of_system(layers: &mut Layers, durability: &str, written: RawLogin) -> 
     }
 }
 
-fn login(layers: &mut Layers, prefix: &str, RawLogin { credentials, username, password }: RawLogin) -> NatsLogin {
+fn login(
+    layers: &mut Layers,
+    prefix: &str,
+    RawLogin {
+        credentials,
+        username,
+        password,
+    }: RawLogin,
+) -> NatsLogin {
     match (credentials, username, password) {
         (None, None, None) => NatsLogin::Anonymous,
         (Some(file), None, None) => NatsLogin::Credentials(file),
         (None, Some(username), Some(password)) => NatsLogin::Password(username, password),
         _ => {
-            let [credentials, username, password] =
-                ["credentials", "username", "password_file"].map(|key| format!("cluster.{prefix}{key}"));
+            let [credentials, username, password] = ["credentials", "username", "password_file"]
+                .map(|key| format!("cluster.{prefix}{key}"));
             let allowed = format!("{credentials}, or {username} with {password}, or none of them");
             layers.refuse(&[&credentials, &username, &password], allowed);
             NatsLogin::Anonymous

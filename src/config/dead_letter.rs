@@ -12,7 +12,9 @@ use super::{
     object_store::{ObjectStoreConfig, RawObjectStore},
     read,
 };
-use gridhook_policy::dead_letter_store::{FOLDER, NamedStore, NamedStores, StoreAddress, StoreKind};
+use gridhook_policy::dead_letter_store::{
+    FOLDER, NamedStore, NamedStores, StoreAddress, StoreKind,
+};
 
 /// The section of the stores.
 pub(super) const STORES: &str = "dead_letter.stores.";
@@ -53,7 +55,11 @@ impl RawDeadLetter {
         let mut known: Vec<NamedStore> = Vec::new();
         if let Some(folder) = self.folder {
             match folder_address(&data_dir.join(folder)) {
-                Ok(address) => known.push(NamedStore { name: FOLDER.to_owned(), address, accounts: Vec::new() }),
+                Ok(address) => known.push(NamedStore {
+                    name: FOLDER.to_owned(),
+                    address,
+                    accounts: Vec::new(),
+                }),
                 Err(allowed) => layers.refuse(&["dead_letter.folder", "server.data_dir"], allowed),
             }
         }
@@ -65,28 +71,51 @@ impl RawDeadLetter {
             }
             let accounts = raw.accounts.clone();
             let used_by = raw.used_by.clone();
-            let taken = accounts.iter().find(|account| known.iter().any(|other| other.accounts.contains(account)));
+            let taken = accounts
+                .iter()
+                .find(|account| known.iter().any(|other| other.accounts.contains(account)));
             if let Some(account) = taken {
-                let allowed = format!("accounts that no other store has; another store has \"{account}\"");
+                let allowed =
+                    format!("accounts that no other store has; another store has \"{account}\"");
                 layers.refuse(&[&accounts_key], allowed);
             }
-            let Some(store) = raw.resolve(&at, layers) else { continue };
+            let Some(store) = raw.resolve(&at, layers) else {
+                continue;
+            };
             if let Some(other) = known.iter().find(|other| other.address == store.address) {
-                let allowed = format!("an address that no other store has; the store {} has it", other.name);
+                let allowed = format!(
+                    "an address that no other store has; the store {} has it",
+                    other.name
+                );
                 layers.refuse(&[&url_key], allowed);
             }
-            known.push(NamedStore { name: name.clone(), address: store.address.clone(), accounts });
+            known.push(NamedStore {
+                name: name.clone(),
+                address: store.address.clone(),
+                accounts,
+            });
             resolved.used_by.insert(name.clone(), used_by);
             resolved.stores.insert(name, store);
         }
         // Destinations without a store go to the folder, unless a store takes all others.
-        let rest = known.iter().any(|known| known.accounts.iter().any(|account| account == "*"));
+        let rest = known
+            .iter()
+            .any(|known| known.accounts.iter().any(|account| account == "*"));
         if let Some(folder) = known.first_mut().filter(|known| known.name == FOLDER) {
-            let accounts = if rest { Vec::new() } else { vec!["*".to_owned()] };
+            let accounts = if rest {
+                Vec::new()
+            } else {
+                vec!["*".to_owned()]
+            };
             folder.accounts = accounts;
             let address = folder.address.clone();
-            let store =
-                ObjectStoreConfig { address, endpoint: None, region: None, allow_http: false, credentials: Vec::new() };
+            let store = ObjectStoreConfig {
+                address,
+                endpoint: None,
+                region: None,
+                allow_http: false,
+                credentials: Vec::new(),
+            };
             resolved.stores.insert(FOLDER.to_owned(), store);
         }
         resolved.named_stores = NamedStores::new(known);
@@ -96,9 +125,13 @@ impl RawDeadLetter {
 
 /// Checks the name, which is part of environment variables and file names.
 fn check_name(name: &str) -> Result<(), String> {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-';
+    let plain = |byte: u8| {
+        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_' || byte == b'-'
+    };
     if name == FOLDER {
-        return Err(format!("another name: \"{FOLDER}\" is the store of dead_letter.folder"));
+        return Err(format!(
+            "another name: \"{FOLDER}\" is the store of dead_letter.folder"
+        ));
     }
     if (1..=40).contains(&name.len()) && name.bytes().all(plain) {
         return Ok(());
@@ -108,7 +141,16 @@ fn check_name(name: &str) -> Result<(), String> {
 
 fn folder_address(folder: &Path) -> Result<StoreAddress, String> {
     let folder = absolute(folder).map_err(|error| format!("an existing folder: {error}"))?;
-    let parts = folder.iter().skip(1).map(|part| part.to_str().map(str::to_owned));
-    let path = parts.collect::<Option<Vec<String>>>().ok_or("a folder whose name is UTF-8")?;
-    Ok(StoreAddress { kind: StoreKind::Folder, account: String::new(), path })
+    let parts = folder
+        .iter()
+        .skip(1)
+        .map(|part| part.to_str().map(str::to_owned));
+    let path = parts
+        .collect::<Option<Vec<String>>>()
+        .ok_or("a folder whose name is UTF-8")?;
+    Ok(StoreAddress {
+        kind: StoreKind::Folder,
+        account: String::new(),
+        path,
+    })
 }

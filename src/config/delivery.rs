@@ -56,8 +56,8 @@ pub struct Delivery {
     pub client_certificates_dir: Option<PathBuf>,
     /// The users of client certificates, as `NAME SCOPE,SCOPE`.
     pub client_certificates_used_by: Vec<String>,
-    /// The audiences of access tokens for endpoints and their users, as `AUDIENCE SCOPE,SCOPE` or `AUDIENCE@TENANT
-    /// SCOPE,SCOPE`.
+    /// The audiences of access tokens for endpoints and their users, as `AUDIENCE SCOPE,SCOPE` or
+    /// `AUDIENCE@TENANT SCOPE,SCOPE`.
     pub identity_audiences: Vec<String>,
     /// The services that event subscriptions deliver to besides webhooks.
     pub resources: Vec<ResourceConfig>,
@@ -176,7 +176,13 @@ fn identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
         "delivery.identity_key_file",
     ];
     let (token_url, client_id, proof) = match raw {
-        RawIdentity { token_url: None, client_id: None, secret_file: None, certificate_file: None, key_file: None } => {
+        RawIdentity {
+            token_url: None,
+            client_id: None,
+            secret_file: None,
+            certificate_file: None,
+            key_file: None,
+        } => {
             return None;
         }
         RawIdentity {
@@ -197,22 +203,35 @@ fn identity(raw: RawIdentity, layers: &mut Layers) -> Option<IdentityConfig> {
             secret_file: None,
             certificate_file: Some(certificate),
             key_file: Some(key),
-        } => (token_url, client_id, IdentityProofConfig::Certificate { certificate, key }),
+        } => (
+            token_url,
+            client_id,
+            IdentityProofConfig::Certificate { certificate, key },
+        ),
         _ => {
-            let allowed =
-                "the URL, the client id, and either the secret or both the certificate and its key; or none of them";
+            let allowed = "the URL, the client id, and either the secret or both the certificate \
+                and its key; or none of them";
             layers.refuse(&KEYS, allowed);
             return None;
         }
     };
-    let of = |tenant: &str| Url::parse(&token_url.replace("{tenant}", tenant)).ok().filter(is_confidential);
+    let of = |tenant: &str| {
+        Url::parse(&token_url.replace("{tenant}", tenant))
+            .ok()
+            .filter(is_confidential)
+    };
     // The tenant comes from a subscription, and must not choose the host.
-    let is_fixed = |(one, other): &(Url, Url)| one[..Position::BeforePath] == other[..Position::BeforePath];
+    let is_fixed =
+        |(one, other): &(Url, Url)| one[..Position::BeforePath] == other[..Position::BeforePath];
     if !of("a").zip(of("b")).as_ref().is_some_and(is_fixed) {
         let allowed = "an https URL, or an http URL of loopback; {tenant} may be in its path";
         layers.refuse(&KEYS[..1], allowed);
     }
-    Some(IdentityConfig { token_url, client_id, proof })
+    Some(IdentityConfig {
+        token_url,
+        client_id,
+        proof,
+    })
 }
 
 /// A setting whose default depends on the listening address.
@@ -222,11 +241,16 @@ pub(super) enum AutoSwitch<T> {
 }
 
 impl RawDelivery {
-    /// A server that listens on loopback only may deliver to loopback and by http. Any other server needs a setting for each.
+    /// A server that listens on loopback only may deliver to loopback and by http. Any other server
+    /// needs a setting for each.
     pub(super) fn resolve(self, server: &Server, layers: &mut Layers) -> Delivery {
         let loopback = server.is_loopback_only();
         let resources = resources::resolve(self.resources, layers);
-        let is_proxy = |name: &String| resources.iter().any(|one| one.name == *name && one.url.scheme() == "proxy");
+        let is_proxy = |name: &String| {
+            resources
+                .iter()
+                .any(|one| one.name == *name && one.url.scheme() == "proxy")
+        };
         if self.proxy.as_ref().is_some_and(|name| !is_proxy(name)) {
             layers.refuse(
                 &["delivery.proxy"],
@@ -255,9 +279,9 @@ impl RawDelivery {
                 AutoSwitch::Set(allowed) => allowed,
             },
             allow_networks: match self.allow_networks {
-                AutoSwitch::Auto if loopback => {
-                    ["127.0.0.0/8", "::1/128"].map(|net| net.parse().expect("a network")).to_vec()
-                }
+                AutoSwitch::Auto if loopback => ["127.0.0.0/8", "::1/128"]
+                    .map(|net| net.parse().expect("a network"))
+                    .to_vec(),
                 AutoSwitch::Auto => Vec::new(),
                 AutoSwitch::Set(networks) => networks,
             },
@@ -285,8 +309,14 @@ impl RawDelivery {
 impl fmt::Display for Delivery {
     /// The allowed endpoints, for the log line of the start.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.allow_http { "http and https endpoints" } else { "https endpoints only" })?;
+        f.write_str(if self.allow_http {
+            "http and https endpoints"
+        } else {
+            "https endpoints only"
+        })?;
         f.write_str(", at public addresses")?;
-        self.allow_networks.iter().try_for_each(|network| write!(f, " and in {network}"))
+        self.allow_networks
+            .iter()
+            .try_for_each(|network| write!(f, " and in {network}"))
     }
 }

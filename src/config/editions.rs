@@ -1,8 +1,8 @@
 //! The editions that topics can name: the built-in ones, and those of the operator's folder.
 //!
-//! An edition is complete, or names a built-in edition as its `base` and has only what differs. Keys of a section replace
-//! those of the base. A table of waits or durations replaces that of the base as a whole, because an absent status has a
-//! meaning.
+//! An edition is complete, or names a built-in edition as its `base` and has only what differs.
+//! Keys of a section replace those of the base. A table of waits or durations replaces that of the
+//! base as a whole, because an absent status has a meaning.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,14 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("2020", include_str!("../../config/editions/2020.toml")),
     ("2021", include_str!("../../config/editions/2021.toml")),
     ("2023", include_str!("../../config/editions/2023.toml")),
-    ("current", include_str!("../../config/editions/current.toml")),
-    ("namespace", include_str!("../../config/editions/namespace.toml")),
+    (
+        "current",
+        include_str!("../../config/editions/current.toml"),
+    ),
+    (
+        "namespace",
+        include_str!("../../config/editions/namespace.toml"),
+    ),
 ];
 
 /// All editions, by name and validated.
@@ -33,16 +39,32 @@ pub struct Editions {
 }
 
 impl Editions {
-    /// Reads the built-in editions, and those of `folder`, which take precedence. `after_failures` overrides their setting.
+    /// Reads the built-in editions, and those of `folder`, which take precedence. `after_failures`
+    /// overrides their setting.
     pub fn load(folder: Option<&Path>, after_failures: Option<u32>) -> Result<Self, Error> {
         let (editions, errors) = Self::read_all(folder, after_failures);
-        if errors.is_empty() { Ok(editions) } else { Err(Error::of(errors)) }
+        if errors.is_empty() {
+            Ok(editions)
+        } else {
+            Err(Error::of(errors))
+        }
     }
 
     /// As [`Editions::load`], but returns the valid editions and an error for each invalid one.
-    pub(super) fn read_all(folder: Option<&Path>, after_failures: Option<u32>) -> (Self, Vec<Error>) {
-        let (mut editions, mut errors) = (Self { all: BTreeMap::new(), after_failures }, Vec::new());
-        let mut keep = |name: String, edition: Result<Arc<Edition>, Error>, all: &mut BTreeMap<_, _>| match edition {
+    pub(super) fn read_all(
+        folder: Option<&Path>,
+        after_failures: Option<u32>,
+    ) -> (Self, Vec<Error>) {
+        let (mut editions, mut errors) = (
+            Self {
+                all: BTreeMap::new(),
+                after_failures,
+            },
+            Vec::new(),
+        );
+        let mut keep = |name: String,
+                        edition: Result<Arc<Edition>, Error>,
+                        all: &mut BTreeMap<_, _>| match edition {
             Ok(edition) => drop(all.insert(name, edition)),
             Err(error) => errors.push(error),
         };
@@ -53,7 +75,10 @@ impl Editions {
         match folder.map(files) {
             Some(Ok(files)) => {
                 for path in files {
-                    let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+                    let name = path
+                        .file_stem()
+                        .map(|name| name.to_string_lossy().into_owned())
+                        .unwrap_or_default();
                     keep(name, editions.read(&path), &mut editions.all);
                 }
             }
@@ -70,8 +95,13 @@ impl Editions {
     }
 
     fn take(&self, origin: &str, text: &str) -> Result<Arc<Edition>, Error> {
-        let mut edition = read(text).map_err(|what| Error::Edition { origin: origin.to_owned(), what })?;
-        edition.probation.after_failures = self.after_failures.unwrap_or(edition.probation.after_failures);
+        let mut edition = read(text).map_err(|what| Error::Edition {
+            origin: origin.to_owned(),
+            what,
+        })?;
+        edition.probation.after_failures = self
+            .after_failures
+            .unwrap_or(edition.probation.after_failures);
         Ok(Arc::new(edition))
     }
 
@@ -89,9 +119,14 @@ impl Editions {
 /// The files of a folder, in order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let entries = fs::read_dir(folder).map_err(unreadable(folder))?;
-    let paths: Result<Vec<_>, _> = entries.map(|entry| Ok(entry.map_err(unreadable(folder))?.path())).collect();
+    let paths: Result<Vec<_>, _> = entries
+        .map(|entry| Ok(entry.map_err(unreadable(folder))?.path()))
+        .collect();
     let mut paths = paths?;
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "toml")
+    });
     paths.sort();
     Ok(paths)
 }
@@ -119,15 +154,26 @@ fn read(text: &str) -> Result<Edition, String> {
 
 /// The base with what differs from it; [`None`] where the text names no base.
 fn derived(text: &str) -> Result<Option<Table>, String> {
-    let mut changes: Table = text.parse().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?;
-    let Some(base) = changes.remove("base") else { return Ok(None) };
-    let Some((_, text)) = BUILT_IN.into_iter().find(|(name, _)| base.as_str() == Some(name)) else {
+    let mut changes: Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?;
+    let Some(base) = changes.remove("base") else {
+        return Ok(None);
+    };
+    let Some((_, text)) = BUILT_IN
+        .into_iter()
+        .find(|(name, _)| base.as_str() == Some(name))
+    else {
         let allowed = BUILT_IN.map(|(name, _)| format!("\"{name}\"")).join(", ");
-        return Err(format!("base is {base}; allowed are the editions of the program: {allowed}"));
+        return Err(format!(
+            "base is {base}; allowed are the editions of the program: {allowed}"
+        ));
     };
     let mut table = match derived(text)? {
         Some(table) => table,
-        None => text.parse().expect("a test reads the editions of the program"),
+        None => text
+            .parse()
+            .expect("a test reads the editions of the program"),
     };
     for (section, value) in changes {
         match (table.get_mut(&section), value) {

@@ -62,14 +62,21 @@ pub enum Error {
 
 /// The similar keys, or the allowed ones.
 fn suggestion(like: &[String], allowed: &str) -> String {
-    if like.is_empty() { format!("allowed are {allowed}") } else { format!("did you mean {}?", like.join(" or ")) }
+    if like.is_empty() {
+        format!("allowed are {allowed}")
+    } else {
+        format!("did you mean {}?", like.join(" or "))
+    }
 }
 
 impl Error {
-    /// Whether a flag is wrong, perhaps besides other settings, or the settings file that it names cannot be read.
+    /// Whether a flag is wrong, perhaps besides other settings, or the settings file that it names
+    /// cannot be read.
     pub fn is_of_flag(&self) -> bool {
         match self {
-            Self::UnknownKey { origin, .. } | Self::Value { origin, .. } => matches!(origin, SettingOrigin::Flag(_)),
+            Self::UnknownKey { origin, .. } | Self::Value { origin, .. } => {
+                matches!(origin, SettingOrigin::Flag(_))
+            }
             Self::Several(errors) => errors.iter().any(Self::is_of_flag),
             Self::Unreadable { .. } | Self::Syntax { .. } => true,
             Self::Edition { .. } => false,

@@ -1,8 +1,10 @@
-//! Merges settings: flags override the environment, which overrides the file, which overrides the defaults.
+//! Merges settings: flags override the environment, which overrides the file, which overrides the
+//! defaults.
 //!
-//! A layer is a flat list of keys (`server.listen`) with values; the embedded defaults define the keys. Values are merged one
-//! by one and typed only afterwards, so that every error can name the origin of its value. Layering libraries know the file
-//! of a value, but not its variable or flag, or not what is allowed.
+//! A layer is a flat list of keys (`server.listen`) with values; the embedded defaults define the
+//! keys. Values are merged one by one and typed only afterwards, so that every error can name the
+//! origin of its value. Layering libraries know the file of a value, but not its variable or flag,
+//! or not what is allowed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -95,37 +97,66 @@ pub struct Setting {
 pub(super) struct Layers {
     values: BTreeMap<String, (Value, SettingOrigin)>,
     errors: Vec<Error>,
-    /// The keys whose own value is invalid. Their replacement must not be compared with other values.
+    /// The keys whose own value is invalid. Their replacement must not be compared with other
+    /// values.
     replaced: BTreeSet<String>,
 }
 
 impl Layers {
     pub(super) fn merge(sources: &SettingSources) -> Result<Self, Error> {
-        let mut layers = Self { values: BTreeMap::new(), errors: Vec::new(), replaced: BTreeSet::new() };
-        let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
+        let mut layers = Self {
+            values: BTreeMap::new(),
+            errors: Vec::new(),
+            replaced: BTreeSet::new(),
+        };
+        let defaults = DEFAULTS
+            .parse::<Table>()
+            .expect("a test reads the embedded defaults");
         flatten("", defaults, &mut |key, value| {
             layers.values.insert(key, (value, SettingOrigin::Default));
         });
         layers.add_file(sources)?;
         layers.add_environment(sources);
         for SettingFlag { name, key, value } in &sources.flags {
-            layers.put((*key).to_owned(), Value::String(value.clone()), SettingOrigin::Flag(name));
+            layers.put(
+                (*key).to_owned(),
+                Value::String(value.clone()),
+                SettingOrigin::Flag(name),
+            );
         }
         Ok(layers)
     }
 
     fn add_file(&mut self, sources: &SettingSources) -> Result<(), Error> {
-        let Some(path) = &sources.file else { return Ok(()) };
-        let text = std::fs::read_to_string(path).map_err(|error| Error::Unreadable { path: path.clone(), error })?;
-        let table: Table = text.parse().map_err(|error| Error::Syntax { path: path.clone(), error })?;
+        let Some(path) = &sources.file else {
+            return Ok(());
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| Error::Unreadable {
+            path: path.clone(),
+            error,
+        })?;
+        let table: Table = text.parse().map_err(|error| Error::Syntax {
+            path: path.clone(),
+            error,
+        })?;
         let mut values = Vec::new();
         let mut empty = Vec::new();
-        flatten_with("", table, &mut |key, value| values.push((key, value)), &mut |key| empty.push(key));
+        flatten_with(
+            "",
+            table,
+            &mut |key, value| values.push((key, value)),
+            &mut |key| empty.push(key),
+        );
         for key in empty {
             let inside = format!("{key}.");
-            let is_known = self.values.keys().any(|known| known.starts_with(&inside)) || tables::is_table(&key);
+            let is_known = self.values.keys().any(|known| known.starts_with(&inside))
+                || tables::is_table(&key);
             if !is_known {
-                self.put(key, Value::Table(Table::new()), SettingOrigin::File(path.clone()));
+                self.put(
+                    key,
+                    Value::Table(Table::new()),
+                    SettingOrigin::File(path.clone()),
+                );
             }
         }
         for (key, value) in values {
@@ -137,7 +168,9 @@ impl Layers {
     fn add_environment(&mut self, sources: &SettingSources) {
         for (name, value) in &sources.environment {
             let name = name.to_string_lossy();
-            let Some(rest) = name.strip_prefix(PREFIX) else { continue };
+            let Some(rest) = name.strip_prefix(PREFIX) else {
+                continue;
+            };
             let key = match rest {
                 "ADMIN_TOKEN" => "server.admin_token".to_owned(),
                 // A Kubernetes service "gridhook" sets GRIDHOOK_PORT in every pod.
@@ -147,7 +180,12 @@ impl Layers {
             let origin = SettingOrigin::Variable(name.clone().into_owned());
             let Some(text) = value.to_str() else {
                 let (read, allowed) = ("(not UTF-8)".to_owned(), "UTF-8".to_owned());
-                self.errors.push(Error::Value { origin, key, read, allowed });
+                self.errors.push(Error::Value {
+                    origin,
+                    key,
+                    read,
+                    allowed,
+                });
                 continue;
             };
             let value = self.guess(&key, text);
@@ -171,7 +209,12 @@ impl Layers {
                 SettingOrigin::Variable(_) => variable(&known),
                 SettingOrigin::Default | SettingOrigin::File(_) | SettingOrigin::Flag(_) => known,
             });
-            let unknown = Error::UnknownKey { like: like.collect(), allowed: self.neighbours(&key), key, origin };
+            let unknown = Error::UnknownKey {
+                like: like.collect(),
+                allowed: self.neighbours(&key),
+                key,
+                origin,
+            };
             self.errors.push(unknown);
             return;
         }
@@ -180,17 +223,28 @@ impl Layers {
 
     /// The keys that are most similar to `key`.
     fn like(&self, key: &str) -> Vec<String> {
-        let mut like: Vec<(usize, &String)> =
-            self.values.keys().map(|known| (strsim::damerau_levenshtein(key, known), known)).collect();
+        let mut like: Vec<(usize, &String)> = self
+            .values
+            .keys()
+            .map(|known| (strsim::damerau_levenshtein(key, known), known))
+            .collect();
         like.retain(|(far, known)| *far <= EDIT_DISTANCE.min(known.len() / 4));
         // The same name in another section is a candidate, too.
         let name = key.rsplit('.').next().unwrap_or_default();
         if like.is_empty() {
             let ends = format!(".{name}");
-            like.extend(self.values.keys().filter(|known| known.ends_with(&ends)).map(|known| (0, known)));
+            like.extend(
+                self.values
+                    .keys()
+                    .filter(|known| known.ends_with(&ends))
+                    .map(|known| (0, known)),
+            );
         }
         like.sort();
-        like.into_iter().take(SUGGESTIONS).map(|(_, known)| known.clone()).collect()
+        like.into_iter()
+            .take(SUGGESTIONS)
+            .map(|(_, known)| known.clone())
+            .collect()
     }
 
     /// The keys of the same section, or the sections if the section is unknown.
@@ -199,32 +253,52 @@ impl Layers {
             return keys;
         }
         let section = key.split('.').next().unwrap_or_default();
-        let inside = self.values.keys().filter(|known| known.split('.').next() == Some(section)).cloned();
+        let inside = self
+            .values
+            .keys()
+            .filter(|known| known.split('.').next() == Some(section))
+            .cloned();
         let mut found: Vec<String> = inside.collect();
         if found.is_empty() {
-            let sections = self.values.keys().filter_map(|known| known.split('.').next());
+            let sections = self
+                .values
+                .keys()
+                .filter_map(|known| known.split('.').next());
             found = sections.map(|section| format!("{section}.*")).collect();
             found.dedup();
         }
         found.join(", ")
     }
 
-    /// Types the values and records an error for each invalid one. Fails only if a value cannot be replaced.
+    /// Types the values and records an error for each invalid one. Fails only if a value cannot be
+    /// replaced.
     pub(super) fn read(&mut self) -> Result<RawConfig, Error> {
         let (mut table, mut defaults) = (self.table(), BTreeMap::new());
-        flatten("", DEFAULTS.parse().expect("a test reads the embedded defaults"), &mut |key, value| {
-            defaults.insert(key, value);
-        });
+        flatten(
+            "",
+            DEFAULTS
+                .parse()
+                .expect("a test reads the embedded defaults"),
+            &mut |key, value| {
+                defaults.insert(key, value);
+            },
+        );
         loop {
-            let error = match serde_path_to_error::deserialize::<_, RawConfig>(Value::Table(table.clone())) {
-                Ok(config) => return Ok(config),
-                Err(error) => error,
-            };
+            let error =
+                match serde_path_to_error::deserialize::<_, RawConfig>(Value::Table(table.clone()))
+                {
+                    Ok(config) => return Ok(config),
+                    Err(error) => error,
+                };
             let key = error.path().to_string();
-            self.errors.push(self.value_error(&key, error.inner().message().to_owned()));
-            // The default replaces the value, so that later values are checked, too. A key without a default is removed.
+            self.errors
+                .push(self.value_error(&key, error.inner().message().to_owned()));
+            // The default replaces the value, so that later values are checked, too. A key without
+            // a default is removed.
             let section = key.rsplit_once('.').and_then(|(section, name)| {
-                let above = section.split('.').try_fold(&mut table, |table, part| table.get_mut(part)?.as_table_mut());
+                let above = section.split('.').try_fold(&mut table, |table, part| {
+                    table.get_mut(part)?.as_table_mut()
+                });
                 Some((above?, name))
             });
             let is_out = section.is_some_and(|(section, name)| match defaults.remove(&key) {
@@ -238,8 +312,8 @@ impl Layers {
         }
     }
 
-    /// Records that the value of the first of `keys` is not allowed with those of the others, unless one of them is itself
-    /// invalid.
+    /// Records that the value of the first of `keys` is not allowed with those of the others,
+    /// unless one of them is itself invalid.
     pub(super) fn refuse(&mut self, keys: &[&str], allowed: impl Into<String>) {
         if !keys.iter().any(|key| self.is_replaced(key)) {
             let error = self.value_error(keys[0], allowed.into());
@@ -259,7 +333,11 @@ impl Layers {
 
     /// Returns `config`, or all errors.
     pub(super) fn finish<T>(mut self, config: T) -> Result<T, Error> {
-        if self.errors.is_empty() { Ok(config) } else { Err(self.failure()) }
+        if self.errors.is_empty() {
+            Ok(config)
+        } else {
+            Err(self.failure())
+        }
     }
 
     fn failure(&mut self) -> Error {
@@ -270,9 +348,13 @@ impl Layers {
     fn table(&self) -> Table {
         let mut table = Table::new();
         for (key, (value, _)) in &self.values {
-            let (section, name) = key.rsplit_once('.').expect("a test finds every default in a section");
+            let (section, name) = key
+                .rsplit_once('.')
+                .expect("a test finds every default in a section");
             let section = section.split('.').fold(&mut table, |table, part| {
-                let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
+                let inner = table
+                    .entry(part)
+                    .or_insert_with(|| Value::Table(Table::new()));
                 inner.as_table_mut().expect("only tables were put there")
             });
             section.insert(name.to_owned(), value.clone());
@@ -282,12 +364,18 @@ impl Layers {
 
     /// The error for a value that is not allowed.
     fn value_error(&self, key: &str, allowed: String) -> Error {
-        Error::Value { origin: self.origin(key), key: key.to_owned(), read: self.show(key), allowed }
+        Error::Value {
+            origin: self.origin(key),
+            key: key.to_owned(),
+            read: self.show(key),
+            allowed,
+        }
     }
 
     /// Records that `small` is larger than `large`. The error names the one that the operator set.
     pub(super) fn refuse_larger(&mut self, small: &str, large: &str) {
-        let other = |key: &str| format!("{key}, which is {} ({})", self.show(key), self.origin(key));
+        let other =
+            |key: &str| format!("{key}, which is {} ({})", self.show(key), self.origin(key));
         match self.origin(small) {
             SettingOrigin::Default => {
                 let allowed = format!("at least {}", other(small));
@@ -301,14 +389,18 @@ impl Layers {
     }
 
     fn origin(&self, key: &str) -> SettingOrigin {
-        self.values.get(key).map_or(SettingOrigin::Default, |(_, origin)| origin.clone())
+        self.values
+            .get(key)
+            .map_or(SettingOrigin::Default, |(_, origin)| origin.clone())
     }
 
     fn show(&self, key: &str) -> String {
         match self.values.get(key) {
             Some(_) if key.ends_with("token") || tables::is_secret(key) => "(not shown)".to_owned(),
             // The user information of a URL.
-            Some((value, _)) if key == "cluster.urls" && value.to_string().contains('@') => "(not shown)".to_owned(),
+            Some((value, _)) if key == "cluster.urls" && value.to_string().contains('@') => {
+                "(not shown)".to_owned()
+            }
             Some((value, _)) => value.to_string(),
             None => "missing".to_owned(),
         }
@@ -319,14 +411,29 @@ impl Layers {
     /// Every key with its value and origin. A secret's value is not shown.
     pub(super) fn all(&self) -> Vec<Setting> {
         let mut defaults = BTreeMap::new();
-        flatten("", DEFAULTS.parse().expect("a test reads the embedded defaults"), &mut |key, value| {
-            defaults.insert(key, value);
-        });
+        flatten(
+            "",
+            DEFAULTS
+                .parse()
+                .expect("a test reads the embedded defaults"),
+            &mut |key, value| {
+                defaults.insert(key, value);
+            },
+        );
         let setting = |(key, (value, origin)): (&String, &(Value, SettingOrigin))| {
             let is_changed = defaults.get(key) != Some(value);
             let empty = value.as_str().is_some_and(str::is_empty);
-            let value = if empty { value.to_string() } else { self.show(key) };
-            Setting { key: key.clone(), value, origin: origin.clone(), is_changed }
+            let value = if empty {
+                value.to_string()
+            } else {
+                self.show(key)
+            };
+            Setting {
+                key: key.clone(),
+                value,
+                origin: origin.clone(),
+                is_changed,
+            }
         };
         self.values.iter().map(setting).collect()
     }
@@ -335,32 +442,55 @@ impl Layers {
 /// The unknown variables that resemble a setting, each with the suggested variable.
 pub(super) fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['_', '.'], "");
-    let defaults = DEFAULTS.parse::<Table>().expect("a test reads the embedded defaults");
+    let defaults = DEFAULTS
+        .parse::<Table>()
+        .expect("a test reads the embedded defaults");
     let mut known = BTreeMap::new();
     flatten("", defaults, &mut |key, _| {
         known.insert(plain(&key), key);
     });
-    let names = sources.environment.iter().filter_map(|(name, _)| name.to_str());
+    let names = sources
+        .environment
+        .iter()
+        .filter_map(|(name, _)| name.to_str());
     let others = names.filter_map(|name| Some((name, name.strip_prefix(PREFIX)?)));
     let missed = others.filter(|(_, rest)| !rest.contains("__") && *rest != "ADMIN_TOKEN");
     let meant = |rest: &str| {
         let rest = plain(rest);
-        let mut ends = known.values().filter(|key| key.rsplit('.').next().is_some_and(|name| plain(name) == rest));
+        let mut ends = known.values().filter(|key| {
+            key.rsplit('.')
+                .next()
+                .is_some_and(|name| plain(name) == rest)
+        });
         // Some variables belong to commands that call a server.
-        let short = ends.next().filter(|_| ends.next().is_none() && !CLIENT_VARIABLES.contains(&rest.as_str()));
+        let short = ends
+            .next()
+            .filter(|_| ends.next().is_none() && !CLIENT_VARIABLES.contains(&rest.as_str()));
         known.get(&rest).or(short).map(|key| variable(key))
     };
-    missed.filter_map(|(name, rest)| Some((name.to_owned(), meant(rest)?))).collect()
+    missed
+        .filter_map(|(name, rest)| Some((name.to_owned(), meant(rest)?)))
+        .collect()
 }
 
 fn flatten(prefix: &str, table: Table, put: &mut impl FnMut(String, Value)) {
     flatten_with(prefix, table, put, &mut |_| {});
 }
 
-/// Passes each value with its key to `put`, and the key of each table without values to `put_empty`.
-fn flatten_with(prefix: &str, table: Table, put: &mut impl FnMut(String, Value), put_empty: &mut impl FnMut(String)) {
+/// Passes each value with its key to `put`, and the key of each table without values to
+/// `put_empty`.
+fn flatten_with(
+    prefix: &str,
+    table: Table,
+    put: &mut impl FnMut(String, Value),
+    put_empty: &mut impl FnMut(String),
+) {
     for (name, value) in table {
-        let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
+        let key = if prefix.is_empty() {
+            name
+        } else {
+            format!("{prefix}.{name}")
+        };
         match value {
             Value::Table(table) if table.is_empty() => put_empty(key),
             Value::Table(table) => flatten_with(&key, table, put, put_empty),

@@ -1,12 +1,15 @@
 //! The settings of the operator, and their validated form.
 //!
-//! [`Config::load`] merges flags, environment, file and defaults ([`SettingSources`]), types every value (`RawConfig`), and
-//! checks the relations between values. A [`Config`] is valid. No other module reads the environment or a settings file. The
-//! defaults are in `config/gridhook.toml` and nowhere else.
+//! [`Config::load`] merges flags, environment, file and defaults ([`SettingSources`]), types every
+//! value (`RawConfig`), and checks the relations between values. A [`Config`] is valid. No other
+//! module reads the environment or a settings file. The defaults are in `config/gridhook.toml` and
+//! nowhere else.
 //!
-//! An invalid value stops the start with its origin, the key, the value and what is allowed. A secret is never shown.
+//! An invalid value stops the start with its origin, the key, the value and what is allowed. A
+//! secret is never shown.
 //!
-//! On SIGHUP `server` loads the settings again and applies a few of them. The others need a restart, which takes seconds.
+//! On SIGHUP `server` loads the settings again and applies a few of them. The others need a
+//! restart, which takes seconds.
 
 mod auth;
 mod backup;
@@ -33,8 +36,8 @@ use read::{DAY, GIB, HOUR, KIB, MIB, SECOND, TIB};
 use serde::Deserialize;
 
 use self::{
-    auth::RawAuth, backup::RawBackup, cluster::RawCluster, dead_letter::RawDeadLetter, delivery::RawDelivery,
-    layers::Layers,
+    auth::RawAuth, backup::RawBackup, cluster::RawCluster, dead_letter::RawDeadLetter,
+    delivery::RawDelivery, layers::Layers,
 };
 pub use self::{
     auth::{AuthConfig, IssuerConfig, KeySource},
@@ -351,7 +354,11 @@ impl Config {
 
         // Every check runs, so that one start reports all errors.
         let larger = [
-            (raw.publish.event_bytes > raw.publish.request_bytes, "publish.event_bytes", "publish.request_bytes"),
+            (
+                raw.publish.event_bytes > raw.publish.request_bytes,
+                "publish.event_bytes",
+                "publish.request_bytes",
+            ),
             (
                 raw.publish.request_bytes > raw.publish.bytes_in_flight,
                 "publish.request_bytes",
@@ -369,18 +376,25 @@ impl Config {
 
         let auth = raw.auth.resolve(&mut layers);
         match (&raw.server.tls_certificate, &raw.server.tls_key) {
-            (Some(_), None) => layers.refuse(&["server.tls_key", "server.tls_certificate"], TLS_PAIR),
-            (None, Some(_)) => layers.refuse(&["server.tls_certificate", "server.tls_key"], TLS_PAIR),
+            (Some(_), None) => {
+                layers.refuse(&["server.tls_key", "server.tls_certificate"], TLS_PAIR)
+            }
+            (None, Some(_)) => {
+                layers.refuse(&["server.tls_certificate", "server.tls_key"], TLS_PAIR)
+            }
             (Some(_), Some(_)) | (None, None) => {}
         }
 
-        let (editions, errors) =
-            Editions::read_all(raw.policy.editions_dir.as_deref(), raw.delivery.suspend_after_failures);
+        let (editions, errors) = Editions::read_all(
+            raw.policy.editions_dir.as_deref(),
+            raw.delivery.suspend_after_failures,
+        );
         let all_are_known = errors.is_empty() && !layers.is_replaced("policy.editions_dir");
         for error in errors {
             match error {
                 Error::Unreadable { path, error } => {
-                    let allowed = format!("a folder of readable editions: {}: {error}", path.display());
+                    let allowed =
+                        format!("a folder of readable editions: {}: {error}", path.display());
                     layers.refuse(&["policy.editions_dir"], allowed);
                 }
                 other => layers.fail(other),
@@ -395,7 +409,10 @@ impl Config {
         let backup = raw.backup.resolve(&mut layers);
         let delivery = raw.delivery.resolve(&raw.server, &mut layers);
         let cluster = raw.cluster.resolve(&raw.server, &mut layers);
-        let policy = Policy { edition: raw.policy.edition, editions };
+        let policy = Policy {
+            edition: raw.policy.edition,
+            editions,
+        };
         layers.finish(Self {
             auth,
             delivery,
@@ -432,6 +449,9 @@ pub fn near_misses(sources: &SettingSources) -> Vec<(String, String)> {
 impl Server {
     /// Whether only this machine can connect.
     pub fn is_loopback_only(&self) -> bool {
-        self.listen.ip().is_loopback() && self.admin_listen.is_none_or(|address| address.ip().is_loopback())
+        self.listen.ip().is_loopback()
+            && self
+                .admin_listen
+                .is_none_or(|address| address.ip().is_loopback())
     }
 }

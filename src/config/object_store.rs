@@ -1,5 +1,6 @@
-//! The address and the credentials of an object store or a folder, in a table whose keys are not among the defaults. A
-//! credential is a value, or the name of a file with it (`…_file`), and is never shown.
+//! The address and the credentials of an object store or a folder, in a table whose keys are not
+//! among the defaults. A credential is a value, or the name of a file with it (`…_file`), and is
+//! never shown.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -10,13 +11,32 @@ use super::{Secret, layers::Layers, read, tables};
 use gridhook_policy::dead_letter_store::{FORMS, InvalidAddress, StoreAddress, StoreKind};
 
 /// The keys of a store that are not secret.
-pub(super) const PLAIN: [&str; 6] = ["allow_http", "client_id", "endpoint", "region", "tenant_id", "url"];
+pub(super) const PLAIN: [&str; 6] = [
+    "allow_http",
+    "client_id",
+    "endpoint",
+    "region",
+    "tenant_id",
+    "url",
+];
 
 /// The credentials of each kind of store.
 const CREDENTIALS: [(StoreKind, &[&str]); 4] = [
     (StoreKind::Folder, &[]),
-    (StoreKind::S3, &["access_key_id", "secret_access_key", "session_token"]),
-    (StoreKind::Azure, &["access_key", "sas_token", "tenant_id", "client_id", "client_secret"]),
+    (
+        StoreKind::S3,
+        &["access_key_id", "secret_access_key", "session_token"],
+    ),
+    (
+        StoreKind::Azure,
+        &[
+            "access_key",
+            "sas_token",
+            "tenant_id",
+            "client_id",
+            "client_secret",
+        ],
+    ),
     (StoreKind::Google, &["service_account_key"]),
 ];
 
@@ -31,7 +51,8 @@ pub struct ObjectStoreConfig {
     pub region: Option<String>,
     /// Whether http is allowed.
     pub allow_http: bool,
-    /// Its credentials, by the name of the setting. If empty, those of the environment or the machine apply.
+    /// Its credentials, by the name of the setting. If empty, those of the environment or the
+    /// machine apply.
     pub credentials: Vec<(&'static str, Secret)>,
 }
 
@@ -58,15 +79,30 @@ pub(super) struct RawObjectStore {
 
 /// The credentials of all kinds of store.
 pub(super) fn credentials() -> Vec<&'static str> {
-    CREDENTIALS.iter().flat_map(|(_, names)| names.iter().copied()).collect()
+    CREDENTIALS
+        .iter()
+        .flat_map(|(_, names)| names.iter().copied())
+        .collect()
 }
 
 impl RawObjectStore {
     /// Returns [`None`] if the address is invalid, because the allowed credentials depend on it.
     pub(super) fn resolve(self, at: &str, layers: &mut Layers) -> Option<ObjectStoreConfig> {
-        let Self { url, accounts: _, used_by: _, endpoint, region, allow_http, credentials } = self;
+        let Self {
+            url,
+            accounts: _,
+            used_by: _,
+            endpoint,
+            region,
+            allow_http,
+            credentials,
+        } = self;
         let key = |name: &str| format!("{at}.{name}");
-        if endpoint.as_ref().is_some_and(|endpoint| endpoint.scheme() == "http") && !allow_http {
+        if endpoint
+            .as_ref()
+            .is_some_and(|endpoint| endpoint.scheme() == "http")
+            && !allow_http
+        {
             let allowed = format!("https, or http where {at}.allow_http is true");
             layers.refuse(&[&key("endpoint"), &key("allow_http")], allowed);
         }
@@ -84,28 +120,47 @@ impl RawObjectStore {
         if address.kind == StoreKind::Folder && address.path.is_empty() {
             layers.refuse(&[&key("url")], "a folder other than the root folder");
         }
-        let of_kind = CREDENTIALS.iter().find(|(kind, _)| *kind == address.kind).map_or(&[][..], |(_, names)| names);
+        let of_kind = CREDENTIALS
+            .iter()
+            .find(|(kind, _)| *kind == address.kind)
+            .map_or(&[][..], |(_, names)| names);
         let mut read = Vec::new();
         for (name, value) in credentials {
             let plain = name.strip_suffix("_file").unwrap_or(&name);
             let Some(known) = of_kind.iter().find(|known| **known == plain) else {
                 let allowed = match of_kind {
                     [] => format!("nothing: a folder needs no credentials ({address})"),
-                    names => format!("nothing: the credentials for {address} are {}", names.join(", ")),
+                    names => format!(
+                        "nothing: the credentials for {address} are {}",
+                        names.join(", ")
+                    ),
                 };
                 layers.refuse(&[&key(&name)], allowed);
                 continue;
             };
             if read.iter().any(|(there, _)| there == known) {
-                layers.refuse(&[&key(&name)], format!("nothing, because {} is set, too", key(plain)));
+                layers.refuse(
+                    &[&key(&name)],
+                    format!("nothing, because {} is set, too", key(plain)),
+                );
                 continue;
             }
-            let secret = if plain == name { Ok(value) } else { tables::read_file(Path::new(&value)) };
+            let secret = if plain == name {
+                Ok(value)
+            } else {
+                tables::read_file(Path::new(&value))
+            };
             match secret {
                 Ok(secret) => read.push((*known, Secret::new(&secret))),
                 Err(problem) => layers.refuse(&[&key(&name)], problem),
             }
         }
-        Some(ObjectStoreConfig { address, endpoint, region, allow_http, credentials: read })
+        Some(ObjectStoreConfig {
+            address,
+            endpoint,
+            region,
+            allow_http,
+            credentials: read,
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! Parsers of settings: each reads one kind of value, and its error is only the text of what is allowed. `layers` adds the
-//! origin and the value.
+//! Parsers of settings: each reads one kind of value, and its error is only the text of what is
+//! allowed. `layers` adds the origin and the value.
 
 use std::{
     fmt::Display,
@@ -47,8 +47,12 @@ where
         let [min, max] = [min, max].map(humantime::format_duration);
         format!("a duration from {min} to {max} with its unit, such as \"10s\" or \"5m\"")
     };
-    let RawValue::Text(text) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
-    let read = humantime::parse_duration(&text).ok().filter(|read| (min..=max).contains(read));
+    let RawValue::Text(text) = raw(from, allowed())? else {
+        return Err(D::Error::custom(allowed()));
+    };
+    let read = humantime::parse_duration(&text)
+        .ok()
+        .filter(|read| (min..=max).contains(read));
     read.ok_or_else(|| D::Error::custom(allowed()))
 }
 
@@ -60,7 +64,10 @@ where
 {
     let allowed = || {
         let [min, max] = [MIN, MAX].map(|bytes| ByteSize(bytes).to_string());
-        format!("a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 KiB\"")
+        format!(
+            "a size from {min} to {max}: a number of bytes, or one with its unit, such as \"64 \
+             KiB\""
+        )
     };
     let read = match raw(from, allowed())? {
         RawValue::Number(bytes) => u64::try_from(bytes).ok(),
@@ -68,7 +75,8 @@ where
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
     let read = read.filter(|bytes| (MIN..=MAX).contains(bytes));
-    read.and_then(|bytes| T::try_from(bytes).ok()).ok_or_else(|| D::Error::custom(allowed()))
+    read.and_then(|bytes| T::try_from(bytes).ok())
+        .ok_or_else(|| D::Error::custom(allowed()))
 }
 
 /// Parses a whole number.
@@ -78,9 +86,14 @@ where
     T: TryFrom<u64>,
 {
     let allowed = || format!("a whole number from {MIN} to {MAX}");
-    let RawValue::Number(number) = raw(from, allowed())? else { return Err(D::Error::custom(allowed())) };
-    let read = u64::try_from(number).ok().filter(|number| (MIN..=MAX).contains(number));
-    read.and_then(|number| T::try_from(number).ok()).ok_or_else(|| D::Error::custom(allowed()))
+    let RawValue::Number(number) = raw(from, allowed())? else {
+        return Err(D::Error::custom(allowed()));
+    };
+    let read = u64::try_from(number)
+        .ok()
+        .filter(|number| (MIN..=MAX).contains(number));
+    read.and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| D::Error::custom(allowed()))
 }
 
 /// The rates of an Azure topic: events and bytes a second.
@@ -89,7 +102,9 @@ const AZURE_BYTES: u64 = 5_000_000;
 
 /// Parses a rate in events a second, or `azure`.
 pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    let allowed = format!("a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit");
+    let allowed = format!(
+        "a whole number from 0 to 1000000000, or \"azure\" for {AZURE_EVENTS}; 0 is no limit"
+    );
     let read = match raw(from, &allowed)? {
         RawValue::Number(number) => u64::try_from(number).ok(),
         RawValue::Text(text) if text == "azure" => Some(AZURE_EVENTS),
@@ -97,7 +112,8 @@ pub(super) fn event_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::E
         RawValue::Text(text) => text.parse().ok(),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
-    read.filter(|rate| *rate <= 1_000_000_000).ok_or_else(|| D::Error::custom(allowed))
+    read.filter(|rate| *rate <= 1_000_000_000)
+        .ok_or_else(|| D::Error::custom(allowed))
 }
 
 /// Parses a rate in bytes a second, or `azure`.
@@ -110,7 +126,8 @@ pub(super) fn byte_rate<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Er
         RawValue::Text(text) => ByteSize::from_str(&text).ok().map(|size| size.as_u64()),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
-    read.filter(|rate| *rate <= TIB).ok_or_else(|| D::Error::custom(allowed))
+    read.filter(|rate| *rate <= TIB)
+        .ok_or_else(|| D::Error::custom(allowed))
 }
 
 /// Parses a share from 0 to 1.
@@ -127,7 +144,8 @@ pub(super) fn share<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error>
         RawNumber::Share(share) => Some(share),
         RawNumber::Text(text) => text.parse().ok(),
     };
-    read.filter(|share| (0.0..=1.0).contains(share)).ok_or_else(|| D::Error::custom(allowed))
+    read.filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| D::Error::custom(allowed))
 }
 
 /// Parses a number of failures; [`None`] for the edition's own.
@@ -140,7 +158,9 @@ pub(super) fn failures<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>
         RawValue::Text(text) => Some(text.parse().ok().filter(|number| *number > 0)),
         RawValue::Flag(_) | RawValue::List(_) => None,
     };
-    read.flatten().map(Some).ok_or_else(|| D::Error::custom(allowed))
+    read.flatten()
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(allowed))
 }
 
 /// Parses a boolean.
@@ -148,7 +168,9 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error>
     let allowed = "true or false";
     match raw(from, allowed)? {
         RawValue::Flag(flag) => Ok(flag),
-        RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Number(_) | RawValue::Text(_) | RawValue::List(_) => {
+            Err(D::Error::custom(allowed))
+        }
     }
 }
 
@@ -170,16 +192,22 @@ pub(super) fn texts<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D
         RawValue::List(list) => list,
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
-    if list.iter().any(String::is_empty) { Err(D::Error::custom(allowed)) } else { Ok(list) }
+    if list.iter().any(String::is_empty) {
+        Err(D::Error::custom(allowed))
+    } else {
+        Ok(list)
+    }
 }
 
 /// Parses a possibly empty list of strings; from the environment, one string with commas.
 pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let allowed = "a list of strings";
     match raw(from, allowed)? {
-        RawValue::Text(text) => {
-            Ok(text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
-        }
+        RawValue::Text(text) => Ok(text
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .filter(|part| !part.is_empty())
+            .collect()),
         RawValue::List(list) => Ok(list),
         RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(allowed)),
     }
@@ -201,7 +229,9 @@ pub(super) fn switch<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<bo
 }
 
 /// Parses a list of networks or `auto`; from the environment, one string with commas.
-pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<Vec<IpNet>>, D::Error> {
+pub(super) fn networks<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<AutoSwitch<Vec<IpNet>>, D::Error> {
     let allowed = "\"auto\" or a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
     let list = match raw(from, allowed)? {
         RawValue::Text(text) if text == "auto" => return Ok(AutoSwitch::Auto),
@@ -210,16 +240,19 @@ pub(super) fn networks<'de, D: Deserializer<'de>>(from: D) -> Result<AutoSwitch<
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     let read: Result<_, _> = list.iter().map(|network| network.parse()).collect();
-    read.map(AutoSwitch::Set).map_err(|_| D::Error::custom(allowed))
+    read.map(AutoSwitch::Set)
+        .map_err(|_| D::Error::custom(allowed))
 }
 
 /// Parses a possibly empty list of networks; from the environment, one string with commas.
 pub(super) fn network_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<IpNet>, D::Error> {
     let allowed = "a list of networks such as [\"10.0.0.0/8\", \"fd00::/8\"]";
     let list = match raw(from, allowed)? {
-        RawValue::Text(text) => {
-            text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
-        }
+        RawValue::Text(text) => text
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .filter(|part| !part.is_empty())
+            .collect(),
         RawValue::List(list) => list,
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
@@ -241,39 +274,57 @@ pub(super) fn audiences<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String
     Ok(list)
 }
 
-/// Parses a possibly empty list of rules for claims; from the environment, one string with semicolons.
-pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    rules(from, "a list of rules such as [\"roles=Shop publish topics/orders\"]")
-}
-
-/// Parses a possibly empty list of names with the scopes of their users; from the environment, one string with
+/// Parses a possibly empty list of rules for claims; from the environment, one string with
 /// semicolons.
-pub(super) fn use_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    rules(from, "a list of rules such as [\"NAME topics/orders,domains/shop\"]")
+pub(super) fn grants<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    rules(
+        from,
+        "a list of rules such as [\"roles=Shop publish topics/orders\"]",
+    )
 }
 
-fn rules<'de, D: Deserializer<'de>>(from: D, allowed: &'static str) -> Result<Vec<String>, D::Error> {
+/// Parses a possibly empty list of names with the scopes of their users; from the environment, one
+/// string with semicolons.
+pub(super) fn use_rules<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    rules(
+        from,
+        "a list of rules such as [\"NAME topics/orders,domains/shop\"]",
+    )
+}
+
+fn rules<'de, D: Deserializer<'de>>(
+    from: D,
+    allowed: &'static str,
+) -> Result<Vec<String>, D::Error> {
     match raw(from, allowed)? {
-        RawValue::Text(text) => {
-            Ok(text.split(';').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
-        }
+        RawValue::Text(text) => Ok(text
+            .split(';')
+            .map(|part| part.trim().to_owned())
+            .filter(|part| !part.is_empty())
+            .collect()),
         RawValue::List(list) => Ok(list),
         RawValue::Flag(_) | RawValue::Number(_) => Err(D::Error::custom(allowed)),
     }
 }
 
-/// Parses a possibly empty list of hosts; from the environment, one string with commas. The hosts are normalised as in a
-/// URL.
+/// Parses a possibly empty list of hosts; from the environment, one string with commas. The hosts
+/// are normalised as in a URL.
 pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let allowed = "a list of hosts without ports such as [\"gridhook\", \"*.events.example.com\"]";
     let list = match raw(from, allowed)? {
-        RawValue::Text(text) => {
-            text.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
-        }
+        RawValue::Text(text) => text
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .filter(|part| !part.is_empty())
+            .collect(),
         RawValue::List(list) => list,
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
-    let host = |text: &str| url::Host::parse(text).ok().filter(|_| !text.contains(['*', '%']));
+    let host = |text: &str| {
+        url::Host::parse(text)
+            .ok()
+            .filter(|_| !text.contains(['*', '%']))
+    };
     let read = |text: &String| match text.strip_prefix("*.") {
         Some(parent) => match host(parent)? {
             url::Host::Domain(parent) => Some(format!("*.{parent}")),
@@ -286,37 +337,59 @@ pub(super) fn host_names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Strin
 }
 
 /// Parses a string with `read`.
-fn text<'de, D, T>(from: D, allowed: &str, read: impl FnOnce(&str) -> Option<T>) -> Result<T, D::Error>
+fn text<'de, D, T>(
+    from: D,
+    allowed: &str,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
 {
     match raw(from, allowed)? {
         RawValue::Text(text) => read(&text).ok_or_else(|| D::Error::custom(allowed)),
-        RawValue::Flag(_) | RawValue::Number(_) | RawValue::List(_) => Err(D::Error::custom(allowed)),
+        RawValue::Flag(_) | RawValue::Number(_) | RawValue::List(_) => {
+            Err(D::Error::custom(allowed))
+        }
     }
 }
 
 /// Parses an address to listen on.
 pub(super) fn address<'de, D: Deserializer<'de>>(from: D) -> Result<SocketAddr, D::Error> {
-    text(from, "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"", |text| text.parse().ok())
+    text(
+        from,
+        "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"",
+        |text| text.parse().ok(),
+    )
 }
 
 /// Parses an address to listen on; [`None`] if it is empty.
-pub(super) fn optional_address<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
-    text(from, "an IP address and a port, such as \"127.0.0.1:8081\", or an empty string", |text| match text {
-        "" => Some(None),
-        text => text.parse().ok().map(Some),
-    })
+pub(super) fn optional_address<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    text(
+        from,
+        "an IP address and a port, such as \"127.0.0.1:8081\", or an empty string",
+        |text| match text {
+            "" => Some(None),
+            text => text.parse().ok().map(Some),
+        },
+    )
 }
 
 /// Parses a path or name that must not be empty.
 pub(super) fn filled<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<T, D::Error> {
-    text(from, "a non-empty string", |text| (!text.is_empty()).then(|| T::from(text.to_owned())))
+    text(from, "a non-empty string", |text| {
+        (!text.is_empty()).then(|| T::from(text.to_owned()))
+    })
 }
 
 /// Parses a path or name; [`None`] if it is empty.
-pub(super) fn optional<'de, D: Deserializer<'de>, T: From<String>>(from: D) -> Result<Option<T>, D::Error> {
-    text(from, "a string", |text| Some((!text.is_empty()).then(|| T::from(text.to_owned()))))
+pub(super) fn optional<'de, D: Deserializer<'de>, T: From<String>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    text(from, "a string", |text| {
+        Some((!text.is_empty()).then(|| T::from(text.to_owned())))
+    })
 }
 
 /// Parses the format of the log.
@@ -339,41 +412,55 @@ pub(super) fn backlog_full<'de, D: Deserializer<'de>>(from: D) -> Result<Backlog
 
 /// Parses a token; [`None`] if it is empty.
 pub(super) fn token<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Secret>, D::Error> {
-    text(from, "16 to 256 visible ASCII characters", |text| match text.len() {
-        0 => Some(None),
-        16..=256 if text.bytes().all(|byte| byte.is_ascii_graphic()) => Some(Some(Secret::new(text))),
-        _ => None,
-    })
+    text(
+        from,
+        "16 to 256 visible ASCII characters",
+        |text| match text.len() {
+            0 => Some(None),
+            16..=256 if text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Some(Some(Secret::new(text)))
+            }
+            _ => None,
+        },
+    )
 }
 
 /// Parses a URL without query and fragment; [`None`] if it is empty.
 pub(super) fn web<'de, D: Deserializer<'de>>(from: D) -> Result<Option<url::Url>, D::Error> {
-    text(from, "a URL such as \"https://events.example.com\", without query and fragment", |text| {
-        if text.is_empty() {
-            return Some(None);
-        }
-        let plain = |url: &url::Url| {
-            matches!(url.scheme(), "http" | "https")
-                && url.has_host()
-                && url.query().is_none()
-                && url.fragment().is_none()
-                && url.username().is_empty()
-                && url.password().is_none()
-        };
-        url::Url::parse(text).ok().filter(plain).map(Some)
-    })
+    text(
+        from,
+        "a URL such as \"https://events.example.com\", without query and fragment",
+        |text| {
+            if text.is_empty() {
+                return Some(None);
+            }
+            let plain = |url: &url::Url| {
+                matches!(url.scheme(), "http" | "https")
+                    && url.has_host()
+                    && url.query().is_none()
+                    && url.fragment().is_none()
+                    && url.username().is_empty()
+                    && url.password().is_none()
+            };
+            url::Url::parse(text).ok().filter(plain).map(Some)
+        },
+    )
 }
 
 /// Parses a filter of `tracing`.
 pub(super) fn filter<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    text(from, "a level (error, warn, info, debug, trace), or a comma-separated list of MODULE=LEVEL", |text| {
-        let read = tracing_subscriber::EnvFilter::try_new(text);
-        // `tracing` would take an unknown word as a module's name, and silence everything else.
-        let known = text
-            .split(',')
-            .all(|part| part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok());
-        (known && read.is_ok()).then(|| text.to_owned())
-    })
+    text(
+        from,
+        "a level (error, warn, info, debug, trace), or a comma-separated list of MODULE=LEVEL",
+        |text| {
+            let read = tracing_subscriber::EnvFilter::try_new(text);
+            // `tracing` would take an unknown word as a module's name, and silence everything else.
+            let known = text.split(',').all(|part| {
+                part.contains('=') || part.parse::<tracing::level_filters::LevelFilter>().is_ok()
+            });
+            (known && read.is_ok()).then(|| text.to_owned())
+        },
+    )
 }
 
 /// Parses a version of TLS.
@@ -386,9 +473,11 @@ pub(super) fn tls_version<'de, D: Deserializer<'de>>(from: D) -> Result<TlsVersi
 }
 
 /// Parses a list of name servers; from the environment, one string with commas.
-pub(super) fn name_servers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<SocketAddr>, D::Error> {
-    let allowed =
-        "\"system\" or a list of addresses, with or without a port, such as [\"10.0.0.2\", \"[fd00::2]:5353\"]";
+pub(super) fn name_servers<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Vec<SocketAddr>, D::Error> {
+    let allowed = "\"system\" or a list of addresses, with or without a port, such as \
+        [\"10.0.0.2\", \"[fd00::2]:5353\"]";
     let list = match raw(from, allowed)? {
         RawValue::Text(text) if text == "system" => return Ok(Vec::new()),
         RawValue::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
@@ -396,10 +485,19 @@ pub(super) fn name_servers<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Soc
         RawValue::Flag(_) | RawValue::Number(_) => return Err(D::Error::custom(allowed)),
     };
     let read = |text: &String| {
-        let bare = || text.parse::<IpAddr>().map(|address| SocketAddr::new(address, 53));
-        text.parse().or_else(|_| bare()).map_err(|_| D::Error::custom(allowed))
+        let bare = || {
+            text.parse::<IpAddr>()
+                .map(|address| SocketAddr::new(address, 53))
+        };
+        text.parse()
+            .or_else(|_| bare())
+            .map_err(|_| D::Error::custom(allowed))
     };
-    if list.is_empty() { Err(D::Error::custom(allowed)) } else { list.iter().map(read).collect() }
+    if list.is_empty() {
+        Err(D::Error::custom(allowed))
+    } else {
+        list.iter().map(read).collect()
+    }
 }
 
 pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots>, D::Error> {
@@ -412,6 +510,12 @@ pub(super) fn roots<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<TrustRoots
     if list.is_empty() || list.iter().any(String::is_empty) {
         return Err(D::Error::custom(allowed));
     }
-    let read = |text: String| if text == "system" { TrustRoots::System } else { TrustRoots::File(text.into()) };
+    let read = |text: String| {
+        if text == "system" {
+            TrustRoots::System
+        } else {
+            TrustRoots::File(text.into())
+        }
+    };
     Ok(list.into_iter().map(read).collect())
 }

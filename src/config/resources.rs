@@ -1,4 +1,5 @@
-//! `[delivery.resources.NAME]`: the services that event subscriptions deliver to besides webhooks, and their credentials.
+//! `[delivery.resources.NAME]`: the services that event subscriptions deliver to besides webhooks,
+//! and their credentials.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -59,35 +60,63 @@ pub(super) struct RawResource {
 }
 
 /// The services of the settings.
-pub(super) fn resolve(raw: BTreeMap<String, RawResource>, layers: &mut Layers) -> Vec<ResourceConfig> {
-    let resolved = raw.into_iter().filter_map(|(name, raw)| raw.resolve(name, layers));
+pub(super) fn resolve(
+    raw: BTreeMap<String, RawResource>,
+    layers: &mut Layers,
+) -> Vec<ResourceConfig> {
+    let resolved = raw
+        .into_iter()
+        .filter_map(|(name, raw)| raw.resolve(name, layers));
     resolved.collect()
 }
 
 impl RawResource {
     fn resolve(self, name: String, layers: &mut Layers) -> Option<ResourceConfig> {
-        let Self { url, resource_ids, used_by, credentials } = self;
+        let Self {
+            url,
+            resource_ids,
+            used_by,
+            credentials,
+        } = self;
         let key = |key: &str| format!("{RESOURCES}{name}.{key}");
         let text = url.unwrap_or_default();
-        let url = Url::parse(&text).ok().filter(|url| url.has_host() && url.password().is_none());
+        let url = Url::parse(&text)
+            .ok()
+            .filter(|url| url.has_host() && url.password().is_none());
         let Some(url) = url.filter(|url| url.query().is_none() && url.fragment().is_none()) else {
-            let allowed = "an address such as https://account.queue.core.windows.net, without user, password and query";
+            let allowed = "an address such as https://account.queue.core.windows.net, without \
+                user, password and query";
             layers.refuse(&[&key("url")], allowed);
             return None;
         };
         let mut read = Vec::new();
         for (given, value) in credentials {
             let plain = given.strip_suffix("_file").unwrap_or(&given);
-            let Some(known) = CREDENTIALS.iter().find(|known| **known == plain) else { continue };
+            let Some(known) = CREDENTIALS.iter().find(|known| **known == plain) else {
+                continue;
+            };
             if read.iter().any(|(there, _)| there == known) {
-                layers.refuse(&[&key(&given)], format!("nothing, because {} is set, too", key(plain)));
+                layers.refuse(
+                    &[&key(&given)],
+                    format!("nothing, because {} is set, too", key(plain)),
+                );
                 continue;
             }
-            match if plain == given { Ok(value) } else { tables::read_file(Path::new(&value)) } {
+            match if plain == given {
+                Ok(value)
+            } else {
+                tables::read_file(Path::new(&value))
+            } {
                 Ok(secret) => read.push((*known, Secret::new(&secret))),
                 Err(problem) => layers.refuse(&[&key(&given)], problem),
             }
         }
-        Some(ResourceConfig { name, url, resource_ids, used_by, credentials: read })
+        Some(ResourceConfig {
+            name,
+            url,
+            resource_ids,
+            used_by,
+            credentials: read,
+        })
     }
 }

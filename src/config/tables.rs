@@ -1,5 +1,6 @@
-//! Sections with a table for each name (`[dead_letter.stores.NAME]`), and the table `[backup.store]`, whose keys are not among the defaults. A credential is
-//! a value, or the name of a file with it (`…_file`), and is never shown.
+//! Sections with a table for each name (`[dead_letter.stores.NAME]`), and the table
+//! `[backup.store]`, whose keys are not among the defaults. A credential is a value, or the name of
+//! a file with it (`…_file`), and is never shown.
 
 use std::{fs, path::Path};
 
@@ -39,7 +40,11 @@ impl Section {
     fn of(key: &str) -> Option<(&'static Self, &str, &str)> {
         SECTIONS.iter().find_map(|section| {
             let rest = key.strip_prefix(section.prefix)?;
-            let (name, key) = if section.is_named { rest.split_once('.').unwrap_or((rest, "")) } else { ("", rest) };
+            let (name, key) = if section.is_named {
+                rest.split_once('.').unwrap_or((rest, ""))
+            } else {
+                ("", rest)
+            };
             Some((section, name, key))
         })
     }
@@ -60,7 +65,8 @@ impl Section {
 
 /// Whether `key` is a key of such a table.
 pub(super) fn is_key(key: &str) -> bool {
-    Section::of(key).is_some_and(|(section, _, key)| section.keys().iter().any(|known| known == key))
+    Section::of(key)
+        .is_some_and(|(section, _, key)| section.keys().iter().any(|known| known == key))
 }
 
 /// Whether `key` is such a table, or has such tables.
@@ -68,22 +74,35 @@ pub(super) fn is_table(key: &str) -> bool {
     let (inside, depth) = (format!("{key}."), key.matches('.').count());
     let is_one = |section: &Section| {
         let below = section.prefix.matches('.').count();
-        section.prefix.starts_with(&inside) || section.is_named && depth == below && key.starts_with(section.prefix)
+        section.prefix.starts_with(&inside)
+            || section.is_named && depth == below && key.starts_with(section.prefix)
     };
     SECTIONS.iter().any(is_one)
 }
 
 /// Whether the value of `key` is secret.
 pub(super) fn is_secret(key: &str) -> bool {
-    Section::of(key)
-        .is_some_and(|(section, _, key)| !section.plain().any(|plain| plain == key) && !key.ends_with("_file"))
+    Section::of(key).is_some_and(|(section, _, key)| {
+        !section.plain().any(|plain| plain == key) && !key.ends_with("_file")
+    })
 }
 
 /// The keys of the table that `key` is in.
 pub(super) fn neighbours(key: &str) -> Option<String> {
     let (section, name, _) = Section::of(key)?;
-    let prefix = if section.is_named { format!("{}{name}.", section.prefix) } else { section.prefix.to_owned() };
-    Some(section.keys().iter().map(|key| format!("{prefix}{key}")).collect::<Vec<_>>().join(", "))
+    let prefix = if section.is_named {
+        format!("{}{name}.", section.prefix)
+    } else {
+        section.prefix.to_owned()
+    };
+    Some(
+        section
+            .keys()
+            .iter()
+            .map(|key| format!("{prefix}{key}"))
+            .collect::<Vec<_>>()
+            .join(", "),
+    )
 }
 
 /// Reads a credential from a file.

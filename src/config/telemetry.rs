@@ -31,7 +31,12 @@ pub struct Telemetry {
 impl Telemetry {
     /// The URL of export requests.
     pub fn traces_url(&self) -> Option<Url> {
-        let base = self.otlp_endpoint.as_ref()?.as_str().trim_end_matches('/').to_owned();
+        let base = self
+            .otlp_endpoint
+            .as_ref()?
+            .as_str()
+            .trim_end_matches('/')
+            .to_owned();
         Url::parse(&format!("{base}/v1/traces")).ok()
     }
 }

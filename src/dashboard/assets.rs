@@ -1,6 +1,8 @@
-//! The files of the page, embedded in the binary, and where the third-party files among them come from.
+//! The files of the page, embedded in the binary, and where the third-party files among them come
+//! from.
 //!
-//! A new file below `page/` needs one line in [`FILES`]; a third-party file also one entry in [`VENDORED`].
+//! A new file below `page/` needs one line in [`FILES`]; a third-party file also one entry in
+//! [`VENDORED`].
 
 /// Embeds files below `page/`.
 macro_rules! page {

@@ -1,13 +1,17 @@
-//! Responses of the API for a page that asks for the same again and again: 304 for what it has, and compression of the rest.
+//! Responses of the API for a page that asks for the same again and again: 304 for what it has, and
+//! compression of the rest.
 //!
-//! What it does not do: it leaves alone what has a tag of its own, such as a resource that `If-Match` may name, and streams.
+//! What it does not do: it leaves alone what has a tag of its own, such as a resource that
+//! `If-Match` may name, and streams.
 
 use actix_web::{
     HttpRequest, HttpResponse,
     body::MessageBody as _,
     http::{
         Method, StatusCode,
-        header::{self, ETag, EntityTag, Header as _, HeaderValue, IfNoneMatch, TryIntoHeaderPair as _},
+        header::{
+            self, ETag, EntityTag, Header as _, HeaderValue, IfNoneMatch, TryIntoHeaderPair as _,
+        },
     },
 };
 use flate2::Compression;
@@ -24,10 +28,16 @@ const NOW: &[u8] = b"\"now\":\"";
 /// The response to a GET as a client needs it that sends `If-None-Match` or `Accept-Encoding`.
 pub fn shorten_json(request: &HttpRequest, response: HttpResponse) -> HttpResponse {
     let headers = response.headers();
-    let is_json =
-        headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
-    let is_plain = !headers.contains_key(header::ETAG) && !headers.contains_key(header::CONTENT_ENCODING);
-    if request.method() != Method::GET || response.status() != StatusCode::OK || !is_json || !is_plain {
+    let is_json = headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let is_plain =
+        !headers.contains_key(header::ETAG) && !headers.contains_key(header::CONTENT_ENCODING);
+    if request.method() != Method::GET
+        || response.status() != StatusCode::OK
+        || !is_json
+        || !is_plain
+    {
         return response;
     }
     let (mut response, body) = response.into_parts();
@@ -43,16 +53,21 @@ pub fn shorten_json(request: &HttpRequest, response: HttpResponse) -> HttpRespon
     if let Ok((name, value)) = ETag(tag).try_into_pair() {
         response.headers_mut().insert(name, value);
     }
-    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+        .headers_mut()
+        .insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         response.headers_mut().remove(header::CONTENT_TYPE);
         return response.set_body(()).map_into_boxed_body();
     }
-    let compressed = (body.len() >= COMPRESSED_MIN && accepts_gzip(request)).then(|| gzip(&body, Compression::fast()));
+    let compressed = (body.len() >= COMPRESSED_MIN && accepts_gzip(request))
+        .then(|| gzip(&body, Compression::fast()));
     match compressed.flatten() {
         Some(compressed) => {
-            response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response
+                .headers_mut()
+                .insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             response.set_body(compressed).map_into_boxed_body()
         }
         None => response.set_body(body).map_into_boxed_body(),
@@ -65,7 +80,10 @@ fn tag(body: &[u8]) -> EntityTag {
     match body.windows(NOW.len()).position(|part| part == NOW) {
         Some(start) => {
             let rest = &body[start + NOW.len()..];
-            let end = rest.iter().position(|byte| *byte == b'"').unwrap_or(rest.len());
+            let end = rest
+                .iter()
+                .position(|byte| *byte == b'"')
+                .unwrap_or(rest.len());
             digest.update(&body[..start]);
             digest.update(&rest[end..]);
         }

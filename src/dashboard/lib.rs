@@ -2,11 +2,13 @@
 //!
 //! - [`assets`]: the files of the page; its sources are in `page/`;
 //! - [`session`]: sessions of signed-in browsers;
-//! - [`shorten_json`]: responses of the API that the page has already are not sent again, and others are compressed.
+//! - [`shorten_json`]: responses of the API that the page has already are not sent again, and
+//!   others are compressed.
 //!
-//! The files, and the chapters of the manual beside them, are public: they have no data of the server. They are served with
-//! a content security policy that allows nothing but the page's own scripts, styles and requests. The page sends its session
-//! in the `Authorization` header, because a browser would send a cookie to every other port of the host, too.
+//! The files, and the chapters of the manual beside them, are public: they have no data of the
+//! server. They are served with a content security policy that allows nothing but the page's own
+//! scripts, styles and requests. The page sends its session in the `Authorization` header, because
+//! a browser would send a cookie to every other port of the host, too.
 
 pub mod assets;
 mod json_response;
@@ -17,8 +19,8 @@ use std::{borrow::Cow, io::Write, sync::LazyLock};
 use actix_web::{
     HttpRequest, HttpResponse, guard,
     http::header::{
-        self, AcceptEncoding, CacheControl, CacheDirective, ContentEncoding, ETag, Encoding, EntityTag, Header,
-        IfNoneMatch,
+        self, AcceptEncoding, CacheControl, CacheDirective, ContentEncoding, ETag, Encoding,
+        EntityTag, Header, IfNoneMatch,
     },
     middleware::DefaultHeaders,
     web::{self, Bytes},
@@ -40,8 +42,9 @@ const INDEX: &str = "index.html";
 pub const SECURITY_HEADERS: [(&str, &str); 5] = [
     (
         "Content-Security-Policy",
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action \
-         'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+         connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; \
+         require-trusted-types-for 'script'; trusted-types 'none'",
     ),
     ("X-Content-Type-Options", "nosniff"),
     ("Referrer-Policy", "no-referrer"),
@@ -61,9 +64,14 @@ struct ServedFile {
 
 /// The files, hashed and compressed at the first request.
 static SERVED: LazyLock<Vec<ServedFile>> = LazyLock::new(|| {
-    let files = FILES.iter().map(|(path, content)| ServedFile::new(Cow::Borrowed(path), served(path, content)));
+    let files = FILES
+        .iter()
+        .map(|(path, content)| ServedFile::new(Cow::Borrowed(path), served(path, content)));
     let chapter = |chapter: &Chapter| {
-        ServedFile::new(Cow::Owned(format!("manual/{}.md", chapter.name)), Cow::Borrowed(chapter.markdown.as_bytes()))
+        ServedFile::new(
+            Cow::Owned(format!("manual/{}.md", chapter.name)),
+            Cow::Borrowed(chapter.markdown.as_bytes()),
+        )
     };
     files.chain(CHAPTERS.iter().map(chapter)).collect()
 });
@@ -90,9 +98,14 @@ impl ServedFile {
             Ok(IfNoneMatch::Items(tags)) => tags.iter().any(|tag| tag.weak_eq(&self.tag)),
             Ok(IfNoneMatch::Any) | Err(_) => false,
         };
-        let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
+        let mut response = if is_known {
+            HttpResponse::NotModified()
+        } else {
+            HttpResponse::Ok()
+        };
         response.insert_header(ETag(self.tag.clone()));
-        // Each use of a file is checked, because its name stays the same in the next version of the server.
+        // Each use of a file is checked, because its name stays the same in the next version of the
+        // server.
         response.insert_header(CacheControl(vec![CacheDirective::NoCache]));
         response.insert_header((header::VARY, "Accept-Encoding"));
         if is_known {
@@ -100,17 +113,24 @@ impl ServedFile {
         }
         response.insert_header((header::CONTENT_TYPE, self.content_type));
         match &self.gzip {
-            Some(gzip) if accepts_gzip(request) => response.insert_header(ContentEncoding::Gzip).body(gzip.clone()),
+            Some(gzip) if accepts_gzip(request) => response
+                .insert_header(ContentEncoding::Gzip)
+                .body(gzip.clone()),
             Some(_) | None => response.body(self.content.clone()),
         }
     }
 }
 
-/// A file as it is served: a script of the page without indentation, without the comments that have lines of their own and without
-/// the types of expressions, which would be more than eight per cent of the transfer. `content` is the file in the source.
+/// A file as it is served: a script of the page without indentation, without the comments that have
+/// lines of their own and without the types of expressions, which would be more than eight per cent
+/// of the transfer. `content` is the file in the source.
 pub fn served(path: &str, content: &'static [u8]) -> Cow<'static, [u8]> {
-    let script = std::str::from_utf8(content).ok().filter(|_| path.starts_with("js/"));
-    let Some(script) = script else { return Cow::Borrowed(content) };
+    let script = std::str::from_utf8(content)
+        .ok()
+        .filter(|_| path.starts_with("js/"));
+    let Some(script) = script else {
+        return Cow::Borrowed(content);
+    };
     let mut is_comment = false;
     let lines = script.lines().filter(|line| {
         let line = line.trim();
@@ -143,7 +163,8 @@ fn gzip(content: &[u8], level: Compression) -> Option<Vec<u8>> {
 
 fn accepts_gzip(request: &HttpRequest) -> bool {
     let accepted = AcceptEncoding::parse(request).ok();
-    let chosen = accepted.and_then(|accepted| accepted.negotiate([Encoding::gzip(), Encoding::identity()].iter()));
+    let chosen = accepted
+        .and_then(|accepted| accepted.negotiate([Encoding::gzip(), Encoding::identity()].iter()));
     chosen == Some(Encoding::gzip())
 }
 
@@ -159,15 +180,27 @@ fn content_type(path: &str) -> &'static str {
     }
 }
 
-/// Adds the page to the operators' listener: the files below `/ui/`, and a redirect from `/` and `/ui`.
+/// Adds the page to the operators' listener: the files below `/ui/`, and a redirect from `/` and
+/// `/ui`.
 pub fn configure(cfg: &mut web::ServiceConfig) {
-    let headers = || SECURITY_HEADERS.into_iter().fold(DefaultHeaders::new(), |headers, header| headers.add(header));
+    let headers = || {
+        SECURITY_HEADERS
+            .into_iter()
+            .fold(DefaultHeaders::new(), |headers, header| headers.add(header))
+    };
     let read = || web::route().guard(guard::Any(guard::Get()).or(guard::Head()));
-    let refuse = || HttpResponse::MethodNotAllowed().insert_header((header::ALLOW, "GET, HEAD")).finish();
+    let refuse = || {
+        HttpResponse::MethodNotAllowed()
+            .insert_header((header::ALLOW, "GET, HEAD"))
+            .finish()
+    };
     // Relative, so that the page works below a proxy's path prefix.
     for (path, to) in [("/", "ui/"), ("/ui", "ui/")] {
-        let redirect =
-            move || async move { HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, to)).finish() };
+        let redirect = move || async move {
+            HttpResponse::TemporaryRedirect()
+                .insert_header((header::LOCATION, to))
+                .finish()
+        };
         cfg.service(
             web::resource(path)
                 .route(read().to(redirect))
@@ -184,9 +217,15 @@ pub fn configure(cfg: &mut web::ServiceConfig) {
 }
 
 async fn serve(request: HttpRequest, path: web::Path<String>) -> HttpResponse {
-    let path = if path.is_empty() { INDEX } else { path.as_str() };
+    let path = if path.is_empty() {
+        INDEX
+    } else {
+        path.as_str()
+    };
     match SERVED.iter().find(|file| file.path == path) {
         Some(file) => file.answer(&request),
-        None => HttpResponse::NotFound().content_type("text/plain; charset=utf-8").body("no such file"),
+        None => HttpResponse::NotFound()
+            .content_type("text/plain; charset=utf-8")
+            .body("no such file"),
     }
 }

@@ -1,7 +1,8 @@
 //! Sessions of signed-in browsers.
 //!
-//! A session stands for the token it was started with: each request with the session is authenticated with that token
-//! again. A session therefore ends at once when its token is replaced, revoked or expires, and never allows more than it.
+//! A session stands for the token it was started with: each request with the session is
+//! authenticated with that token again. A session therefore ends at once when its token is
+//! replaced, revoked or expires, and never allows more than it.
 //!
 //! Sessions are in memory only, by the digest of their secret, and end with the process.
 
@@ -28,11 +29,12 @@ pub const IDLE: Duration = Duration::from_secs(30 * 60);
 /// … and at the latest after this time.
 pub const LIFETIME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Maximum number of sessions. One more ends the session that was unused for longest, of the caller with most of them.
+/// Maximum number of sessions. One more ends the session that was unused for longest, of the caller
+/// with most of them.
 pub const SESSIONS_MAX: usize = 64;
 
-/// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own session that was
-/// unused for longest.
+/// Maximum number of sessions of a caller that is no administrator. One more ends the caller's own
+/// session that was unused for longest.
 pub const SESSIONS_OF_CALLER_MAX: usize = 8;
 
 /// Of the sessions so many are for administrators: others do not end them.
@@ -97,12 +99,22 @@ pub struct Sessions(Mutex<HashMap<[u8; 32], Session>>);
 
 impl Sessions {
     /// Starts a session that stands for `token`. Returns the time at which it ends at the latest.
-    pub fn start(&self, secret: &str, token: &str, owner: SessionOwner, now: Timestamp) -> Timestamp {
+    pub fn start(
+        &self,
+        secret: &str,
+        token: &str,
+        owner: SessionOwner,
+        now: Timestamp,
+    ) -> Timestamp {
         let mut sessions = self.lock();
         sessions.retain(|_, session| !session.is_over(now));
         while let Some(owner) = owner_to_cut(&sessions, &owner) {
-            let own = sessions.iter().filter(|(_, session)| session.owner == owner);
-            let oldest = own.min_by_key(|(_, session)| session.last_use()).map(|(key, _)| *key);
+            let own = sessions
+                .iter()
+                .filter(|(_, session)| session.owner == owner);
+            let oldest = own
+                .min_by_key(|(_, session)| session.last_use())
+                .map(|(key, _)| *key);
             oldest.map(|key| sessions.remove(&key));
         }
         sessions.insert(
@@ -127,7 +139,11 @@ impl Sessions {
             return None;
         }
         let (expires, used) = (session.started.after(LIFETIME), Arc::clone(&session.used));
-        let open = OpenSession { expires, used, open: session.open.subscribe() };
+        let open = OpenSession {
+            expires,
+            used,
+            open: session.open.subscribe(),
+        };
         open.keep(now);
         Some((session.token.clone(), open))
     }
@@ -143,23 +159,38 @@ impl Sessions {
 }
 
 /// The owner that loses a session before `owner` starts another one; [`None`] if there is room.
-fn owner_to_cut(sessions: &HashMap<[u8; 32], Session>, owner: &SessionOwner) -> Option<SessionOwner> {
+fn owner_to_cut(
+    sessions: &HashMap<[u8; 32], Session>,
+    owner: &SessionOwner,
+) -> Option<SessionOwner> {
     let mut counts: BTreeMap<&SessionOwner, usize> = BTreeMap::new();
     for session in sessions.values() {
         *counts.entry(&session.owner).or_default() += 1;
     }
-    if !owner.is_administrator && counts.get(owner).is_some_and(|own| *own >= SESSIONS_OF_CALLER_MAX) {
+    if !owner.is_administrator
+        && counts
+            .get(owner)
+            .is_some_and(|own| *own >= SESSIONS_OF_CALLER_MAX)
+    {
         return Some(owner.clone());
     }
-    let of_others: usize = counts.iter().filter(|(owner, _)| !owner.is_administrator).map(|(_, count)| count).sum();
+    let of_others: usize = counts
+        .iter()
+        .filter(|(owner, _)| !owner.is_administrator)
+        .map(|(_, count)| count)
+        .sum();
     let is_full = sessions.len() >= SESSIONS_MAX;
     let is_share_full = !owner.is_administrator && of_others >= SESSIONS_MAX - RESERVE;
     if !is_full && !is_share_full {
         return None;
     }
     let has_reserve_only = sessions.len() - of_others <= RESERVE;
-    let candidates = counts.iter().filter(|(owner, _)| !owner.is_administrator || !(is_share_full || has_reserve_only));
-    candidates.max_by_key(|(_, count)| **count).map(|(owner, _)| (*owner).clone())
+    let candidates = counts
+        .iter()
+        .filter(|(owner, _)| !owner.is_administrator || !(is_share_full || has_reserve_only));
+    candidates
+        .max_by_key(|(_, count)| **count)
+        .map(|(owner, _)| (*owner).clone())
 }
 
 fn key(secret: &str) -> [u8; 32] {

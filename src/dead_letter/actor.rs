@@ -1,5 +1,5 @@
-//! The actor of a store's dead letters: at each wake and each timer it starts the turns that are due, each in a task of
-//! its own.
+//! The actor of a store's dead letters: at each wake and each timer it starts the turns that are
+//! due, each in a task of its own.
 //!
 //! All its state is in its [`DeadLetters`] handle, so a new incarnation continues after one check.
 
@@ -18,7 +18,8 @@ use gridhook_chaos::Inject;
 #[rtype(result = "()")]
 pub(super) struct Wake;
 
-/// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within this time.
+/// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within
+/// this time.
 const TIMER_MAX: Duration = Duration::from_secs(60);
 
 /// Shortest timer, so that a time that is already due does not spin.
@@ -33,13 +34,20 @@ pub struct DeadLetterActor {
 
 impl DeadLetterActor {
     pub(super) fn new(dead_letters: DeadLetters) -> Self {
-        Self { dead_letters, timer: None, on_recovered: None }
+        Self {
+            dead_letters,
+            timer: None,
+            on_recovered: None,
+        }
     }
 
     /// Calls `on_recovered` after the first check.
     #[must_use]
     pub fn with_on_recovered(self, on_recovered: impl FnOnce() + 'static) -> Self {
-        Self { on_recovered: Some(Box::new(on_recovered)), ..self }
+        Self {
+            on_recovered: Some(Box::new(on_recovered)),
+            ..self
+        }
     }
 
     fn check(&mut self, ctx: &mut Context<Self>) {
@@ -60,7 +68,9 @@ impl DeadLetterActor {
         }
         let due = self.dead_letters.staging().next_due();
         self.timer = due.map(|due| {
-            let wait = due.since(self.dead_letters.0.clock.now()).clamp(TIMER_MIN, TIMER_MAX);
+            let wait = due
+                .since(self.dead_letters.0.clock.now())
+                .clamp(TIMER_MIN, TIMER_MAX);
             ctx.run_later(wait, |actor, ctx| actor.check(ctx))
         });
     }
@@ -71,7 +81,12 @@ impl Actor for DeadLetterActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let me = ctx.address().downgrade();
-        *self.dead_letters.0.actor.lock().unwrap_or_else(PoisonError::into_inner) = Some(me);
+        *self
+            .dead_letters
+            .0
+            .actor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(me);
         self.check(ctx);
     }
 }

@@ -1,13 +1,15 @@
 //! Browses a subscription's dead letters, waiting and written, in bounded steps.
 //!
-//! Waiting dead letters come first, in the order of their due time, then files, in the order of their names. A dead
-//! letter that is written to a file meanwhile may appear twice and is never missed; counting prevents it. Dead letters that were already redriven or purged, according to the marker beside a file, are
-//! skipped.
+//! Waiting dead letters come first, in the order of their due time, then files, in the order of
+//! their names. A dead letter that is written to a file meanwhile may appear twice and is never
+//! missed; counting prevents it. Dead letters that were already redriven or purged, according to
+//! the marker beside a file, are skipped.
 //!
 //! Invariants:
-//! - A step reads a slice of the journal or one file. A page takes a bounded number of steps, and says where the next
-//!   page begins.
-//! - An unreadable file or dead letter is reported with its name and the reason, and does not stop the walk.
+//! - A step reads a slice of the journal or one file. A page takes a bounded number of steps, and
+//!   says where the next page begins.
+//! - An unreadable file or dead letter is reported with its name and the reason, and does not stop
+//!   the walk.
 
 mod key;
 mod walk;
@@ -96,16 +98,26 @@ impl DeadLetterQuery {
         self.keys.as_ref().is_none_or(|keys| keys.contains(key))
             && self.from.is_none_or(|from| at.is_some_and(|at| at >= from))
             && self.to.is_none_or(|to| at.is_some_and(|at| at < to))
-            && self.id.as_ref().is_none_or(|id| dead_letter.id.as_ref() == Some(id))
+            && self
+                .id
+                .as_ref()
+                .is_none_or(|id| dead_letter.id.as_ref() == Some(id))
             && self.reason.as_ref().is_none_or(|wanted| {
-                dead_letter.result.reason.as_ref().is_some_and(|reason| reason.eq_ignore_ascii_case(wanted))
+                dead_letter
+                    .result
+                    .reason
+                    .as_ref()
+                    .is_some_and(|reason| reason.eq_ignore_ascii_case(wanted))
             })
     }
 
     fn includes(&self, stage: DeadLetterStage) -> bool {
         let is_here = |key: &DeadLetterId| key.stage() == stage;
         self.stage.is_none_or(|wanted| wanted == stage)
-            && self.keys.as_ref().is_none_or(|keys| keys.iter().any(is_here))
+            && self
+                .keys
+                .as_ref()
+                .is_none_or(|keys| keys.iter().any(is_here))
     }
 
     /// Whether a file may contain selected dead letters, by its name.
@@ -140,7 +152,8 @@ pub struct DeadLetterPage {
     pub found: Vec<FoundDeadLetter>,
     /// The first problems.
     pub problems: Vec<BrowseProblem>,
-    /// Where the next page begins; [`None`] at the end. A page with few or no dead letters may have one.
+    /// Where the next page begins; [`None`] at the end. A page with few or no dead letters may have
+    /// one.
     pub next: Option<BrowseCursor>,
 }
 
@@ -162,7 +175,11 @@ impl DeadLetters {
             if walk.at.is_none() || page.found.len() >= top {
                 break;
             }
-            let Step { mut found, problems, .. } = walk.step().await?;
+            let Step {
+                mut found,
+                problems,
+                ..
+            } = walk.step().await?;
             let room = PROBLEMS_MAX - page.problems.len();
             page.problems.extend(problems.into_iter().take(room));
             let room = top - page.found.len();
@@ -185,14 +202,21 @@ impl DeadLetters {
         location: &DeadLetterLocation,
         key: DeadLetterId,
     ) -> Result<Result<Option<FoundDeadLetter>, BrowseProblem>, BrowseError> {
-        let query = DeadLetterQuery { keys: Some(vec![key.clone()]), ..DeadLetterQuery::default() };
+        let query = DeadLetterQuery {
+            keys: Some(vec![key.clone()]),
+            ..DeadLetterQuery::default()
+        };
         let mut walk = Walk::new(self, location, &query, BrowseCursor::START);
-        let Step { found, problems, .. } = match &key {
+        let Step {
+            found, problems, ..
+        } = match &key {
             DeadLetterId::Waiting(key) => walk.waiting(before(*key)).await?,
             DeadLetterId::Written { file, index } => walk.file(file, index.checked_sub(1)).await?,
         };
         let name = key.to_string();
-        let problem = problems.into_iter().find(|problem| problem.at == name || !problem.at.contains(SLASH));
+        let problem = problems
+            .into_iter()
+            .find(|problem| problem.at == name || !problem.at.contains(SLASH));
         match (found.into_iter().next(), problem) {
             (None, Some(problem)) => Ok(Err(problem)),
             (found, _) => Ok(Ok(found)),
@@ -200,8 +224,16 @@ impl DeadLetters {
     }
 
     /// The marker of a file, or why it cannot be read.
-    pub(super) async fn marker(&self, file: &str) -> Result<Result<FileMarker, String>, sink::SinkError> {
-        match self.0.sink.get(&FileMarker::name(file), FILE_BYTES_MAX).await {
+    pub(super) async fn marker(
+        &self,
+        file: &str,
+    ) -> Result<Result<FileMarker, String>, sink::SinkError> {
+        match self
+            .0
+            .sink
+            .get(&FileMarker::name(file), FILE_BYTES_MAX)
+            .await
+        {
             Ok(text) => Ok(serde_json::from_slice(&text).map_err(|error| error.to_string())),
             Err(error) if error.is_not_found() => Ok(Ok(FileMarker::default())),
             Err(error) => Err(error),

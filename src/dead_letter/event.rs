@@ -8,9 +8,10 @@
 //! namespace, flat      {…CloudEvent…, "customDeliveryProperties": {…}, "deadletterProperties": {…}}
 //! ```
 //!
-//! A file is an array of them, or a single one as in samples. Sources disagree on the name of a namespace's properties:
-//! `deadLetterProperties` and `brokerProperties` are read too. Every value of the event is kept byte for byte. A
-//! damaged dead letter is reported with the reason and does not hide the others.
+//! A file is an array of them, or a single one as in samples. Sources disagree on the name of a
+//! namespace's properties: `deadLetterProperties` and `brokerProperties` are read too. Every value
+//! of the event is kept byte for byte. A damaged dead letter is reported with the reason and does
+//! not hide the others.
 
 use std::borrow::Cow;
 
@@ -21,7 +22,11 @@ use gridhook_event::{Schema, Timestamp, parse_instant};
 use gridhook_journal::WaitingDeadLetter;
 
 /// Names under which a namespace's file has the delivery result.
-const PROPERTIES: [&str; 3] = ["deadletterProperties", "deadLetterProperties", "brokerProperties"];
+const PROPERTIES: [&str; 3] = [
+    "deadletterProperties",
+    "deadLetterProperties",
+    "brokerProperties",
+];
 
 /// Delivery headers in such a file. They belong to the subscription, not to the event.
 const DELIVERY: &str = "customDeliveryProperties";
@@ -42,7 +47,8 @@ pub struct DeadLetterEvent {
     pub event_type: Option<String>,
     /// Its subject.
     pub subject: Option<String>,
-    /// The resource id of its topic, if Event Grid added it. A CloudEvent's `source` comes from its publisher.
+    /// The resource id of its topic, if Event Grid added it. A CloudEvent's `source` comes from its
+    /// publisher.
     pub topic: Option<String>,
     /// The result of its delivery.
     pub result: DeadLetterResult,
@@ -69,7 +75,8 @@ impl DeadLetterEvent {
     /// A waiting dead letter. [`None`] if its event is missing.
     pub fn waiting(waiting: &WaitingDeadLetter) -> Option<Self> {
         let (event, dead) = (waiting.event.as_ref()?, &waiting.dead);
-        let non_empty = |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
+        let non_empty =
+            |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
         Some(Self {
             event: String::from_utf8_lossy(event.wire_bytes()).into_owned(),
             schema: event.schema,
@@ -109,24 +116,42 @@ impl DeadLetterEvent {
     pub fn read(dead_letter: &str, custom: bool) -> Result<Self, String> {
         let all = members(dead_letter.as_bytes()).map_err(|error| error.to_string())?;
         let properties = PROPERTIES.iter().find_map(|name| value(&all, name));
-        let (event, result) = match (value(&all, "event").filter(|event| is_object(event)), properties) {
-            (Some(event), Some(properties)) => (event.get().to_owned(), namespace_result(properties)?),
-            (None, Some(properties)) => {
-                (without(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)), namespace_result(properties)?)
+        let (event, result) = match (
+            value(&all, "event").filter(|event| is_object(event)),
+            properties,
+        ) {
+            (Some(event), Some(properties)) => {
+                (event.get().to_owned(), namespace_result(properties)?)
             }
+            (None, Some(properties)) => (
+                without(&all, |name| name == DELIVERY || PROPERTIES.contains(&name)),
+                namespace_result(properties)?,
+            ),
             (_, None) => {
                 let is_cloud_event = value(&all, "specversion").is_some();
-                let result = if is_cloud_event { cloud_event_result(&all) } else { event_grid_result(&all) };
+                let result = if is_cloud_event {
+                    cloud_event_result(&all)
+                } else {
+                    event_grid_result(&all)
+                };
                 if result.reason.is_none() {
-                    return Err("it is not a dead letter: it has none of deadLetterReason, deadletterreason and \
-                                deadletterProperties"
+                    return Err("it is not a dead letter: it has none of deadLetterReason, \
+                        deadletterreason and deadletterProperties"
                         .to_owned());
                 }
                 let custom = custom && !is_cloud_event;
-                let event = file::event_of(dead_letter, custom).map_err(|error| error.to_string())?;
+                let event =
+                    file::event_of(dead_letter, custom).map_err(|error| error.to_string())?;
                 let described = Self::of(event, &all, result)?;
-                let schema = if custom { Schema::Custom } else { described.schema };
-                return Ok(Self { schema, ..described });
+                let schema = if custom {
+                    Schema::Custom
+                } else {
+                    described.schema
+                };
+                return Ok(Self {
+                    schema,
+                    ..described
+                });
             }
         };
         let inner = members(event.as_bytes()).map_err(|error| format!("event: {error}"))?;
@@ -140,15 +165,26 @@ impl DeadLetterEvent {
     /// Builds a dead letter from `event` and the members of its envelope.
     fn of(event: String, envelope: &Members<'_>, result: DeadLetterResult) -> Result<Self, String> {
         let is_cloud_event = value(envelope, "specversion").is_some();
-        let (schema, kind) =
-            if is_cloud_event { (Schema::CloudEvents, "type") } else { (Schema::EventGrid, "eventType") };
+        let (schema, kind) = if is_cloud_event {
+            (Schema::CloudEvents, "type")
+        } else {
+            (Schema::EventGrid, "eventType")
+        };
         let id = text(envelope, "id");
         if id.is_none() {
             return Err("its event has no id".to_owned());
         }
         let (event_type, subject) = (text(envelope, kind), text(envelope, "subject"));
         let topic = text(envelope, "topic").filter(|_| !is_cloud_event);
-        Ok(Self { event, schema, id, event_type, subject, topic, result })
+        Ok(Self {
+            event,
+            schema,
+            id,
+            event_type,
+            subject,
+            topic,
+            result,
+        })
     }
 }
 
@@ -157,16 +193,24 @@ impl DeadLetterEvent {
 /// # Errors
 /// If the file is not JSON, or has too many elements.
 pub fn read(file: &[u8], custom: bool) -> Result<Vec<Result<DeadLetterEvent, String>>, String> {
-    let text = std::str::from_utf8(file).map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
+    let text = std::str::from_utf8(file)
+        .map_err(|error| format!("byte {} is not UTF-8", error.valid_up_to()))?;
     if text.trim_start().starts_with('{') {
         serde_json::from_str::<&RawValue>(text).map_err(|error| error.to_string())?;
         return Ok(vec![DeadLetterEvent::read(text, custom)]);
     }
-    let dead_letters: Vec<&RawValue> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let dead_letters: Vec<&RawValue> =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
     if dead_letters.len() > DEAD_LETTERS_MAX {
-        return Err(format!("it has {} elements; at most {DEAD_LETTERS_MAX} are read", dead_letters.len()));
+        return Err(format!(
+            "it has {} elements; at most {DEAD_LETTERS_MAX} are read",
+            dead_letters.len()
+        ));
     }
-    Ok(dead_letters.into_iter().map(|dead_letter| DeadLetterEvent::read(dead_letter.get(), custom)).collect())
+    Ok(dead_letters
+        .into_iter()
+        .map(|dead_letter| DeadLetterEvent::read(dead_letter.get(), custom))
+        .collect())
 }
 
 fn event_grid_result(all: &Members<'_>) -> DeadLetterResult {
@@ -192,7 +236,8 @@ fn cloud_event_result(all: &Members<'_>) -> DeadLetterResult {
 }
 
 fn namespace_result(properties: &RawValue) -> Result<DeadLetterResult, String> {
-    let all = members(properties.get().as_bytes()).map_err(|error| format!("deadletterProperties: {error}"))?;
+    let all = members(properties.get().as_bytes())
+        .map_err(|error| format!("deadletterProperties: {error}"))?;
     Ok(DeadLetterResult {
         reason: text(&all, "deadletterreason"),
         attempts: number(&all, "deliveryattempts"),
@@ -204,7 +249,10 @@ fn namespace_result(properties: &RawValue) -> Result<DeadLetterResult, String> {
 }
 
 fn value<'a>(members: &Members<'a>, wanted: &str) -> Option<&'a RawValue> {
-    members.iter().find(|(name, _)| name == wanted).map(|(_, value)| *value)
+    members
+        .iter()
+        .find(|(name, _)| name == wanted)
+        .map(|(_, value)| *value)
 }
 
 fn is_object(value: &RawValue) -> bool {
@@ -214,7 +262,8 @@ fn is_object(value: &RawValue) -> bool {
 /// The object without some members.
 fn without(all: &Members<'_>, left_out: impl Fn(&str) -> bool) -> String {
     let kept = all.iter().filter(|(name, _)| !left_out(name));
-    let kept = kept.map(|(name, value)| format!("{}:{}", serde_json::Value::from(name.as_ref()), value.get()));
+    let kept = kept
+        .map(|(name, value)| format!("{}:{}", serde_json::Value::from(name.as_ref()), value.get()));
     format!("{{{}}}", kept.collect::<Vec<_>>().join(","))
 }
 

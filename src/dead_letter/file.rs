@@ -1,12 +1,14 @@
-//! A dead-letter file: a JSON array with one event per line, each with the reason and the time of its dead-lettering.
+//! A dead-letter file: a JSON array with one event per line, each with the reason and the time of
+//! its dead-lettering.
 //!
-//! There are two layouts. That of namespaces keeps an event and its result apart ([`namespace`](self)). In the basic
-//! tier, an event has its delivery schema, in the order of the samples in the Event Grid documentation:
-//! first the members of the event, then the result. An event of the custom schema gets an Event Grid envelope, with its
-//! own object as `data` in the last place. Every value, `data` above all, is copied byte for byte.
+//! There are two layouts. That of namespaces keeps an event and its result apart
+//! ([`namespace`](self)). In the basic tier, an event has its delivery schema, in the order of the
+//! samples in the Event Grid documentation: first the members of the event, then the result. An
+//! event of the custom schema gets an Event Grid envelope, with its own object as `data` in the
+//! last place. Every value, `data` above all, is copied byte for byte.
 //!
-//! A CloudEvent that was dead-lettered before and published again already has these attributes. The new ones replace
-//! them, so that no name appears twice.
+//! A CloudEvent that was dead-lettered before and published again already has these attributes. The
+//! new ones replace them, so that no name appears twice.
 
 mod namespace;
 mod object;
@@ -22,12 +24,25 @@ use gridhook_event::{Event, Lane, Schema, Seq, Timestamp};
 use gridhook_policy::{edition::FileLayout, property::DeliveryProperty, record::DeadLetterRecord};
 
 /// The order of members in the samples.
-const EVENT_GRID: [&str; 8] =
-    ["id", "eventTime", "eventType", "dataVersion", "metadataVersion", "topic", "subject", "data"];
+const EVENT_GRID: [&str; 8] = [
+    "id",
+    "eventTime",
+    "eventType",
+    "dataVersion",
+    "metadataVersion",
+    "topic",
+    "subject",
+    "data",
+];
 
 /// Attributes that are added to a CloudEvent. Existing ones are from an earlier dead-lettering.
-const CLOUD_EVENT_ADDED: [&str; 5] =
-    ["deadletterreason", "deliveryattempts", "lastdeliveryoutcome", "publishtime", "replayjob"];
+const CLOUD_EVENT_ADDED: [&str; 5] = [
+    "deadletterreason",
+    "deliveryattempts",
+    "lastdeliveryoutcome",
+    "publishtime",
+    "replayjob",
+];
 
 /// Members that are added to an Event Grid event, and to a custom event's envelope.
 const EVENT_GRID_ADDED: [&str; 7] = [
@@ -74,10 +89,15 @@ pub struct FileBuilder {
 impl FileBuilder {
     /// An empty file of at most `bytes_max` bytes. It takes at least one event.
     pub fn new(bytes_max: usize) -> Self {
-        Self { text: "[".to_owned(), bytes_max, count: 0 }
+        Self {
+            text: "[".to_owned(),
+            bytes_max,
+            count: 0,
+        }
     }
 
-    /// Adds an event that was dead-lettered in this lane. False if the file is full; it is unchanged.
+    /// Adds an event that was dead-lettered in this lane. False if the file is full; it is
+    /// unchanged.
     ///
     /// # Errors
     /// If the event is not an object with the members of its schema. The file is unchanged.
@@ -95,12 +115,17 @@ impl FileBuilder {
         }
         let wire = event.wire();
         let written = match context.layout {
-            FileLayout::Namespace => namespace::dead_letter(&mut self.text, &wire, context, event, result),
+            FileLayout::Namespace => {
+                namespace::dead_letter(&mut self.text, &wire, context, event, result)
+            }
             FileLayout::Basic => basic(&mut self.text, &wire, context, event, result),
         };
         if let Err(source) = written {
             self.text.truncate(before);
-            return Err(UnreadableEvent { seq: event.seq, source });
+            return Err(UnreadableEvent {
+                seq: event.seq,
+                source,
+            });
         }
         // One more byte for the closing bracket.
         if self.count > 0 && self.text.len() + 1 > self.bytes_max {
@@ -145,14 +170,20 @@ fn basic(
         (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom) => {
             cloud_event(out, wire, result)
         }
-        (Schema::Custom, Schema::CloudEvents) => {
-            event.delivered(Schema::CloudEvents).and_then(|wire| cloud_event(out, &wire, result))
+        (Schema::Custom, Schema::CloudEvents) => event
+            .delivered(Schema::CloudEvents)
+            .and_then(|wire| cloud_event(out, &wire, result)),
+        (Schema::Custom, Schema::EventGrid | Schema::Custom) => {
+            custom(out, wire, context, event, result)
         }
-        (Schema::Custom, Schema::EventGrid | Schema::Custom) => custom(out, wire, context, event, result),
     }
 }
 
-fn event_grid(out: &mut String, wire: &[u8], result: DeliveryResult<'_>) -> Result<(), serde_json::Error> {
+fn event_grid(
+    out: &mut String,
+    wire: &[u8],
+    result: DeliveryResult<'_>,
+) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
     let mut object = JsonObjectBuilder::begin(out);
     for name in EVENT_GRID {
@@ -165,7 +196,11 @@ fn event_grid(out: &mut String, wire: &[u8], result: DeliveryResult<'_>) -> Resu
     Ok(())
 }
 
-fn cloud_event(out: &mut String, wire: &[u8], result: DeliveryResult<'_>) -> Result<(), serde_json::Error> {
+fn cloud_event(
+    out: &mut String,
+    wire: &[u8],
+    result: DeliveryResult<'_>,
+) -> Result<(), serde_json::Error> {
     let members = members(wire)?;
     let mut object = JsonObjectBuilder::begin(out);
     for (name, value) in members {
@@ -194,7 +229,10 @@ fn custom(
     }
     object.text("eventType", &event.event_type());
     let version = event.data_version();
-    object.text("dataVersion", if version.is_empty() { "1.0" } else { &version });
+    object.text(
+        "dataVersion",
+        if version.is_empty() { "1.0" } else { &version },
+    );
     object.text("metadataVersion", "1");
     match event.domain_topic() {
         topic if topic.is_empty() => object.text("topic", context.topic),
@@ -225,8 +263,8 @@ impl DeliveryResult<'_> {
         }
     }
 
-    /// The four attributes of the sample, which has neither the time nor the status of the last attempt. An event of a
-    /// job has one more, an extension.
+    /// The four attributes of the sample, which has neither the time nor the status of the last
+    /// attempt. An event of a job has one more, an extension.
     fn put_into_cloud_event(self, object: &mut JsonObjectBuilder<'_>) {
         let Self { lane, dead } = self;
         let [reason, attempts, outcome, published, job] = CLOUD_EVENT_ADDED;
@@ -240,39 +278,54 @@ impl DeliveryResult<'_> {
     }
 }
 
-/// The event of a dead letter as it was before: it can be published again. `custom`: its topic has the custom input
-/// schema, so the event is `data` of the envelope.
+/// The event of a dead letter as it was before: it can be published again. `custom`: its topic has
+/// the custom input schema, so the event is `data` of the envelope.
 ///
 /// # Errors
 /// If it is not an object, or a custom one has no `data`.
 pub fn event_of(dead_letter: &str, custom: bool) -> Result<String, serde_json::Error> {
     let members = members(dead_letter.as_bytes())?;
     if custom {
-        let data = members.iter().find(|(name, _)| name == "data").map(|(_, data)| data.get().to_owned());
+        let data = members
+            .iter()
+            .find(|(name, _)| name == "data")
+            .map(|(_, data)| data.get().to_owned());
         return data.ok_or_else(|| serde::de::Error::missing_field("data"));
     }
     let is_cloud_event = members.iter().any(|(name, _)| name == "specversion");
-    let added: &[&str] = if is_cloud_event { &CLOUD_EVENT_ADDED } else { &EVENT_GRID_ADDED };
+    let added: &[&str] = if is_cloud_event {
+        &CLOUD_EVENT_ADDED
+    } else {
+        &EVENT_GRID_ADDED
+    };
     let mut event = String::with_capacity(dead_letter.len());
     let mut object = JsonObjectBuilder::begin(&mut event);
-    for (name, value) in members.iter().filter(|(name, _)| !added.contains(&name.as_ref())) {
+    for (name, value) in members
+        .iter()
+        .filter(|(name, _)| !added.contains(&name.as_ref()))
+    {
         object.put(name, value.get());
     }
     object.end();
     Ok(event)
 }
 
-/// The folder of all files for `target`, below the store's address. In the basic tier, its last part is the name of the
-/// subscription in upper case.
+/// The folder of all files for `target`, below the store's address. In the basic tier, its last
+/// part is the name of the subscription in upper case.
 pub fn folder(target: &DeadLetterTarget) -> String {
     let own = match target.layout {
         FileLayout::Basic => target.subscription_name.to_uppercase(),
         FileLayout::Namespace => namespace::folder(&target.topic, &target.subscription_name),
     };
-    if target.folder.is_empty() { own } else { format!("{}/{own}", target.folder) }
+    if target.folder.is_empty() {
+        own
+    } else {
+        format!("{}/{own}", target.folder)
+    }
 }
 
-/// The path of a file: in the subscription's folder, by the hour of its creation, in UTC and without leading zeros.
+/// The path of a file: in the subscription's folder, by the hour of its creation, in UTC and
+/// without leading zeros.
 pub fn path(folder: &str, made: Timestamp, id: uuid::Uuid) -> String {
     let (year, month, day, hour) = made.hour();
     format!("{folder}/{year}/{month}/{day}/{hour}/{id}.json")

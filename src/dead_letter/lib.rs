@@ -1,31 +1,36 @@
-//! Dead letters: events that were given up are written to files at their destination, and only then removed from the
-//! journal.
+//! Dead letters: events that were given up are written to files at their destination, and only then
+//! removed from the journal.
 //!
-//! The core writes a dead letter to the journal, due after a delay, so that many share a file. From there on it belongs
-//! to this module. Each of the [`DeadLetterStores`] has an actor of its own, so that an unreachable store delays no
-//! other. [`staging`] orders the turns of subscriptions, [`writer`](self) builds one file per turn, [`sink`] stores the
-//! file, a [`notifier`] publishes its `BlobCreated` event, and [`totals`] counts.
+//! The core writes a dead letter to the journal, due after a delay, so that many share a file. From
+//! there on it belongs to this module. Each of the [`DeadLetterStores`] has an actor of its own, so
+//! that an unreachable store delays no other. [`staging`] orders the turns of subscriptions,
+//! [`writer`](self) builds one file per turn, [`sink`] stores the file, a [`notifier`] publishes
+//! its `BlobCreated` event, and [`totals`] counts.
 //!
 //! Invariants:
-//! - A dead letter leaves the journal in the write that counts it as written or lost, after its file is stored. So
-//!   `dead_lettered = waiting + written + lost` holds at all times, plus what an operator redrove or purged.
-//! - A file's name is in the journal before the file is stored. The write that removes the dead letters removes the
-//!   name, too. While the name is in the journal, the file may be written again with the same, more or fewer dead
-//!   letters. Afterwards it is never written again. So a repeat loses nothing and counts nothing twice.
-//! - A subscription has one turn at a time, in all stores, and a turn keeps its lock until its put has ended: two
-//!   incarnations cannot write the same file. Unanswered requests of an earlier incarnation to the journal are waited
-//!   for first, by an empty write behind them in the same queue.
-//! - Nothing else waits for this module. An unreachable destination delays only its own subscriptions; after the outage
-//!   window their dead letters are lost and counted. If the destination does not exist, they are lost at once, if the
-//!   edition says so.
+//! - A dead letter leaves the journal in the write that counts it as written or lost, after its
+//!   file is stored. So `dead_lettered = waiting + written + lost` holds at all times, plus what an
+//!   operator redrove or purged.
+//! - A file's name is in the journal before the file is stored. The write that removes the dead
+//!   letters removes the name, too. While the name is in the journal, the file may be written again
+//!   with the same, more or fewer dead letters. Afterwards it is never written again. So a repeat
+//!   loses nothing and counts nothing twice.
+//! - A subscription has one turn at a time, in all stores, and a turn keeps its lock until its put
+//!   has ended: two incarnations cannot write the same file. Unanswered requests of an earlier
+//!   incarnation to the journal are waited for first, by an empty write behind them in the same
+//!   queue.
+//! - Nothing else waits for this module. An unreachable destination delays only its own
+//!   subscriptions; after the outage window their dead letters are lost and counted. If the
+//!   destination does not exist, they are lost at once, if the edition says so.
 //!
 //! If several subscriptions write into one folder, [`owner`] tells their files apart.
 //!
-//! For operators, [`browse`] lists waiting and written dead letters, each read as an [`event`]; [`purge`] removes them,
-//! with a [`marker`] beside a file for those in it; [`redrive`] sends them again.
+//! For operators, [`browse`] lists waiting and written dead letters, each read as an [`event`];
+//! [`purge`] removes them, with a [`marker`] beside a file for those in it; [`redrive`] sends them
+//! again.
 //!
-//! The delay and the decision to give up are the core's. A limit to the number of waiting dead letters is the
-//! journal's.
+//! The delay and the decision to give up are the core's. A limit to the number of waiting dead
+//! letters is the journal's.
 
 mod actor;
 pub mod browse;
@@ -94,7 +99,8 @@ pub struct DeadLetterTarget {
     pub layout: FileLayout,
     /// Delivery properties that are not secret.
     pub properties: Vec<DeliveryProperty>,
-    /// The delays after the first, second, third failed put. The last one repeats; there is at least one.
+    /// The delays after the first, second, third failed put. The last one repeats; there is at
+    /// least one.
     pub retry: Vec<Duration>,
     /// How long the destination may be unreachable before dead letters are lost.
     pub outage_window: Duration,
@@ -105,11 +111,15 @@ pub struct DeadLetterTarget {
 impl DeadLetterTarget {
     /// The owner of the files.
     pub fn owner(&self) -> Owner {
-        Owner { source: self.source.clone(), name: self.subscription_name.clone() }
+        Owner {
+            source: self.source.clone(),
+            name: self.subscription_name.clone(),
+        }
     }
 }
 
-/// A dead letter waits, or will. A hint: losing it costs latency, unless no other hint names the target.
+/// A dead letter waits, or will. A hint: losing it costs latency, unless no other hint names the
+/// target.
 #[derive(Clone, Debug)]
 pub struct WaitingDeadLetters {
     /// The subscription.
@@ -134,7 +144,11 @@ pub struct WriterOptions {
 impl Default for WriterOptions {
     /// 5,000 events or 16 MiB, which a reader can easily hold in memory.
     fn default() -> Self {
-        Self { rules: StagingRules::default(), events_max: 5_000, bytes_max: 16 << 20 }
+        Self {
+            rules: StagingRules::default(),
+            events_max: 5_000,
+            bytes_max: 16 << 20,
+        }
     }
 }
 
@@ -156,8 +170,8 @@ struct WriterContext {
 
 type StagingQueues = Arc<Mutex<HashMap<SubscriptionKey, Arc<tokio::sync::Mutex<()>>>>>;
 
-/// A handle of the dead letters of one store. Cheap to clone, never blocks. It outlives incarnations of the actor and
-/// holds all state that is not in the journal.
+/// A handle of the dead letters of one store. Cheap to clone, never blocks. It outlives
+/// incarnations of the actor and holds all state that is not in the journal.
 #[derive(Clone)]
 pub struct DeadLetters(Arc<DeadLettersShared>);
 
@@ -179,15 +193,32 @@ struct DeadLettersShared {
 impl DeadLetters {
     /// The dead letters for `sink`, announced by `notifier`. Nothing is written until an actor from
     /// [`DeadLetters::build`] is started.
-    pub fn new(journal: Journal, clock: Clock, sink: Sink, notifier: Option<Notifier>, options: WriterOptions) -> Self {
+    pub fn new(
+        journal: Journal,
+        clock: Clock,
+        sink: Sink,
+        notifier: Option<Notifier>,
+        options: WriterOptions,
+    ) -> Self {
         let reading = Arc::new(Semaphore::new(1));
         let (locks, all) = (StagingQueues::default(), Arc::default());
-        let context =
-            WriterContext { notifier: notifier.map(Arc::new), find_target: None, reading, queues: locks, all };
+        let context = WriterContext {
+            notifier: notifier.map(Arc::new),
+            find_target: None,
+            reading,
+            queues: locks,
+            all,
+        };
         Self::with(journal, clock, sink, options, context)
     }
 
-    fn with(journal: Journal, clock: Clock, sink: Sink, options: WriterOptions, context: WriterContext) -> Self {
+    fn with(
+        journal: Journal,
+        clock: Clock,
+        sink: Sink,
+        options: WriterOptions,
+        context: WriterContext,
+    ) -> Self {
         Self(Arc::new(DeadLettersShared {
             journal,
             clock,
@@ -201,33 +232,54 @@ impl DeadLetters {
         }))
     }
 
-    /// Builds a new incarnation of the actor. The previous one must have ended or be about to end. Wakes go to the new
-    /// one.
+    /// Builds a new incarnation of the actor. The previous one must have ended or be about to end.
+    /// Wakes go to the new one.
     pub fn build(&self) -> DeadLetterActor {
         DeadLetterActor::new(self.clone())
     }
 
-    /// Queues dead letters that wait. At the start, call it for every subscription with waiting dead letters
-    /// ([`ReaderPool::all_dead`](gridhook_journal::ReaderPool::all_dead)), because no record contains the target.
+    /// Queues dead letters that wait. At the start, call it for every subscription with waiting
+    /// dead letters ([`ReaderPool::all_dead`](gridhook_journal::ReaderPool::all_dead)), because no
+    /// record contains the target.
     pub fn waiting(&self, waiting: WaitingDeadLetters) {
         self.staging().enqueue(waiting);
         self.wake();
     }
 
     /// Injects a fault into the running actor. False if none runs.
-    #[expect(clippy::disallowed_methods, reason = "sent once; an actor that has ended needs no fault")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "sent once; an actor that has ended needs no fault"
+    )]
     pub fn inject(&self, inject: Inject) -> bool {
-        let actor = self.0.actor.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(actor) = actor.and_then(|actor| actor.upgrade()).filter(actix::Addr::connected) else { return false };
+        let actor = self
+            .0
+            .actor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let Some(actor) = actor
+            .and_then(|actor| actor.upgrade())
+            .filter(actix::Addr::connected)
+        else {
+            return false;
+        };
         actor.do_send(inject);
         true
     }
 
-    /// `job` with the current target: the subscription may have been changed. [`None`] if its dead letters go to
-    /// another store, which was notified.
+    /// `job` with the current target: the subscription may have been changed. [`None`] if its dead
+    /// letters go to another store, which was notified.
     fn retarget(&self, job: WriteTurn) -> Option<WriteTurn> {
-        let retarget = self.0.context.find_target.as_ref().and_then(|find_target| find_target(job.subscription_key));
-        let Some(target) = retarget.filter(|target| *target != *job.target) else { return Some(job) };
+        let retarget = self
+            .0
+            .context
+            .find_target
+            .as_ref()
+            .and_then(|find_target| find_target(job.subscription_key));
+        let Some(target) = retarget.filter(|target| *target != *job.target) else {
+            return Some(job);
+        };
         if target.store != job.target.store
             && let Some(all) = self.0.context.all.get().and_then(Weak::upgrade)
             && let Some(other) = all.get(&target.store)
@@ -239,7 +291,10 @@ impl DeadLetters {
             });
             return None;
         }
-        Some(WriteTurn { target: Arc::new(target), ..job })
+        Some(WriteTurn {
+            target: Arc::new(target),
+            ..job
+        })
     }
 
     /// Removes a subscription whose dead letters go to another store from now on.
@@ -262,13 +317,22 @@ impl DeadLetters {
     }
 
     /// The totals of a subscription's dead letters.
-    pub async fn totals(&self, subscription_key: SubscriptionKey) -> Result<DeadLetterTotals, journal::Error> {
-        let record =
-            self.0.journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(subscription_key)).await?;
+    pub async fn totals(
+        &self,
+        subscription_key: SubscriptionKey,
+    ) -> Result<DeadLetterTotals, journal::Error> {
+        let record = self
+            .0
+            .journal
+            .reads()
+            .meta(
+                MetaKind::DeadLetters,
+                DeadLetterTotals::name(subscription_key),
+            )
+            .await?;
         match record {
-            Some(record) => {
-                DeadLetterTotals::decode(&record).map_err(|damaged| journal::Error::Damaged(damaged.to_string()))
-            }
+            Some(record) => DeadLetterTotals::decode(&record)
+                .map_err(|damaged| journal::Error::Damaged(damaged.to_string())),
             None => Ok(DeadLetterTotals::default()),
         }
     }
@@ -276,7 +340,12 @@ impl DeadLetters {
     /// The lock for writing a subscription's totals and removing its dead letters.
     async fn lock(&self, subscription_key: SubscriptionKey) -> OwnedMutexGuard<()> {
         let queue = {
-            let mut locks = self.0.context.queues.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locks = self
+                .0
+                .context
+                .queues
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             // Removes locks that are not in use.
             locks.retain(|_, queue| Arc::strong_count(queue) > 1);
             Arc::clone(locks.entry(subscription_key).or_default())
@@ -286,7 +355,10 @@ impl DeadLetters {
 
     fn staging(&self) -> MutexGuard<'_, Staging> {
         // Its methods keep it consistent wherever they could panic.
-        self.0.staging.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .staging
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> Vec<WriteTurn> {
@@ -309,8 +381,15 @@ impl DeadLetters {
     }
 
     fn wake(&self) {
-        let actor = self.0.actor.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(actor) = actor.and_then(|actor| actor.upgrade()) else { return };
+        let actor = self
+            .0
+            .actor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let Some(actor) = actor.and_then(|actor| actor.upgrade()) else {
+            return;
+        };
         if !self.0.is_woken.swap(true, Ordering::AcqRel) && actor.try_send(Wake).is_err() {
             self.0.is_woken.store(false, Ordering::Release);
         }

@@ -1,13 +1,14 @@
 //! The marker beside a dead-letter file: which of its dead letters were redriven or purged.
 //!
-//! A file is never changed after its notification, so what a reader has read stays true. The marker is an object of its
-//! own, rewritten as a whole. When nothing is left in a file, it may be deleted, and its marker after it. A marker
-//! without a file has no meaning.
+//! A file is never changed after its notification, so what a reader has read stays true. The marker
+//! is an object of its own, rewritten as a whole. When nothing is left in a file, it may be
+//! deleted, and its marker after it. A marker without a file has no meaning.
 
 use serde::{Deserialize, Serialize};
 
-/// The suffix that a marker's name adds to that of its file. It says less than a marker records; under another name the
-/// markers of older versions would not be found, and their dead letters would be sent again.
+/// The suffix that a marker's name adds to that of its file. It says less than a marker records;
+/// under another name the markers of older versions would not be found, and their dead letters
+/// would be sent again.
 pub const SUFFIX: &str = ".redriven";
 
 /// The dead letters of a file that were handled, by index: ascending runs of first and count.
@@ -49,7 +50,9 @@ impl FileMarker {
 
 /// Adds indexes to a list of runs.
 pub fn add(runs: &mut Vec<(u32, u32)>, indexes: impl IntoIterator<Item = u32>) {
-    let known = runs.iter().flat_map(|(first, count)| *first..first.saturating_add(*count));
+    let known = runs
+        .iter()
+        .flat_map(|(first, count)| *first..first.saturating_add(*count));
     let mut all: Vec<u32> = known.chain(indexes).collect();
     all.sort_unstable();
     all.dedup();

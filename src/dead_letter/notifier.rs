@@ -1,10 +1,10 @@
 //! Notifications of written files.
 //!
-//! The notifier is called after a file is stored and before its dead letters are removed from the journal. After a
-//! crash in between, the file is written again under its name and announced again. So each file is announced at least
-//! once, and never one that does not exist. If a notification fails for now, the notifier returns the error and the
-//! whole turn is retried. If it can never succeed, the notifier must return success, because dead letters do not wait
-//! for notifications.
+//! The notifier is called after a file is stored and before its dead letters are removed from the
+//! journal. After a crash in between, the file is written again under its name and announced again.
+//! So each file is announced at least once, and never one that does not exist. If a notification
+//! fails for now, the notifier returns the error and the whole turn is retried. If it can never
+//! succeed, the notifier must return success, because dead letters do not wait for notifications.
 //!
 //! Content and recipients are the notifier's: this module knows no topics.
 

@@ -1,12 +1,14 @@
 //! The owner of a dead-letter file, if subscriptions of several topics write into one folder.
 //!
-//! Azure's path of a file contains the name of the subscription, not of its topic. Its last part is a GUID. Files of
-//! gridhook have a GUID of version 8, whose second half is a hash of its first half and of the subscription's resource
-//! id. So the name identifies the subscription, also after a restore or on another machine. A file from elsewhere has
-//! another version; then the `topic` of each event identifies the subscription.
+//! Azure's path of a file contains the name of the subscription, not of its topic. Its last part is
+//! a GUID. Files of gridhook have a GUID of version 8, whose second half is a hash of its first
+//! half and of the subscription's resource id. So the name identifies the subscription, also after
+//! a restore or on another machine. A file from elsewhere has another version; then the `topic` of
+//! each event identifies the subscription.
 //!
-//! Invariant: at most one subscription owns a dead letter. If nothing identifies the owner, the dead letter belongs to
-//! the only subscription of the folder, or is reported as a problem if there are several.
+//! Invariant: at most one subscription owns a dead letter. If nothing identifies the owner, the
+//! dead letter belongs to the only subscription of the folder, or is reported as a problem if there
+//! are several.
 
 use std::hash::Hasher;
 
@@ -50,7 +52,11 @@ impl Owner {
         bytes = half(bytes);
         let mut hasher = SipHasher13::new();
         hasher.write(&bytes[..8]);
-        for part in [self.source.as_str(), "/eventSubscriptions/", self.name.as_str()] {
+        for part in [
+            self.source.as_str(),
+            "/eventSubscriptions/",
+            self.name.as_str(),
+        ] {
             hasher.write(part.to_ascii_lowercase().as_bytes());
         }
         bytes[8..].copy_from_slice(&hasher.finish().to_be_bytes());
@@ -65,10 +71,13 @@ impl Owner {
         (guid.get_version() == Some(Version::Custom)).then(|| self.guid(seed) == guid)
     }
 
-    /// Whether an event with this `topic` belongs to this subscription: to its topic, or a part of it.
+    /// Whether an event with this `topic` belongs to this subscription: to its topic, or a part of
+    /// it.
     fn is_for(&self, topic: &str) -> bool {
         let (topic, source) = (topic.to_ascii_lowercase(), self.source.to_ascii_lowercase());
-        topic.strip_prefix(&source).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        topic
+            .strip_prefix(&source)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
@@ -77,9 +86,12 @@ pub(super) fn of_file(owner: &Owner, others: &[Owner], file: &str) -> FileOwner 
     match owner.wrote(file) {
         None => FileOwner::Unnamed,
         Some(true) => FileOwner::Own,
-        Some(false) if others.iter().any(|other| other.wrote(file) == Some(true)) => FileOwner::Others,
+        Some(false) if others.iter().any(|other| other.wrote(file) == Some(true)) => {
+            FileOwner::Others
+        }
         Some(false) => FileOwner::Unknown(
-            "its name belongs to another event subscription that does not exist; rename the file to read it here"
+            "its name belongs to another event subscription that does not exist; rename the file \
+             to read it here"
                 .to_owned(),
         ),
     }
@@ -96,14 +108,17 @@ pub(super) fn of_dead_letter(
     let own = topic.is_some_and(|topic| owner.is_for(topic));
     let others_own = topic.is_some_and(|topic| others.iter().any(|other| other.is_for(topic)));
     match (file, own, others_own) {
-        (FileOwner::Own, _, false) | (FileOwner::Own, true, true) | (_, true, false) => FileOwner::Own,
+        (FileOwner::Own, _, false) | (FileOwner::Own, true, true) | (_, true, false) => {
+            FileOwner::Own
+        }
         (_, false, true) => FileOwner::Others,
         (_, false, false) if others.is_empty() => FileOwner::Own,
         (_, true, true) | (_, false, false) => {
             let names: Vec<String> = others.iter().map(|other| other.source.clone()).collect();
             FileOwner::Unknown(format!(
-                "neither the name of its file nor its topic identifies its event subscription, and event subscriptions of \
-                 {} write into the same folder; move the file into a folder of only one subscription",
+                "neither the name of its file nor its topic identifies its event subscription, and \
+                 event subscriptions of {} write into the same folder; move the file into a folder \
+                 of only one subscription",
                 names.join(", ")
             ))
         }

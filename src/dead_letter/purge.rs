@@ -1,18 +1,20 @@
 //! Purges dead letters for an operator.
 //!
-//! Waiting dead letters leave the journal in the write that counts them. Those in a file are recorded in the marker
-//! beside it. When nothing is left in a file, it is deleted, then its marker. After a crash between two of these steps
-//! a purge may be repeated, and counts nothing twice.
+//! Waiting dead letters leave the journal in the write that counts them. Those in a file are
+//! recorded in the marker beside it. When nothing is left in a file, it is deleted, then its
+//! marker. After a crash between two of these steps a purge may be repeated, and counts nothing
+//! twice.
 //!
-//! A subscription has one piece of work at a time (`DeadLetters::lock`), because the totals are written as a whole.
+//! A subscription has one piece of work at a time (`DeadLetters::lock`), because the totals are
+//! written as a whole.
 
 use std::{fmt, str::FromStr};
 
 use super::{
     DeadLetterTotals, DeadLetters,
     browse::{
-        BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, FoundDeadLetter,
-        InvalidDeadLetterId, PROBLEMS_MAX, Step, Walk,
+        BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation,
+        DeadLetterQuery, FoundDeadLetter, InvalidDeadLetterId, PROBLEMS_MAX, Step, Walk,
     },
     marker::{self, FileMarker},
     writer::notes_of,
@@ -28,13 +30,17 @@ const STEPS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeCursor {
     at: BrowseCursor,
-    /// When the count began. Files from later are skipped: their dead letters were counted while they waited.
+    /// When the count began. Files from later are skipped: their dead letters were counted while
+    /// they waited.
     until: Timestamp,
 }
 
 impl PurgeCursor {
     /// The beginning.
-    pub const START: Self = Self { at: BrowseCursor::START, until: Timestamp::NEVER };
+    pub const START: Self = Self {
+        at: BrowseCursor::START,
+        until: Timestamp::NEVER,
+    };
 }
 
 /// Parts of a file's name are not empty, so that this separates the time from the position.
@@ -54,10 +60,16 @@ impl FromStr for PurgeCursor {
 
     fn from_str(text: &str) -> Result<Self, InvalidDeadLetterId> {
         let (until, at) = match text.split_once(TIME_END) {
-            Some((until, at)) => (Timestamp(until.parse().map_err(|_| InvalidDeadLetterId)?), at),
+            Some((until, at)) => (
+                Timestamp(until.parse().map_err(|_| InvalidDeadLetterId)?),
+                at,
+            ),
             None => (Timestamp::NEVER, text),
         };
-        Ok(Self { at: at.parse()?, until })
+        Ok(Self {
+            at: at.parse()?,
+            until,
+        })
     }
 }
 
@@ -85,7 +97,9 @@ impl DeadLetters {
         dry_run: bool,
     ) -> Result<PurgeProgress, BrowseError> {
         if dry_run {
-            return self.count(location, query, at, async |_| Ok(Vec::new())).await;
+            return self
+                .count(location, query, at, async |_| Ok(Vec::new()))
+                .await;
         }
         let mut walk = Walk::new(self, location, query, at.at);
         let mut purged = PurgeProgress::default();
@@ -94,7 +108,11 @@ impl DeadLetters {
                 break;
             }
             let _lock = self.lock(location.subscription_key).await;
-            let Step { found, problems, file } = walk.step().await?;
+            let Step {
+                found,
+                problems,
+                file,
+            } = walk.step().await?;
             purged.dead_letters += found.len() as u64;
             purged.problems.extend(problems);
             if found.is_empty() {
@@ -103,18 +121,28 @@ impl DeadLetters {
             match (file, &location.folder) {
                 (Some((file, dead_letters)), Some(folder)) => {
                     let (file, purged) = (format!("{folder}/{file}"), indexes(&found));
-                    self.write_marker(&file, dead_letters, |marker| &mut marker.purged, purged, false).await?;
+                    self.write_marker(
+                        &file,
+                        dead_letters,
+                        |marker| &mut marker.purged,
+                        purged,
+                        false,
+                    )
+                    .await?;
                 }
                 _ => self.purge_waiting(location, &found).await?,
             }
         }
-        purged.next = walk.at.map(|at| PurgeCursor { at, until: Timestamp::NEVER });
+        purged.next = walk.at.map(|at| PurgeCursor {
+            at,
+            until: Timestamp::NEVER,
+        });
         Ok(purged)
     }
 
-    /// Counts the selected dead letters from `at` on, except those with problems. No dead letter is counted as
-    /// waiting and again in its file: the first call counts all that wait and holds the lock meanwhile, and later calls
-    /// skip the files that were written since.
+    /// Counts the selected dead letters from `at` on, except those with problems. No dead letter is
+    /// counted as waiting and again in its file: the first call counts all that wait and holds the
+    /// lock meanwhile, and later calls skip the files that were written since.
     ///
     /// # Errors
     /// If the journal or the store of files fails.
@@ -136,18 +164,26 @@ impl DeadLetters {
                 }
                 files += 1;
             }
-            let Step { found, problems, .. } = walk.step().await?;
+            let Step {
+                found, problems, ..
+            } = walk.step().await?;
             let count = found.len();
             let refused = problems_of(found).await?;
             counted.dead_letters += (count - refused.len()) as u64;
             let room = PROBLEMS_MAX - counted.problems.len();
-            counted.problems.extend(problems.into_iter().chain(refused).take(room));
+            counted
+                .problems
+                .extend(problems.into_iter().chain(refused).take(room));
         }
         counted.next = walk.at.map(|at| PurgeCursor { at, until });
         Ok(counted)
     }
 
-    async fn purge_waiting(&self, location: &DeadLetterLocation, found: &[FoundDeadLetter]) -> Result<(), BrowseError> {
+    async fn purge_waiting(
+        &self,
+        location: &DeadLetterLocation,
+        found: &[FoundDeadLetter],
+    ) -> Result<(), BrowseError> {
         let done: Vec<DeadLetterKey> = found
             .iter()
             .filter_map(|found| match found.key {
@@ -157,18 +193,31 @@ impl DeadLetters {
             .collect();
         let mut totals = self.totals(location.subscription_key).await?;
         totals.purged += done.len() as u64;
-        let totals = Some((DeadLetterTotals::name(location.subscription_key), totals.encode().into()));
-        let why = LedgerEvent::Lost { why: "an operator has purged it".into() };
+        let totals = Some((
+            DeadLetterTotals::name(location.subscription_key),
+            totals.encode().into(),
+        ));
+        let why = LedgerEvent::Lost {
+            why: "an operator has purged it".into(),
+        };
         let notes = notes_of(done.iter(), &why, self.0.clock.now());
         Ok(self
             .0
             .journal
-            .write_dead_letters(location.subscription_key, DeadLetterWrite { totals, done, notes })
+            .write_dead_letters(
+                location.subscription_key,
+                DeadLetterWrite {
+                    totals,
+                    done,
+                    notes,
+                },
+            )
             .await?)
     }
 
-    /// Records in the marker, in the list that `list` selects, dead letters that were handled in a file with
-    /// this number of dead letters. Deletes a file in which nothing is left, unless `keep`.
+    /// Records in the marker, in the list that `list` selects, dead letters that were handled in a
+    /// file with this number of dead letters. Deletes a file in which nothing is left, unless
+    /// `keep`.
     pub(super) async fn write_marker(
         &self,
         file: &str,

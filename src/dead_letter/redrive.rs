@@ -1,12 +1,14 @@
 //! Redrive: sends dead letters again, to their subscription only, a page at a time.
 //!
-//! A redrive is a job of its subscription. This module reads the dead letters. The subscription's core makes them
-//! pending, sends them and counts the results, in one write with the progress record of the redrive.
+//! A redrive is a job of its subscription. This module reads the dead letters. The subscription's
+//! core makes them pending, sends them and counts the results, in one write with the progress
+//! record of the redrive.
 //!
 //! Invariants:
-//! - Waiting dead letters leave their queue in the same write that makes them pending. Dead letters of a file become
-//!   pending as separate events in the journal; only when all have ended is the marker written or the file deleted. So
-//!   a dead letter is always stored somewhere, and after a crash only what was in flight is repeated.
+//! - Waiting dead letters leave their queue in the same write that makes them pending. Dead letters
+//!   of a file become pending as separate events in the journal; only when all have ended is the
+//!   marker written or the file deleted. So a dead letter is always stored somewhere, and after a
+//!   crash only what was in flight is repeated.
 //! - One page at a time: the journal holds a bounded number of events per redrive.
 //! - What was dead-lettered or written after the redrive began is skipped, so that a redrive ends.
 //! - A file of which a part was dropped, or canceled without a destination, stays unchanged.
@@ -30,8 +32,8 @@ use self::progress::{FileBatch, RedriveProgress};
 use super::{
     DeadLetterStores, DeadLetterTarget, DeadLetterTotals, DeadLetters,
     browse::{
-        BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, FoundDeadLetter,
-        Step, Walk,
+        BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation,
+        DeadLetterQuery, FoundDeadLetter, Step, Walk,
     },
     event::DeadLetterEvent,
     file, marker,
@@ -78,9 +80,14 @@ pub trait SubscriptionDirectory: Send + Sync {
     ///
     /// # Errors
     /// If the topic would reject the event, or it cannot be delivered in the subscription's schema.
-    fn convert(&self, subscription_key: SubscriptionKey, dead_letter: &DeadLetterEvent) -> Result<SealedChunk, String>;
+    fn convert(
+        &self,
+        subscription_key: SubscriptionKey,
+        dead_letter: &DeadLetterEvent,
+    ) -> Result<SealedChunk, String>;
 
-    /// Passes a page to the core, and completes once it is durable. False if it was rejected, or the result is unknown.
+    /// Passes a page to the core, and completes once it is durable. False if it was rejected, or
+    /// the result is unknown.
     fn redrive_page(
         &self,
         subscription_key: SubscriptionKey,
@@ -107,25 +114,52 @@ impl Redrives {
         stores: DeadLetterStores,
         directory: Arc<dyn SubscriptionDirectory>,
     ) -> Self {
-        Self { journal, clock, stores, directory, last_separate: Arc::default() }
+        Self {
+            journal,
+            clock,
+            stores,
+            directory,
+            last_separate: Arc::default(),
+        }
     }
 
     /// Where a subscription's dead letters are; [`None`] if it was deleted.
-    pub fn location(&self, subscription_key: SubscriptionKey) -> Option<(&DeadLetters, DeadLetterLocation)> {
-        let (custom, (dead_letters, target)) =
-            (self.directory.is_custom(subscription_key)?, self.stores.of(subscription_key)?);
+    pub fn location(
+        &self,
+        subscription_key: SubscriptionKey,
+    ) -> Option<(&DeadLetters, DeadLetterLocation)> {
+        let (custom, (dead_letters, target)) = (
+            self.directory.is_custom(subscription_key)?,
+            self.stores.of(subscription_key)?,
+        );
         let destination = |target: &DeadLetterTarget| (target.store.clone(), file::folder(target));
         let own = target.as_ref().map(destination);
         let namesakes = self.directory.namesakes(subscription_key).into_iter();
-        let others =
-            namesakes.filter_map(|other| self.stores.of(other)?.1).filter(|other| Some(destination(other)) == own);
+        let others = namesakes
+            .filter_map(|other| self.stores.of(other)?.1)
+            .filter(|other| Some(destination(other)) == own);
         let others = others.map(|other| other.owner()).collect();
-        let (folder, owner) = (target.as_ref().map(file::folder), target.as_ref().map(DeadLetterTarget::owner));
-        Some((dead_letters, DeadLetterLocation { subscription_key, folder, custom, owner, others }))
+        let (folder, owner) = (
+            target.as_ref().map(file::folder),
+            target.as_ref().map(DeadLetterTarget::owner),
+        );
+        Some((
+            dead_letters,
+            DeadLetterLocation {
+                subscription_key,
+                folder,
+                custom,
+                owner,
+                others,
+            },
+        ))
     }
 
     fn dead_letters(&self, subscription_key: SubscriptionKey) -> Result<&DeadLetters, BrowseError> {
-        self.stores.of(subscription_key).map(|(dead_letters, _)| dead_letters).ok_or(BrowseError::NoStore)
+        self.stores
+            .of(subscription_key)
+            .map(|(dead_letters, _)| dead_letters)
+            .ok_or(BrowseError::NoStore)
     }
 
     /// Resumes the redrives of an earlier process. Blocks; for the start.
@@ -133,9 +167,14 @@ impl Redrives {
     /// # Errors
     /// If the journal cannot be read.
     pub fn resume(&self) -> Result<(), journal::Error> {
-        let mut all: HashSet<(SubscriptionKey, Lane)> = self.directory.redrives().into_iter().collect();
+        let mut all: HashSet<(SubscriptionKey, Lane)> =
+            self.directory.redrives().into_iter().collect();
         let records = self.journal.reads().all_meta(MetaKind::Redrive)?;
-        all.extend(records.iter().filter_map(|(name, _)| parse_redrive_name(name)));
+        all.extend(
+            records
+                .iter()
+                .filter_map(|(name, _)| parse_redrive_name(name)),
+        );
         for (subscription_key, lane) in all {
             actix_rt::spawn(self.clone().run(subscription_key, lane));
         }
@@ -153,7 +192,11 @@ impl Redrives {
         request: &RedriveRequest,
     ) -> Result<(), journal::Error> {
         let name = redrive_name(subscription_key, lane);
-        let put = MetaChange::Put(MetaKind::Redrive, name, RedriveProgress::new(request).record());
+        let put = MetaChange::Put(
+            MetaKind::Redrive,
+            name,
+            RedriveProgress::new(request).record(),
+        );
         self.journal.change(vec![put]).await?;
         actix_rt::spawn(self.clone().run(subscription_key, lane));
         Ok(())
@@ -176,16 +219,30 @@ impl Redrives {
             let convert = |meter: Meter| convert_all(directory, subscription_key, found, meter);
             Ok(compute.run(caller.clone(), convert).await??)
         };
-        self.dead_letters(subscription_key)?.count(location, query, at, problems_of).await
+        self.dead_letters(subscription_key)?
+            .count(location, query, at, problems_of)
+            .await
     }
 
     /// The number of dead letters of a running redrive, if somebody had counted them.
     ///
     /// # Errors
     /// If the journal cannot be read.
-    pub async fn total(&self, subscription_key: SubscriptionKey, lane: Lane) -> Result<Option<u64>, journal::Error> {
-        let record = self.journal.reads().meta(MetaKind::Redrive, redrive_name(subscription_key, lane)).await?;
-        Ok(record.and_then(|record| serde_json::from_slice::<RedriveProgress>(&record).ok()?.total))
+    pub async fn total(
+        &self,
+        subscription_key: SubscriptionKey,
+        lane: Lane,
+    ) -> Result<Option<u64>, journal::Error> {
+        let record = self
+            .journal
+            .reads()
+            .meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
+            .await?;
+        Ok(record.and_then(|record| {
+            serde_json::from_slice::<RedriveProgress>(&record)
+                .ok()?
+                .total
+        }))
     }
 
     async fn run(self, subscription_key: SubscriptionKey, lane: Lane) {
@@ -206,37 +263,59 @@ impl Redrives {
     }
 
     /// Takes one step, based on stored state only.
-    async fn turn(&self, subscription_key: SubscriptionKey, lane: Lane) -> Result<RedriveStep, BrowseError> {
+    async fn turn(
+        &self,
+        subscription_key: SubscriptionKey,
+        lane: Lane,
+    ) -> Result<RedriveStep, BrowseError> {
         let journal = &self.journal;
         let job = self.directory.job(subscription_key, lane);
-        if job.as_ref().is_some_and(|job| job.counters.pending > 0 || job.state == JobState::Paused) {
+        if job
+            .as_ref()
+            .is_some_and(|job| job.counters.pending > 0 || job.state == JobState::Paused)
+        {
             return Ok(RedriveStep::Wait);
         }
-        let record = journal.reads().meta(MetaKind::Redrive, redrive_name(subscription_key, lane)).await?;
+        let record = journal
+            .reads()
+            .meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
+            .await?;
         // Starting over would send events again whose files were already handled.
         let read = |record: &Bytes| {
             serde_json::from_slice(record).map_err(|error| {
                 let name = redrive_name(subscription_key, lane);
-                journal::Error::Damaged(format!("the record {name} of a redrive cannot be read: {error}"))
+                journal::Error::Damaged(format!(
+                    "the record {name} of a redrive cannot be read: {error}"
+                ))
             })
         };
         let progress: Option<RedriveProgress> = record.as_ref().map(read).transpose()?;
-        let queue = self.dead_letters(subscription_key)?.lock(subscription_key).await;
+        let queue = self
+            .dead_letters(subscription_key)?
+            .lock(subscription_key)
+            .await;
         // Waits for earlier writes, also those whose answers were lost.
-        journal.write_dead_letters(subscription_key, journal::DeadLetterWrite::default()).await?;
+        journal
+            .write_dead_letters(subscription_key, journal::DeadLetterWrite::default())
+            .await?;
         let job = match (job, self.directory.job(subscription_key, lane)) {
             (None, None) => None,
             (Some(before), Some(job)) if before.counters == job.counters => Some(job),
             // The job advanced meanwhile.
             (Some(_) | None, Some(_)) | (Some(_), None) => return Ok(RedriveStep::Done),
         };
-        let location = self.location(subscription_key).map(|(_, location)| location);
+        let location = self
+            .location(subscription_key)
+            .map(|(_, location)| location);
         if let (Some(progress), Some(location)) = (&progress, &location) {
-            self.write_page_marker(progress, location, job.as_ref()).await?;
+            self.write_page_marker(progress, location, job.as_ref())
+                .await?;
         }
         let (Some(job), Some(location)) = (job, location) else {
             let name = redrive_name(subscription_key, lane);
-            journal.change(vec![MetaChange::Delete(MetaKind::Redrive, name)]).await?;
+            journal
+                .change(vec![MetaChange::Delete(MetaKind::Redrive, name)])
+                .await?;
             tracing::info!(subscription = ?subscription_key, job = lane.0, "redrive ended");
             return Ok(RedriveStep::Over);
         };
@@ -244,10 +323,16 @@ impl Redrives {
             return Ok(RedriveStep::Wait);
         }
         // Without a record, the process ended between starting the job and writing the record.
-        let page = self.page(&location, &job, progress.unwrap_or_default()).await?;
+        let page = self
+            .page(&location, &job, progress.unwrap_or_default())
+            .await?;
         let taken = self.directory.redrive_page(subscription_key, page).await;
         drop(queue);
-        Ok(if taken { RedriveStep::Done } else { RedriveStep::Wait })
+        Ok(if taken {
+            RedriveStep::Done
+        } else {
+            RedriveStep::Wait
+        })
     }
 
     /// Writes the marker of a page that has ended.
@@ -257,7 +342,9 @@ impl Redrives {
         location: &DeadLetterLocation,
         job: Option<&Job>,
     ) -> Result<(), BrowseError> {
-        let (Some(page), Some(folder)) = (&progress.page, &location.folder) else { return Ok(()) };
+        let (Some(page), Some(folder)) = (&progress.page, &location.folder) else {
+            return Ok(());
+        };
         let lost = job.map(|job| job.counters.dropped + job.counters.canceled);
         if lost.is_none_or(|lost| lost > page.lost_before) {
             tracing::warn!(
@@ -266,10 +353,22 @@ impl Redrives {
             );
             return Ok(());
         }
-        let indexes = page.indexes.iter().flat_map(|(first, count)| *first..first.saturating_add(*count)).collect();
+        let indexes = page
+            .indexes
+            .iter()
+            .flat_map(|(first, count)| *first..first.saturating_add(*count))
+            .collect();
         let file = format!("{folder}/{}", page.file);
         let dead_letters = self.dead_letters(location.subscription_key)?;
-        dead_letters.write_marker(&file, page.dead_letters, |marker| &mut marker.redriven, indexes, progress.keep).await
+        dead_letters
+            .write_marker(
+                &file,
+                page.dead_letters,
+                |marker| &mut marker.redriven,
+                indexes,
+                progress.keep,
+            )
+            .await
     }
 
     /// The next page, which may be empty at the end.
@@ -289,12 +388,22 @@ impl Redrives {
         };
         progress.page = None;
         if let Some(at) = progress.at() {
-            let mut walk =
-                Walk::new(self.dead_letters(location.subscription_key)?, location, &query, at).until(job.began);
+            let mut walk = Walk::new(
+                self.dead_letters(location.subscription_key)?,
+                location,
+                &query,
+                at,
+            )
+            .until(job.began);
             while walk.at.is_some() && page.dead_letters.is_empty() {
-                let Step { mut found, file, problems } = walk.step().await?;
+                let Step {
+                    mut found,
+                    file,
+                    problems,
+                } = walk.step().await?;
                 for BrowseProblem { at, why } in problems {
-                    tracing::warn!(subscription = ?location.subscription_key, at, why, "cannot read dead letter; not redriven");
+                    tracing::warn!(subscription = ?location.subscription_key, at, why, "cannot \
+                        read dead letter; not redriven");
                 }
                 let whole = distinct(&found).min(PAGE_SIZE);
                 if whole < found.len() {
@@ -307,8 +416,12 @@ impl Redrives {
                         let mut runs = Vec::new();
                         marker::add(&mut runs, indexes(&taken));
                         let lost_before = job.counters.dropped + job.counters.canceled;
-                        progress.page =
-                            (!taken.is_empty()).then_some(FileBatch { file, dead_letters, indexes: runs, lost_before });
+                        progress.page = (!taken.is_empty()).then_some(FileBatch {
+                            file,
+                            dead_letters,
+                            indexes: runs,
+                            lost_before,
+                        });
                     }
                     None => self.add_waiting(location, &found, &mut page).await?,
                 }
@@ -329,13 +442,23 @@ impl Redrives {
         for found in found {
             if let DeadLetterId::Waiting(key) = found.key {
                 let waited = Some((key.due, key.seq, key.lane));
-                page.dead_letters.push(RedrivenEvent { seq: key.seq, waited, event: None });
+                page.dead_letters.push(RedrivenEvent {
+                    seq: key.seq,
+                    waited,
+                    event: None,
+                });
             }
         }
         if !page.dead_letters.is_empty() {
-            let mut totals = self.dead_letters(location.subscription_key)?.totals(location.subscription_key).await?;
+            let mut totals = self
+                .dead_letters(location.subscription_key)?
+                .totals(location.subscription_key)
+                .await?;
             totals.redriven += page.dead_letters.len() as u64;
-            page.totals = Some((DeadLetterTotals::name(location.subscription_key), totals.encode().into()));
+            page.totals = Some((
+                DeadLetterTotals::name(location.subscription_key),
+                totals.encode().into(),
+            ));
         }
         Ok(())
     }
@@ -348,14 +471,28 @@ impl Redrives {
         page: &mut RedrivePage,
     ) -> Result<Vec<FoundDeadLetter>, BrowseError> {
         let now = self.clock.now();
-        let held = self.journal.reads().last_carried(location.subscription_key.partition).await?;
+        let held = self
+            .journal
+            .reads()
+            .last_carried(location.subscription_key.partition)
+            .await?;
         let mut next = self.separate_seqs(held, found.len() as u64, now);
         let mut taken = Vec::with_capacity(found.len());
         for found in found {
-            match self.directory.convert(location.subscription_key, &found.dead_letter) {
+            match self
+                .directory
+                .convert(location.subscription_key, &found.dead_letter)
+            {
                 Ok(sealed) => {
-                    let event = sealed.stamp(found.dead_letter.result.published.unwrap_or(now), LogTail::default());
-                    page.dead_letters.push(RedrivenEvent { seq: next, waited: None, event: Some(event) });
+                    let event = sealed.stamp(
+                        found.dead_letter.result.published.unwrap_or(now),
+                        LogTail::default(),
+                    );
+                    page.dead_letters.push(RedrivenEvent {
+                        seq: next,
+                        waited: None,
+                        event: Some(event),
+                    });
                     next = next.plus(1);
                     taken.push(found.clone());
                 }
@@ -367,12 +504,18 @@ impl Redrives {
         Ok(taken)
     }
 
-    /// The first of `count` new sequences for separate events. They follow the clock, the last one assigned, and those
-    /// that are stored, so that none is used twice.
+    /// The first of `count` new sequences for separate events. They follow the clock, the last one
+    /// assigned, and those that are stored, so that none is used twice.
     fn separate_seqs(&self, held: Option<Seq>, count: u64, now: Timestamp) -> Seq {
-        let least = now.0.max(held.filter(|held| held.is_apart()).map_or(0, |held| held.0 - Seq::APART.0 + 1));
+        let least = now.0.max(
+            held.filter(|held| held.is_apart())
+                .map_or(0, |held| held.0 - Seq::APART.0 + 1),
+        );
         let next = |last: u64| Some(last.max(least) + count);
-        let last = self.last_separate.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).unwrap_or_default();
+        let last = self
+            .last_separate
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
+            .unwrap_or_default();
         Seq(Seq::APART.0 + last.max(least))
     }
 }
@@ -389,7 +532,10 @@ async fn convert_all(
         meter.pause().await?;
         match directory.convert(subscription_key, &dead_letter) {
             Err(why) if matches!(key, DeadLetterId::Written { .. }) => {
-                problems.push(BrowseProblem { at: key.to_string(), why });
+                problems.push(BrowseProblem {
+                    at: key.to_string(),
+                    why,
+                });
             }
             Ok(_) | Err(_) => {}
         }
@@ -402,7 +548,9 @@ async fn convert_all(
 /// # Errors
 /// The reason, if it cannot be read.
 pub fn check_record(record: &[u8]) -> Result<(), String> {
-    serde_json::from_slice::<RedriveProgress>(record).map(drop).map_err(|error| error.to_string())
+    serde_json::from_slice::<RedriveProgress>(record)
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// The result of a step.
@@ -415,7 +563,8 @@ enum RedriveStep {
     Over,
 }
 
-/// How many dead letters come before a sequence repeats: a job can have each sequence pending only once.
+/// How many dead letters come before a sequence repeats: a job can have each sequence pending only
+/// once.
 fn distinct(found: &[FoundDeadLetter]) -> usize {
     let mut waiting = HashSet::new();
     let is_new = |found: &&FoundDeadLetter| match found.key {

@@ -1,10 +1,11 @@
 //! Where files are stored: a folder on this machine or an object store of a cloud.
 //!
-//! After [`Sink::put`] returns, the file is stored completely under its name, also after a power loss: its dead letters
-//! are then deleted, and it is the only copy. A failed put has left the whole file or nothing under the name.
+//! After [`Sink::put`] returns, the file is stored completely under its name, also after a power
+//! loss: its dead letters are then deleted, and it is the only copy. A failed put has left the
+//! whole file or nothing under the name.
 //!
-//! A file's name is its path below the store's address, with `/` between the parts. The other methods accept names from
-//! [`Sink::list`].
+//! A file's name is its path below the store's address, with `/` between the parts. The other
+//! methods accept names from [`Sink::list`].
 
 mod cloud;
 mod folder;
@@ -24,8 +25,8 @@ use self::{cloud::CloudSink, folder::FolderSink};
 use gridhook_event::Timestamp;
 use gridhook_policy::dead_letter_store::check_part;
 
-/// Time limit for a list, and for reading or deleting a file: a store that never ends one must not hold up everything
-/// behind it.
+/// Time limit for a list, and for reading or deleting a file: a store that never ends one must not
+/// hold up everything behind it.
 const STEP_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An error of a store.
@@ -116,7 +117,9 @@ impl Sink {
 
     /// An object store of a cloud. Sends no request yet.
     pub fn cloud(settings: CloudSettings) -> Result<Self, SinkError> {
-        Ok(Self(Arc::new(SinkKind::Cloud(Box::new(CloudSink::open(settings)?)))))
+        Ok(Self(Arc::new(SinkKind::Cloud(Box::new(CloudSink::open(
+            settings,
+        )?)))))
     }
 
     /// A store whose put returns once the object is durable, like those of the clouds.
@@ -126,19 +129,26 @@ impl Sink {
 
     /// The location of a file.
     pub fn blob(&self, name: &str) -> BlobLocation {
-        let first = || name.split_once('/').map_or_else(Default::default, |(a, b)| (a.to_owned(), b.to_owned()));
+        let first = || {
+            name.split_once('/')
+                .map_or_else(Default::default, |(a, b)| (a.to_owned(), b.to_owned()))
+        };
         let ((container, path), url) = match &*self.0 {
             SinkKind::Folder(folder) => (first(), folder.url(name)),
             SinkKind::Cloud(cloud) => (cloud.split(name).unwrap_or_default(), cloud.url(name)),
             SinkKind::Other(_) => (first(), None),
         };
-        BlobLocation { container, path, url: url.unwrap_or_else(|| name.to_owned()) }
+        BlobLocation {
+            container,
+            path,
+            url: url.unwrap_or_else(|| name.to_owned()),
+        }
     }
 
     /// Stores a file and replaces any file with its name.
     ///
-    /// Do not call it twice at a time for one name, and do not drop its future before it has ended: the abandoned put
-    /// could complete later and overwrite the next one.
+    /// Do not call it twice at a time for one name, and do not drop its future before it has ended:
+    /// the abandoned put could complete later and overwrite the next one.
     pub async fn put(&self, name: &str, file: Bytes) -> Result<(), SinkError> {
         let (store, path) = self.find(name)?;
         match &*self.0 {
@@ -150,12 +160,23 @@ impl Sink {
         }
     }
 
-    /// The first `max` files below a folder after `after`, at any depth, in the order of their names.
-    pub async fn list(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<ListedFile>, SinkError> {
+    /// The first `max` files below a folder after `after`, at any depth, in the order of their
+    /// names.
+    pub async fn list(
+        &self,
+        below: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<ListedFile>, SinkError> {
         within(self.list_files(below, after, max)).await
     }
 
-    async fn list_files(&self, below: &str, after: Option<&str>, max: usize) -> Result<Vec<ListedFile>, SinkError> {
+    async fn list_files(
+        &self,
+        below: &str,
+        after: Option<&str>,
+        max: usize,
+    ) -> Result<Vec<ListedFile>, SinkError> {
         let (store, path) = self.find(below)?;
         let offset = after.map(|after| self.find(after)).transpose()?;
         // Clouds list in order, and S3 and Google from any position; a folder in any order.
@@ -181,8 +202,19 @@ impl Sink {
             if after.is_some_and(|after| name.as_str() <= after) {
                 continue;
             }
-            let modified = u64::try_from(file.last_modified.timestamp_micros()).map_or(Timestamp::NEVER, Timestamp);
-            if first.insert(name.clone(), ListedFile { name: name.clone(), bytes: file.size, modified }).is_some() {
+            let modified = u64::try_from(file.last_modified.timestamp_micros())
+                .map_or(Timestamp::NEVER, Timestamp);
+            if first
+                .insert(
+                    name.clone(),
+                    ListedFile {
+                        name: name.clone(),
+                        bytes: file.size,
+                        modified,
+                    },
+                )
+                .is_some()
+            {
                 return Err(SinkError::ListedTwice(name));
             }
             if first.len() > max {
@@ -207,7 +239,10 @@ impl Sink {
         }
         let found = store.get(&path).await?;
         if found.meta.size > bytes_max {
-            return Err(SinkError::TooLong { bytes: found.meta.size, bytes_max });
+            return Err(SinkError::TooLong {
+                bytes: found.meta.size,
+                bytes_max,
+            });
         }
         Ok(found.bytes().await?)
     }
@@ -238,11 +273,16 @@ impl Sink {
             SinkKind::Cloud(cloud) => return cloud.find(name),
             SinkKind::Other(store) => Arc::clone(store),
         };
-        Ok((store, Path::parse(name).map_err(|error| SinkError::Name(error.to_string()))?))
+        Ok((
+            store,
+            Path::parse(name).map_err(|error| SinkError::Name(error.to_string()))?,
+        ))
     }
 }
 
 /// The result of a step, if it ends in time.
 async fn within<T>(step: impl Future<Output = Result<T, SinkError>>) -> Result<T, SinkError> {
-    tokio::time::timeout(STEP_TIMEOUT, step).await.unwrap_or(Err(SinkError::TimedOut))
+    tokio::time::timeout(STEP_TIMEOUT, step)
+        .await
+        .unwrap_or(Err(SinkError::TimedOut))
 }

@@ -1,12 +1,12 @@
 //! Orders the turns: which subscription's dead letters are written when.
 //!
-//! Pure: time is an argument, and nothing is read or written. The dead letters are in the journal. This is only the
-//! order of turns, and can be rebuilt.
+//! Pure: time is an argument, and nothing is read or written. The dead letters are in the journal.
+//! This is only the order of turns, and can be rebuilt.
 //!
 //! Invariants:
 //! - A subscription has one turn at a time, and at most [`StagingRules::at_once`] turns run.
-//! - After its turn, a subscription queues behind those that are already due, so that one with a million dead letters
-//!   does not delay others.
+//! - After its turn, a subscription queues behind those that are already due, so that one with a
+//!   million dead letters does not delay others.
 //! - After a failure, only time brings the next turn, whatever is noted.
 //! - A turn follows at once only if dead letters were handled.
 //! - A deleted subscription finds nothing at its turn and is removed.
@@ -32,10 +32,14 @@ pub struct StagingRules {
 }
 
 impl Default for StagingRules {
-    /// Four files at once keep a disk busy and leave arbiters and readers free. Five minutes is the specification's own
-    /// delay.
+    /// Four files at once keep a disk busy and leave arbiters and readers free. Five minutes is the
+    /// specification's own delay.
     fn default() -> Self {
-        Self { at_once: 4, retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(300) }
+        Self {
+            at_once: 4,
+            retry_first: Duration::from_secs(1),
+            retry_max: Duration::from_secs(300),
+        }
     }
 }
 
@@ -95,12 +99,22 @@ enum QueuePosition {
 impl Staging {
     /// An empty queue.
     pub fn new(rules: StagingRules) -> Self {
-        Self { rules, queues: HashMap::new(), queue: BTreeSet::new(), running_turns: 0, closed: false }
+        Self {
+            rules,
+            queues: HashMap::new(),
+            queue: BTreeSet::new(),
+            running_turns: 0,
+            closed: false,
+        }
     }
 
     /// Queues a subscription.
     pub fn enqueue(&mut self, waiting: WaitingDeadLetters) {
-        let WaitingDeadLetters { subscription_key, target, due } = waiting;
+        let WaitingDeadLetters {
+            subscription_key,
+            target,
+            due,
+        } = waiting;
         let Some(queue) = self.queues.get_mut(&subscription_key) else {
             let queue = SubscriptionQueue {
                 target: Arc::new(target),
@@ -124,14 +138,18 @@ impl Staging {
             }
             QueuePosition::Queued(_) => {}
             QueuePosition::Running { notified } => {
-                queue.position = QueuePosition::Running { notified: earliest(notified, Some(due)) }
+                queue.position = QueuePosition::Running {
+                    notified: earliest(notified, Some(due)),
+                }
             }
         }
     }
 
     /// Removes a subscription whose dead letters go to another store.
     pub fn forget(&mut self, subscription_key: SubscriptionKey) {
-        let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
+        let Some(queue) = self.queues.get_mut(&subscription_key) else {
+            return;
+        };
         match queue.position {
             QueuePosition::Queued(at) => {
                 self.queue.remove(&(at, subscription_key));
@@ -145,19 +163,34 @@ impl Staging {
     pub fn take(&mut self, now: Timestamp) -> Vec<WriteTurn> {
         let mut jobs = Vec::new();
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
-            let Some((_, subscription_key)) = self.queue.pop_first() else { break };
-            let queue = self.queues.get_mut(&subscription_key).expect("every queued subscription has an entry");
+            let Some((_, subscription_key)) = self.queue.pop_first() else {
+                break;
+            };
+            let queue = self
+                .queues
+                .get_mut(&subscription_key)
+                .expect("every queued subscription has an entry");
             debug_assert_eq!(queue.position, QueuePosition::Queued(due));
             queue.position = QueuePosition::Running { notified: None };
             self.running_turns += 1;
-            jobs.push(WriteTurn { subscription_key, target: Arc::clone(&queue.target) });
+            jobs.push(WriteTurn {
+                subscription_key,
+                target: Arc::clone(&queue.target),
+            });
         }
         jobs
     }
 
     /// Ends a turn. Ignored if no turn of the subscription runs.
-    pub fn finished(&mut self, subscription_key: SubscriptionKey, report: TurnReport, now: Timestamp) {
-        let Some(queue) = self.queues.get_mut(&subscription_key) else { return };
+    pub fn finished(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        report: TurnReport,
+        now: Timestamp,
+    ) {
+        let Some(queue) = self.queues.get_mut(&subscription_key) else {
+            return;
+        };
         let notified = match queue.position {
             QueuePosition::Queued(_) => return,
             QueuePosition::Running { notified } => notified,
@@ -171,7 +204,9 @@ impl Staging {
             TurnReport::Lost => Some(now),
             TurnReport::Unreachable => {
                 let waits = &queue.target.retry;
-                let step = usize::try_from(queue.failures).unwrap_or(usize::MAX).min(waits.len().saturating_sub(1));
+                let step = usize::try_from(queue.failures)
+                    .unwrap_or(usize::MAX)
+                    .min(waits.len().saturating_sub(1));
                 queue.failures = queue.failures.saturating_add(1);
                 Some(now.after(waits.get(step).copied().unwrap_or(self.rules.retry_max)))
             }
@@ -193,7 +228,8 @@ impl Staging {
         self.closed = true;
     }
 
-    /// When to call [`Staging::take`] again. [`None`]: after the next call of [`Staging::enqueue`] or the end of a turn.
+    /// When to call [`Staging::take`] again. [`None`]: after the next call of [`Staging::enqueue`]
+    /// or the end of a turn.
     pub fn next_due(&self) -> Option<Timestamp> {
         let open = !self.closed && self.running_turns < self.rules.at_once;
         self.queue.first().filter(|_| open).map(|(due, _)| *due)
@@ -208,7 +244,9 @@ impl Staging {
 impl StagingRules {
     /// Counts a failure and returns the delay after it.
     fn wait(self, failures: &mut u32) -> Duration {
-        let wait = self.retry_first.saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX));
+        let wait = self
+            .retry_first
+            .saturating_mul(1u32.checked_shl(*failures).unwrap_or(u32::MAX));
         *failures = failures.saturating_add(1);
         wait.min(self.retry_max)
     }

@@ -1,8 +1,10 @@
-//! All stores, each with its own actor and order of turns: an unreachable store does not delay the others.
+//! All stores, each with its own actor and order of turns: an unreachable store does not delay the
+//! others.
 //!
-//! A subscription's dead letters are queued at one store. When its destination changes, the new store is notified with
-//! the next dead letter, at the latest at the next turn of the old store. So dead letters for a store that never
-//! returns can be redirected. A running turn ends first, because both would write the same totals.
+//! A subscription's dead letters are queued at one store. When its destination changes, the new
+//! store is notified with the next dead letter, at the latest at the next turn of the old store. So
+//! dead letters for a store that never returns can be redirected. A running turn ends first,
+//! because both would write the same totals.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,8 +12,8 @@ use futures_util::future::join_all;
 use tokio::sync::Semaphore;
 
 use super::{
-    DeadLetterTarget, DeadLetters, Notifier, Sink, StagingQueues, TargetLookup, WaitingDeadLetters, WriterContext,
-    WriterOptions,
+    DeadLetterTarget, DeadLetters, Notifier, Sink, StagingQueues, TargetLookup, WaitingDeadLetters,
+    WriterContext, WriterOptions,
 };
 use gridhook_clock::Clock;
 use gridhook_event::SubscriptionKey;
@@ -40,7 +42,13 @@ impl DeadLetterStores {
             all: Arc::default(),
         };
         for (name, sink) in sinks {
-            let dead_letters = DeadLetters::with(journal.clone(), clock.clone(), sink, options, context.clone());
+            let dead_letters = DeadLetters::with(
+                journal.clone(),
+                clock.clone(),
+                sink,
+                options,
+                context.clone(),
+            );
             all.insert(name, dead_letters);
         }
         let all = Arc::new(all);
@@ -54,11 +62,20 @@ impl DeadLetterStores {
         self.0.get(name)
     }
 
-    /// The current store of a subscription's dead letters, and the target in it. Without a destination, any store and
-    /// no target: some dead letters may still wait. [`None`] if there are no stores.
-    pub fn of(&self, subscription_key: SubscriptionKey) -> Option<(&DeadLetters, Option<DeadLetterTarget>)> {
+    /// The current store of a subscription's dead letters, and the target in it. Without a
+    /// destination, any store and no target: some dead letters may still wait. [`None`] if there
+    /// are no stores.
+    pub fn of(
+        &self,
+        subscription_key: SubscriptionKey,
+    ) -> Option<(&DeadLetters, Option<DeadLetterTarget>)> {
         let first = self.0.values().next()?;
-        let target = first.0.context.find_target.as_ref().and_then(|find_target| find_target(subscription_key));
+        let target = first
+            .0
+            .context
+            .find_target
+            .as_ref()
+            .and_then(|find_target| find_target(subscription_key));
         match target.as_ref().and_then(|target| self.get(&target.store)) {
             Some(dead_letters) => Some((dead_letters, target)),
             None => Some((first, None)),
@@ -67,11 +84,13 @@ impl DeadLetterStores {
 
     /// All stores, with their names.
     pub fn all(&self) -> impl Iterator<Item = (&str, &DeadLetters)> {
-        self.0.iter().map(|(name, dead_letters)| (name.as_str(), dead_letters))
+        self.0
+            .iter()
+            .map(|(name, dead_letters)| (name.as_str(), dead_letters))
     }
 
-    /// Queues dead letters at the store of their target, and at no other. False if that store does not exist: they stay
-    /// in the journal.
+    /// Queues dead letters at the store of their target, and at no other. False if that store does
+    /// not exist: they stay in the journal.
     pub fn waiting(&self, waiting: WaitingDeadLetters) -> bool {
         for (name, dead_letters) in self.all() {
             if *name != waiting.target.store {
@@ -87,6 +106,13 @@ impl DeadLetterStores {
 
     /// Starts no more files, and waits at most `wait` for running turns. True if all have ended.
     pub async fn settle(&self, wait: Duration) -> bool {
-        join_all(self.0.values().map(|dead_letters| dead_letters.settle(wait))).await.into_iter().all(|settled| settled)
+        join_all(
+            self.0
+                .values()
+                .map(|dead_letters| dead_letters.settle(wait)),
+        )
+        .await
+        .into_iter()
+        .all(|settled| settled)
     }
 }

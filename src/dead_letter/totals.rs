@@ -28,12 +28,14 @@ const VERSION_MIN: u8 = 2;
 #[error("the totals of dead letters are damaged")]
 pub struct DamagedTotals;
 
-/// What became of a subscription's dead letters: `dead_lettered = waiting + written + lost + redriven + purged`.
+/// What became of a subscription's dead letters: `dead_lettered = waiting + written + lost +
+/// redriven + purged`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadLetterTotals {
     /// Dead letters in files.
     pub written: u64,
-    /// Dead letters that could not be written: the destination was unreachable for too long, or the event is damaged.
+    /// Dead letters that could not be written: the destination was unreachable for too long, or the
+    /// event is damaged.
     pub lost: u64,
     /// Files.
     pub files: u64,
@@ -59,13 +61,15 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// During an outage of at least `window`: the time by which lost dead letters were due. [`None`] before.
+    /// During an outage of at least `window`: the time by which lost dead letters were due.
+    /// [`None`] before.
     pub fn lost_by(&self, window: Duration, now: Timestamp) -> Option<Timestamp> {
         (now.since(self.since) >= window).then(|| now.before(window))
     }
 }
 
-/// A file that may be stored, completely or not at all, and whose dead letters are all still in the journal.
+/// A file that may be stored, completely or not at all, and whose dead letters are all still in the
+/// journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileInProgress {
     /// The store and the path, with `:` between them; only the path for the folder beside the data.
@@ -77,14 +81,18 @@ pub struct FileInProgress {
 impl FileInProgress {
     /// The path below the store's address. Parts of a path have no colon.
     pub fn path(&self) -> &str {
-        self.name.split_once(':').map_or(&self.name, |(_, path)| path)
+        self.name
+            .split_once(':')
+            .map_or(&self.name, |(_, path)| path)
     }
 }
 
 impl DeadLetterTotals {
     /// Dead letters that no longer wait; [`None`] on overflow, which means damage.
     pub fn handled(&self) -> Option<u64> {
-        [self.lost, self.redriven, self.purged].into_iter().try_fold(self.written, u64::checked_add)
+        [self.lost, self.redriven, self.purged]
+            .into_iter()
+            .try_fold(self.written, u64::checked_add)
     }
 
     /// The name of a subscription's record.
@@ -92,19 +100,30 @@ impl DeadLetterTotals {
         keys::dead_letters_name(subscription_key)
     }
 
-    /// At least `handled` dead letters are handled: the missing ones are counted as lost. Removes the file in
-    /// progress, which would be overwritten with what is left of it.
+    /// At least `handled` dead letters are handled: the missing ones are counted as lost. Removes
+    /// the file in progress, which would be overwritten with what is left of it.
     #[must_use]
     pub fn accept_loss(self, handled: u64) -> Self {
         let missing = handled.saturating_sub(self.handled().unwrap_or(u64::MAX));
-        Self { lost: self.lost.saturating_add(missing), in_progress: None, ..self }
+        Self {
+            lost: self.lost.saturating_add(missing),
+            in_progress: None,
+            ..self
+        }
     }
 
     /// The stored record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(192);
         out.push(VERSION);
-        for count in [self.written, self.lost, self.files, self.bytes, self.redriven, self.purged] {
+        for count in [
+            self.written,
+            self.lost,
+            self.files,
+            self.bytes,
+            self.redriven,
+            self.purged,
+        ] {
             put_varint(&mut out, count);
         }
         out.push(self.in_progress.is_some().into());
@@ -127,8 +146,13 @@ impl DeadLetterTotals {
     /// Decodes a stored record.
     pub fn decode(bytes: &[u8]) -> Result<Self, DamagedTotals> {
         let mut reader = RecordReader::new(bytes);
-        let version = reader.u8().filter(|version| (VERSION_MIN..=VERSION).contains(version)).ok_or(DamagedTotals)?;
-        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(DamagedTotals)
+        let version = reader
+            .u8()
+            .filter(|version| (VERSION_MIN..=VERSION).contains(version))
+            .ok_or(DamagedTotals)?;
+        Self::take(version, &mut reader)
+            .filter(|_| reader.is_empty())
+            .ok_or(DamagedTotals)
     }
 
     fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
@@ -139,17 +163,36 @@ impl DeadLetterTotals {
             0 => None,
             1 => {
                 let name = take_text(reader)?;
-                let (due, seq, lane) = (Timestamp(reader.u64()?), Seq(reader.u64()?), Lane(reader.u16()?));
-                Some(FileInProgress { name, last: DeadLetterKey { due, seq, lane } })
+                let (due, seq, lane) = (
+                    Timestamp(reader.u64()?),
+                    Seq(reader.u64()?),
+                    Lane(reader.u16()?),
+                );
+                Some(FileInProgress {
+                    name,
+                    last: DeadLetterKey { due, seq, lane },
+                })
             }
             _ => return None,
         };
         let outage = match if version < 3 { 0 } else { reader.u8()? } {
             0 => None,
-            1 => Some(Outage { since: Timestamp(reader.u64()?), destination: take_text(reader)? }),
+            1 => Some(Outage {
+                since: Timestamp(reader.u64()?),
+                destination: take_text(reader)?,
+            }),
             _ => return None,
         };
-        Some(Self { written, lost, files, bytes, redriven, purged, in_progress, outage })
+        Some(Self {
+            written,
+            lost,
+            files,
+            bytes,
+            redriven,
+            purged,
+            in_progress,
+            outage,
+        })
     }
 }
 

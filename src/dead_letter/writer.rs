@@ -1,5 +1,5 @@
-//! A turn: builds one file of a subscription's due dead letters, stores and announces it, and then removes the dead
-//! letters from the journal.
+//! A turn: builds one file of a subscription's due dead letters, stores and announces it, and then
+//! removes the dead letters from the journal.
 //!
 //! It runs in a task of its own: a turn survives its actor. It always reports, also after a panic.
 
@@ -34,7 +34,11 @@ enum WriteError {
 
 /// Runs `job` and reports its result.
 pub(super) async fn run(dead_letters: DeadLetters, job: WriteTurn) {
-    let mut guard = TurnGuard { dead_letters, subscription_key: job.subscription_key, report: TurnReport::Broken };
+    let mut guard = TurnGuard {
+        dead_letters,
+        subscription_key: job.subscription_key,
+        report: TurnReport::Broken,
+    };
     let Some(job) = guard.dead_letters.retarget(job) else {
         guard.report = TurnReport::Done { next: None };
         return;
@@ -42,7 +46,8 @@ pub(super) async fn run(dead_letters: DeadLetters, job: WriteTurn) {
     match turn(&guard.dead_letters, &job).await {
         Ok(report) => guard.report = report,
         Err(error) => {
-            tracing::error!(subscription = ?job.subscription_key, %error, "cannot write dead letters")
+            tracing::error!(subscription = ?job.subscription_key, %error, "cannot write dead \
+                letters")
         }
     }
 }
@@ -56,53 +61,108 @@ struct TurnGuard {
 
 impl Drop for TurnGuard {
     fn drop(&mut self) {
-        self.dead_letters.finished(self.subscription_key, self.report);
+        self.dead_letters
+            .finished(self.subscription_key, self.report);
     }
 }
 
 async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport, WriteError> {
     let DeadLettersShared { journal, .. } = &*dead_letters.0;
-    let WriteTurn { subscription_key, target, .. } = job;
+    let WriteTurn {
+        subscription_key,
+        target,
+        ..
+    } = job;
     let _lock = dead_letters.lock(*subscription_key).await;
-    // Waits for earlier writes, also those whose answers were lost, so that what is read now does not change.
-    journal.write_dead_letters(*subscription_key, DeadLetterWrite::default()).await?;
+    // Waits for earlier writes, also those whose answers were lost, so that what is read now does
+    // not change.
+    journal
+        .write_dead_letters(*subscription_key, DeadLetterWrite::default())
+        .await?;
     let mut totals = dead_letters.totals(*subscription_key).await?;
-    if totals.in_progress.as_ref().is_some_and(|file| started_path(target, file).is_none()) {
+    if totals
+        .in_progress
+        .as_ref()
+        .is_some_and(|file| started_path(target, file).is_none())
+    {
         // The destination was changed meanwhile. A file at the old one may stay there, uncounted.
         totals.in_progress = None;
     }
     let destination = label(target, &folder(target));
-    totals.outage.take_if(|outage| outage.destination != destination);
-    let slice = read(&dead_letters.0, *subscription_key, totals.in_progress.as_ref()).await?;
+    totals
+        .outage
+        .take_if(|outage| outage.destination != destination);
+    let slice = read(
+        &dead_letters.0,
+        *subscription_key,
+        totals.in_progress.as_ref(),
+    )
+    .await?;
     if slice.is_empty() && totals.in_progress.is_none() {
         if totals.outage.take().is_some() {
             // What waited was redriven or purged.
-            write_result(&dead_letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
+            write_result(
+                &dead_letters.0,
+                *subscription_key,
+                &totals,
+                Vec::new(),
+                Vec::new(),
+            )
+            .await?;
         }
         return done(&dead_letters.0, *subscription_key).await;
     }
     let (shared, options) = (target.clone(), dead_letters.0.options);
-    let page = tokio::task::spawn_blocking(move || WrittenPage::of(slice, &shared, options)).await?;
+    let page =
+        tokio::task::spawn_blocking(move || WrittenPage::of(slice, &shared, options)).await?;
     if page.count > 0
         && let Err(error) = put(&dead_letters.0, job, &mut totals, &page).await?
     {
         tracing::warn!(subscription = ?subscription_key, store = target.store, folder = target.folder, %error, "cannot store dead-letter file");
         let now = dead_letters.0.clock.now();
         if totals.outage.is_none() {
-            totals.outage = Some(Outage { since: now, destination });
-            write_result(&dead_letters.0, *subscription_key, &totals, Vec::new(), Vec::new()).await?;
+            totals.outage = Some(Outage {
+                since: now,
+                destination,
+            });
+            write_result(
+                &dead_letters.0,
+                *subscription_key,
+                &totals,
+                Vec::new(),
+                Vec::new(),
+            )
+            .await?;
         }
         let gone = error.is_not_found() && target.drop_where_not_found;
         // While the clock may be wrong about ages, the outage window does not end.
-        let outage = totals.outage.as_ref().filter(|_| !dead_letters.0.clock.expiry_is_paused());
+        let outage = totals
+            .outage
+            .as_ref()
+            .filter(|_| !dead_letters.0.clock.expiry_is_paused());
         let over = outage.and_then(|outage| outage.lost_by(target.outage_window, now));
         let lost_by = if gone { Some(Timestamp::NEVER) } else { over };
-        return lose(&dead_letters.0, job.subscription_key, lost_by, totals, &page.keys, &error).await;
+        return lose(
+            &dead_letters.0,
+            job.subscription_key,
+            lost_by,
+            totals,
+            &page.keys,
+            &error,
+        )
+        .await;
     }
-    if let (0, Some(begun)) = (page.count, totals.in_progress.as_ref().and_then(|file| started_path(target, file))) {
+    if let (0, Some(begun)) = (
+        page.count,
+        totals
+            .in_progress
+            .as_ref()
+            .and_then(|file| started_path(target, file)),
+    ) {
         // All of its dead letters were redriven or purged, and the file may be stored.
         if let Err(error) = dead_letters.0.sink.delete(begun).await {
-            tracing::warn!(subscription = ?subscription_key, file = begun, %error, "cannot delete unfinished dead-letter file");
+            tracing::warn!(subscription = ?subscription_key, file = begun, %error, "cannot delete \
+                unfinished dead-letter file");
             return Ok(TurnReport::Unreachable);
         }
     }
@@ -116,13 +176,31 @@ async fn turn(dead_letters: &DeadLetters, job: &WriteTurn) -> Result<TurnReport,
     let mut notes = Vec::new();
     if let Some(name) = name.as_deref() {
         let filed = page.keys.iter().filter(|key| !page.damaged.contains(key));
-        notes = notes_of(filed, &LedgerEvent::Filed { file: name.into() }, dead_letters.0.clock.now());
+        notes = notes_of(
+            filed,
+            &LedgerEvent::Filed { file: name.into() },
+            dead_letters.0.clock.now(),
+        );
     }
-    let why = LedgerEvent::Lost { why: "the event is not in the store, or damaged".into() };
-    notes.extend(notes_of(page.damaged.iter(), &why, dead_letters.0.clock.now()));
-    write_result(&dead_letters.0, *subscription_key, &totals, page.keys, notes).await?;
+    let why = LedgerEvent::Lost {
+        why: "the event is not in the store, or damaged".into(),
+    };
+    notes.extend(notes_of(
+        page.damaged.iter(),
+        &why,
+        dead_letters.0.clock.now(),
+    ));
+    write_result(
+        &dead_letters.0,
+        *subscription_key,
+        &totals,
+        page.keys,
+        notes,
+    )
+    .await?;
     if !page.damaged.is_empty() {
-        tracing::error!(subscription = ?subscription_key, events = page.damaged.len(), "dead letters lost: events damaged");
+        tracing::error!(subscription = ?subscription_key, events = page.damaged.len(), "dead \
+            letters lost: events damaged");
     }
     if page.count > 0 {
         tracing::info!(subscription = ?subscription_key, events = page.count, file = name.as_deref(), "dead letters written");
@@ -136,11 +214,20 @@ async fn read(
     subscription_key: SubscriptionKey,
     begun: Option<&FileInProgress>,
 ) -> Result<Vec<WaitingDeadLetter>, WriteError> {
-    let DeadLettersShared { journal, clock, options, context, .. } = shared;
+    let DeadLettersShared {
+        journal,
+        clock,
+        options,
+        context,
+        ..
+    } = shared;
     // The semaphore is never closed.
     let _permit = context.reading.acquire().await;
     let by = begun.map_or(clock.now(), |file| file.last.due);
-    let mut slice = journal.reads().dead(subscription_key, by, options.events_max, options.bytes_max).await?;
+    let mut slice = journal
+        .reads()
+        .dead(subscription_key, by, options.events_max, options.bytes_max)
+        .await?;
     if let Some(file) = begun {
         slice.retain(|waiting| waiting.key <= file.last);
     }
@@ -155,7 +242,11 @@ async fn put(
     page: &WrittenPage,
 ) -> Result<Result<(), sink::SinkError>, journal::Error> {
     let target = &*job.target;
-    for part in target.folder.split_terminator('/').chain([target.subscription_name.as_str()]) {
+    for part in target
+        .folder
+        .split_terminator('/')
+        .chain([target.subscription_name.as_str()])
+    {
         if let Err(refused) = check_part(part) {
             return Ok(Err(sink::SinkError::Name(refused)));
         }
@@ -165,7 +256,10 @@ async fn put(
             let (seed, _) = uuid::Uuid::new_v4().as_u64_pair();
             let guid = target.owner().guid(seed.to_be_bytes());
             let name = file::path(&folder(target), shared.clock.now(), guid);
-            totals.in_progress = Some(FileInProgress { name: label(target, &name), last: *last });
+            totals.in_progress = Some(FileInProgress {
+                name: label(target, &name),
+                last: *last,
+            });
             write_result(shared, job.subscription_key, totals, Vec::new(), Vec::new()).await?;
             name
         }
@@ -182,13 +276,24 @@ async fn notify(
     totals: &DeadLetterTotals,
     page: &WrittenPage,
 ) -> Result<(), journal::Error> {
-    let name = totals.in_progress.as_ref().and_then(|file| started_path(&job.target, file));
-    let (Some(notifier), Some(name)) = (&shared.context.notifier, name) else { return Ok(()) };
+    let name = totals
+        .in_progress
+        .as_ref()
+        .and_then(|file| started_path(&job.target, file));
+    let (Some(notifier), Some(name)) = (&shared.context.notifier, name) else {
+        return Ok(());
+    };
     if page.count == 0 {
         return Ok(());
     }
     let (subscription_key, blob) = (job.subscription_key, shared.sink.blob(name));
-    notifier(FileWritten { subscription_key, blob, bytes: page.text.len(), at: shared.clock.now() }).await
+    notifier(FileWritten {
+        subscription_key,
+        blob,
+        bytes: page.text.len(),
+        at: shared.clock.now(),
+    })
+    .await
 }
 
 /// The destination rejected the file: what was due by `lost_by` is lost, the rest keeps waiting.
@@ -200,7 +305,9 @@ async fn lose(
     keys: &[DeadLetterKey],
     error: &sink::SinkError,
 ) -> Result<TurnReport, WriteError> {
-    let Some(by) = lost_by else { return Ok(TurnReport::Unreachable) };
+    let Some(by) = lost_by else {
+        return Ok(TurnReport::Unreachable);
+    };
     let lost: Vec<DeadLetterKey> = keys.iter().copied().filter(|key| key.due <= by).collect();
     if lost.is_empty() {
         return Ok(TurnReport::Unreachable);
@@ -210,9 +317,16 @@ async fn lose(
     if events == keys.len() {
         totals.in_progress = None;
     }
-    let notes = notes_of(lost.iter(), &LedgerEvent::Lost { why: error.to_string().into() }, shared.clock.now());
+    let notes = notes_of(
+        lost.iter(),
+        &LedgerEvent::Lost {
+            why: error.to_string().into(),
+        },
+        shared.clock.now(),
+    );
     write_result(shared, subscription_key, &totals, lost, notes).await?;
-    tracing::error!(subscription = ?subscription_key, events, "dead letters lost: destination unavailable");
+    tracing::error!(subscription = ?subscription_key, events, "dead letters lost: destination \
+        unavailable");
     Ok(TurnReport::Lost)
 }
 
@@ -223,8 +337,21 @@ async fn write_result(
     done: Vec<DeadLetterKey>,
     notes: Vec<LedgerLine>,
 ) -> Result<(), journal::Error> {
-    let totals = Some((DeadLetterTotals::name(subscription_key), totals.encode().into()));
-    shared.journal.write_dead_letters(subscription_key, DeadLetterWrite { totals, done, notes }).await
+    let totals = Some((
+        DeadLetterTotals::name(subscription_key),
+        totals.encode().into(),
+    ));
+    shared
+        .journal
+        .write_dead_letters(
+            subscription_key,
+            DeadLetterWrite {
+                totals,
+                done,
+                notes,
+            },
+        )
+        .await
 }
 
 /// Ledger lines for these dead letters, one for each lane.
@@ -239,26 +366,54 @@ pub(super) fn notes_of<'a>(
     }
     let note = |(lane, seqs): (Lane, BTreeSet<Seq>)| {
         let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
-        LedgerLine { lane, attempt: 0, entry: LedgerEntry { at: now, runs, what: what.clone() } }
+        LedgerLine {
+            lane,
+            attempt: 0,
+            entry: LedgerEntry {
+                at: now,
+                runs,
+                what: what.clone(),
+            },
+        }
     };
     lanes.into_iter().map(note).collect()
 }
 
-async fn done(shared: &DeadLettersShared, subscription_key: SubscriptionKey) -> Result<TurnReport, WriteError> {
-    let next = shared.journal.reads().dead(subscription_key, Timestamp::NEVER, 1, 1).await?;
-    Ok(TurnReport::Done { next: next.first().map(|waiting| waiting.key.due) })
+async fn done(
+    shared: &DeadLettersShared,
+    subscription_key: SubscriptionKey,
+) -> Result<TurnReport, WriteError> {
+    let next = shared
+        .journal
+        .reads()
+        .dead(subscription_key, Timestamp::NEVER, 1, 1)
+        .await?;
+    Ok(TurnReport::Done {
+        next: next.first().map(|waiting| waiting.key.due),
+    })
 }
 
-/// A file's name in the journal: the store and the path, or only the path for the folder beside the data.
+/// A file's name in the journal: the store and the path, or only the path for the folder beside the
+/// data.
 fn label(target: &DeadLetterTarget, path: &str) -> String {
-    if target.store == FOLDER { path.to_owned() } else { format!("{}:{path}", target.store) }
+    if target.store == FOLDER {
+        path.to_owned()
+    } else {
+        format!("{}:{path}", target.store)
+    }
 }
 
 /// The path of a file in progress, if it is for `target`.
 fn started_path<'a>(target: &DeadLetterTarget, file: &'a FileInProgress) -> Option<&'a str> {
     let name = file.name.as_str();
-    let path = if target.store == FOLDER { name } else { name.strip_prefix(&target.store)?.strip_prefix(':')? };
-    path.strip_prefix(&folder(target))?.starts_with('/').then_some(path)
+    let path = if target.store == FOLDER {
+        name
+    } else {
+        name.strip_prefix(&target.store)?.strip_prefix(':')?
+    };
+    path.strip_prefix(&folder(target))?
+        .starts_with('/')
+        .then_some(path)
 }
 
 /// A built file.
@@ -274,9 +429,24 @@ struct WrittenPage {
 
 impl WrittenPage {
     /// Blocks: it parses and writes megabytes of JSON.
-    fn of(slice: Vec<WaitingDeadLetter>, target: &DeadLetterTarget, options: WriterOptions) -> Self {
-        let DeadLetterTarget { layout, delivery_schema, topic, properties, .. } = target;
-        let context = FileContext { layout: *layout, delivery: *delivery_schema, topic, properties };
+    fn of(
+        slice: Vec<WaitingDeadLetter>,
+        target: &DeadLetterTarget,
+        options: WriterOptions,
+    ) -> Self {
+        let DeadLetterTarget {
+            layout,
+            delivery_schema,
+            topic,
+            properties,
+            ..
+        } = target;
+        let context = FileContext {
+            layout: *layout,
+            delivery: *delivery_schema,
+            topic,
+            properties,
+        };
         let mut file = FileBuilder::new(options.bytes_max);
         let (mut keys, mut damaged) = (Vec::with_capacity(slice.len()), Vec::new());
         for WaitingDeadLetter { key, dead, event } in slice {
@@ -296,7 +466,16 @@ impl WrittenPage {
             keys.push(key);
         }
         let count = file.count() as u64;
-        let text = if count > 0 { file.finish().into() } else { Bytes::new() };
-        Self { text, count, damaged, keys }
+        let text = if count > 0 {
+            file.finish().into()
+        } else {
+            Bytes::new()
+        };
+        Self {
+            text,
+            count,
+            damaged,
+            keys,
+        }
     }
 }

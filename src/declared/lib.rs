@@ -1,7 +1,9 @@
-//! Configuration files that declare topics and event subscriptions, as a list of resources in order of creation.
+//! Configuration files that declare topics and event subscriptions, as a list of resources in order
+//! of creation.
 //!
-//! A file is either gridhook's own (TOML or JSON), with the keys of the control plane, or an ARM template (JSON) as the
-//! Azure portal exports it or Bicep compiles it. Both become resources with the bodies of their PUT requests. The control plane validates these.
+//! A file is either gridhook's own (TOML or JSON), with the keys of the control plane, or an ARM
+//! template (JSON) as the Azure portal exports it or Bicep compiles it. Both become resources with
+//! the bodies of their PUT requests. The control plane validates these.
 //!
 //! Not here: requests and changes. The caller compares each resource with the existing one.
 
@@ -53,7 +55,10 @@ pub struct ResourceGroup {
 
 impl Default for ResourceGroup {
     fn default() -> Self {
-        Self { subscription: "local".to_owned(), resource_group: "dev".to_owned() }
+        Self {
+            subscription: "local".to_owned(),
+            resource_group: "dev".to_owned(),
+        }
     }
 }
 
@@ -73,29 +78,55 @@ pub struct DeclaredResource {
 impl DeclaredResource {
     fn new(group: &ResourceGroup, names: &[&str], body: Value) -> Result<Self, String> {
         if let Some(name) = names.iter().find(|name| name.contains(char::is_control)) {
-            return Err(format!("the name {name:?} has a control character; allowed is a name without"));
+            return Err(format!(
+                "the name {name:?} has a control character; allowed is a name without"
+            ));
         }
-        let types: Vec<String> = names.iter().step_by(2).map(|word| word.to_ascii_lowercase()).collect();
+        let types: Vec<String> = names
+            .iter()
+            .step_by(2)
+            .map(|word| word.to_ascii_lowercase())
+            .collect();
         let types: Vec<&str> = types.iter().map(String::as_str).collect();
         let (kind, types): (_, &[&str]) = match types[..] {
             ["topics"] => (ResourceKind::Topic, &["topics"]),
             ["domains"] => (ResourceKind::Domain, &["domains"]),
             ["namespaces"] => (ResourceKind::Namespace, &["namespaces"]),
             ["namespaces", "topics"] => (ResourceKind::NamespaceTopic, &["namespaces", "topics"]),
-            ["namespaces", "topics", "eventsubscriptions"] => {
-                (ResourceKind::Subscription, &["namespaces", "topics", "eventSubscriptions"])
-            }
+            ["namespaces", "topics", "eventsubscriptions"] => (
+                ResourceKind::Subscription,
+                &["namespaces", "topics", "eventSubscriptions"],
+            ),
             ["domains", "topics"] => (ResourceKind::DomainTopic, &["domains", "topics"]),
-            ["topics", "eventsubscriptions"] => (ResourceKind::Subscription, &["topics", "eventSubscriptions"]),
-            ["domains", "eventsubscriptions"] => (ResourceKind::Subscription, &["domains", "eventSubscriptions"]),
-            ["domains", "topics", "eventsubscriptions"] => {
-                (ResourceKind::Subscription, &["domains", "topics", "eventSubscriptions"])
+            ["topics", "eventsubscriptions"] => (
+                ResourceKind::Subscription,
+                &["topics", "eventSubscriptions"],
+            ),
+            ["domains", "eventsubscriptions"] => (
+                ResourceKind::Subscription,
+                &["domains", "eventSubscriptions"],
+            ),
+            ["domains", "topics", "eventsubscriptions"] => (
+                ResourceKind::Subscription,
+                &["domains", "topics", "eventSubscriptions"],
+            ),
+            _ => {
+                return Err(format!(
+                    "a resource of the type {} is not supported; {TYPES}",
+                    types.join("/")
+                ));
             }
-            _ => return Err(format!("a resource of the type {} is not supported; {TYPES}", types.join("/"))),
         };
         let names = types.iter().zip(names.iter().skip(1).step_by(2));
-        let names = names.flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()]).collect();
-        Ok(Self { kind, group: group.clone(), names, body })
+        let names = names
+            .flat_map(|(word, name)| [(*word).to_owned(), (*name).to_owned()])
+            .collect();
+        Ok(Self {
+            kind,
+            group: group.clone(),
+            names,
+            body,
+        })
     }
 
     /// Its path in the control plane.
@@ -115,28 +146,40 @@ impl DeclaredResource {
             ResourceKind::Domain => format!("domain {}", self.names[1]),
             ResourceKind::Namespace => format!("namespace {}", self.names[1]),
             ResourceKind::DomainTopic | ResourceKind::NamespaceTopic => {
-                format!("topic {} of {}/{}", self.names[3], self.names[0], self.names[1])
+                format!(
+                    "topic {} of {}/{}",
+                    self.names[3], self.names[0], self.names[1]
+                )
             }
             ResourceKind::Subscription => {
                 let of = self.names[..self.names.len() - 2].join("/");
                 let of = of.strip_prefix("topics/").unwrap_or(&of);
-                format!("event subscription {} of {of}", self.names[self.names.len() - 1])
+                format!(
+                    "event subscription {} of {of}",
+                    self.names[self.names.len() - 1]
+                )
             }
         }
     }
 }
 
-const TYPES: &str =
-    "allowed are topics, domains, namespaces, the topics of these two, and eventSubscriptions below topics and domains";
+const TYPES: &str = "allowed are topics, domains, namespaces, the topics of these two, and \
+    eventSubscriptions below topics and domains";
 
 /// The characters to escape in a segment; the operator chose the names.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 fn path(group: &ResourceGroup, names: &[String]) -> String {
     let segment = |name: &String| format!("/{}", utf8_percent_encode(name, SEGMENT));
     let [subscription, group] = [&group.subscription, &group.resource_group].map(segment);
     let names: String = names.iter().map(segment).collect();
-    format!("/subscriptions{subscription}/resourceGroups{group}/providers/Microsoft.EventGrid{names}")
+    format!(
+        "/subscriptions{subscription}/resourceGroups{group}/providers/Microsoft.EventGrid{names}"
+    )
 }
 
 /// The content of a file.
@@ -153,7 +196,10 @@ pub struct Declared {
 impl Declared {
     /// The first resource whose values need the state of a resource that is not known.
     pub fn first_pending_resource(&self) -> Option<&PendingValue> {
-        self.template.pending.iter().find(|pending| pending.what.starts_with('/'))
+        self.template
+            .pending
+            .iter()
+            .find(|pending| pending.what.starts_with('/'))
     }
 }
 
@@ -161,14 +207,28 @@ impl Declared {
 ///
 /// # Errors
 /// If the file cannot be read or parsed: with the file, the position and the allowed values.
-pub fn load(path: &Path, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, DeclaredError> {
-    let error = |what: String| DeclaredError { file: path.display().to_string(), what };
-    let extension = path.extension().map(|extension| extension.to_string_lossy().to_ascii_lowercase());
+pub fn load(
+    path: &Path,
+    group: &ResourceGroup,
+    options: &TemplateOptions,
+) -> Result<Declared, DeclaredError> {
+    let error = |what: String| DeclaredError {
+        file: path.display().to_string(),
+        what,
+    };
+    let extension = path
+        .extension()
+        .map(|extension| extension.to_string_lossy().to_ascii_lowercase());
     if let Some(other @ ("yaml" | "yml" | "bicep")) = extension.as_deref() {
-        return Err(error(format!("a .{other} file is not supported; allowed are TOML (.toml) and JSON (.json)")));
+        return Err(error(format!(
+            "a .{other} file is not supported; allowed are TOML (.toml) and JSON (.json)"
+        )));
     }
-    let text = fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
-    let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let text =
+        fs::read_to_string(path).map_err(|why| error(format!("it cannot be read: {why}")))?;
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     read(&text, is_json, group, options).map_err(error)
 }
 
@@ -176,22 +236,30 @@ pub fn load(path: &Path, group: &ResourceGroup, options: &TemplateOptions) -> Re
 ///
 /// # Errors
 /// If the file cannot be read or parsed, or a resource refers to the state of another one.
-pub fn load_complete(path: &Path, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, DeclaredError> {
+pub fn load_complete(
+    path: &Path,
+    group: &ResourceGroup,
+    options: &TemplateOptions,
+) -> Result<Declared, DeclaredError> {
     let declared = load(path, group, options)?;
     match declared.first_pending_resource() {
         None => Ok(declared),
         Some(PendingValue { what, needs }) => {
             let what = format!(
-                "{what} needs the state of {}, which only exists while the server runs; use gridhook apply",
+                "{what} needs the state of {}, which only exists while the server runs; use \
+                 gridhook apply",
                 needs.id
             );
-            Err(DeclaredError { file: path.display().to_string(), what })
+            Err(DeclaredError {
+                file: path.display().to_string(),
+                what,
+            })
         }
     }
 }
 
-/// The JSON without the comments that templates may have. Spaces take their place, so that an error names the right
-/// position.
+/// The JSON without the comments that templates may have. Spaces take their place, so that an error
+/// names the right position.
 fn blank_comments(text: &str) -> String {
     let mut json = String::with_capacity(text.len());
     let mut rest = text;
@@ -227,7 +295,8 @@ fn string_len(text: &str) -> usize {
     end.map_or(text.len(), |(end, _)| end + 1)
 }
 
-/// Reads JSON. A number that would be rounded is an error, because the result would differ from the file.
+/// Reads JSON. A number that would be rounded is an error, because the result would differ from the
+/// file.
 fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
     let value = serde_json::from_str(text)?;
     Ok(match number::first_rounded(text) {
@@ -240,7 +309,12 @@ fn exact_json(text: &str) -> Result<Result<Value, String>, serde_json::Error> {
 ///
 /// # Errors
 /// The error, and the allowed values.
-pub fn read(text: &str, is_json: bool, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, String> {
+pub fn read(
+    text: &str,
+    is_json: bool,
+    group: &ResourceGroup,
+    options: &TemplateOptions,
+) -> Result<Declared, String> {
     // Some editors, and PowerShell, begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let value = if is_json {
@@ -263,7 +337,11 @@ pub fn read(text: &str, is_json: bool, group: &ResourceGroup, options: &Template
 ///
 /// # Errors
 /// The error, and the allowed values.
-pub fn read_template(value: &Value, group: &ResourceGroup, options: &TemplateOptions) -> Result<Declared, String> {
+pub fn read_template(
+    value: &Value,
+    group: &ResourceGroup,
+    options: &TemplateOptions,
+) -> Result<Declared, String> {
     let (resources, details) = template::read(value, group, options)?;
     collect(resources, group.clone(), details)
 }
@@ -275,12 +353,22 @@ fn collect(
 ) -> Result<Declared, String> {
     resources.sort_by_key(|resource| resource.kind);
     let mut seen = BTreeSet::new();
-    if let Some(twice) = resources.iter().find(|resource| !seen.insert(resource.path().to_ascii_lowercase())) {
+    if let Some(twice) = resources
+        .iter()
+        .find(|resource| !seen.insert(resource.path().to_ascii_lowercase()))
+    {
         return Err(format!("the {} is declared twice", twice.display_name()));
     }
-    let mut groups: BTreeSet<ResourceGroup> = resources.iter().map(|resource| resource.group.clone()).collect();
+    let mut groups: BTreeSet<ResourceGroup> = resources
+        .iter()
+        .map(|resource| resource.group.clone())
+        .collect();
     if groups.is_empty() {
         groups.insert(group);
     }
-    Ok(Declared { resources, groups, template })
+    Ok(Declared {
+        resources,
+        groups,
+        template,
+    })
 }

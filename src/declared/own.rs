@@ -16,7 +16,15 @@ use super::{DeclaredResource, ResourceGroup};
 use gridhook_policy::filter::number;
 
 /// The keys beside `properties` in ARM bodies; every other key is a property.
-const BESIDE: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
+const BESIDE: [&str; 7] = [
+    "location",
+    "tags",
+    "sku",
+    "kind",
+    "extendedLocation",
+    "identity",
+    "properties",
+];
 
 /// The webhook's properties, which may be in the subscription's own table.
 const WEBHOOK: [&str; 12] = [
@@ -59,15 +67,22 @@ const READ_ONLY: [&str; 3] = ["topic", "provisioningState", "endpointInService"]
 
 type Table = Map<String, Value>;
 
-/// Reads TOML as JSON. A number that would be rounded is an error, because the result would differ from the file.
+/// Reads TOML as JSON. A number that would be rounded is an error, because the result would differ
+/// from the file.
 pub(super) fn read_toml(text: &str) -> Result<Value, String> {
     let unreadable = |why: toml::de::Error| why.to_string().trim_end().to_owned();
     // The parser's values keep the digits; the typed values are rounded.
     let parsed = DeTable::parse(text).map_err(unreadable)?;
-    if let Some(problem) = parsed.get_ref().iter().find_map(|(key, value)| inexact(key.get_ref(), value.get_ref())) {
+    if let Some(problem) = parsed
+        .get_ref()
+        .iter()
+        .find_map(|(key, value)| inexact(key.get_ref(), value.get_ref()))
+    {
         return Err(problem);
     }
-    Ok(json_of(text.parse::<toml::Table>().map_err(unreadable)?.into()))
+    Ok(json_of(
+        text.parse::<toml::Table>().map_err(unreadable)?.into(),
+    ))
 }
 
 /// The error of the first number in `value` that would be rounded. `at` is the path of `value`.
@@ -76,20 +91,30 @@ fn inexact(at: &str, value: &DeValue<'_>) -> Option<String> {
         DeValue::Float(float) => {
             let digits = float.as_str().trim_start_matches('+');
             let is_number = digits.bytes().any(|byte| byte.is_ascii_digit());
-            let problem =
-                if is_number { number::refusal(digits)? } else { format!("is {digits}; allowed is a number") };
+            let problem = if is_number {
+                number::refusal(digits)?
+            } else {
+                format!("is {digits}; allowed is a number")
+            };
             Some(format!("{at} {problem}"))
         }
         // The typed values hold no larger integers.
         DeValue::Integer(integer) => i64::from_str_radix(integer.as_str(), integer.radix())
             .err()
-            .map(|_| format!("{at} is {integer}; allowed are integers from {} to {}", i64::MIN, i64::MAX)),
-        DeValue::Array(list) => {
-            list.iter().enumerate().find_map(|(index, value)| inexact(&format!("{at}[{index}]"), value.get_ref()))
-        }
-        DeValue::Table(table) => {
-            table.iter().find_map(|(key, value)| inexact(&format!("{at}.{}", key.get_ref()), value.get_ref()))
-        }
+            .map(|_| {
+                format!(
+                    "{at} is {integer}; allowed are integers from {} to {}",
+                    i64::MIN,
+                    i64::MAX
+                )
+            }),
+        DeValue::Array(list) => list
+            .iter()
+            .enumerate()
+            .find_map(|(index, value)| inexact(&format!("{at}[{index}]"), value.get_ref())),
+        DeValue::Table(table) => table
+            .iter()
+            .find_map(|(key, value)| inexact(&format!("{at}.{}", key.get_ref()), value.get_ref())),
         DeValue::String(_) | DeValue::Boolean(_) | DeValue::Datetime(_) => None,
     }
 }
@@ -103,15 +128,24 @@ fn json_of(value: toml::Value) -> Value {
         toml::Value::Boolean(flag) => flag.into(),
         toml::Value::Datetime(at) => at.to_string().into(),
         toml::Value::Array(list) => list.into_iter().map(json_of).collect(),
-        toml::Value::Table(table) => table.into_iter().map(|(key, value)| (key, json_of(value))).collect(),
+        toml::Value::Table(table) => table
+            .into_iter()
+            .map(|(key, value)| (key, json_of(value)))
+            .collect(),
     }
 }
 
 /// The resources of a file, and its default resource group.
-pub(super) fn read(value: Value, group: &ResourceGroup) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
+pub(super) fn read(
+    value: Value,
+    group: &ResourceGroup,
+) -> Result<(Vec<DeclaredResource>, ResourceGroup), String> {
     let mut file = table("the file", value)?;
     let mut group = group.clone();
-    for (key, into) in [("subscription", &mut group.subscription), ("resourceGroup", &mut group.resource_group)] {
+    for (key, into) in [
+        ("subscription", &mut group.subscription),
+        ("resourceGroup", &mut group.resource_group),
+    ] {
         match file.remove(key) {
             Some(Value::String(name)) if !name.is_empty() => *into = name,
             Some(_) => return Err(format!("{key} is not a string; allowed is a name")),
@@ -132,9 +166,18 @@ pub(super) fn read(value: Value, group: &ResourceGroup) -> Result<(Vec<DeclaredR
     }
     for (name, mut namespace) in tables(&mut file, "namespaces")? {
         for (topic_name, topic) in tables(&mut namespace, "topics")? {
-            add(&mut all, &group, &["namespaces", &name, "topics", &topic_name], topic)?;
+            add(
+                &mut all,
+                &group,
+                &["namespaces", &name, "topics", &topic_name],
+                topic,
+            )?;
         }
-        all.push(DeclaredResource::new(&group, &["namespaces", &name], body(namespace))?);
+        all.push(DeclaredResource::new(
+            &group,
+            &["namespaces", &name],
+            body(namespace),
+        )?);
     }
     let allowed = "topics, domains, namespaces, subscription and resourceGroup";
     match file.keys().next() {
@@ -143,7 +186,12 @@ pub(super) fn read(value: Value, group: &ResourceGroup) -> Result<(Vec<DeclaredR
     }
 }
 
-fn add(all: &mut Vec<DeclaredResource>, group: &ResourceGroup, names: &[&str], mut topic: Table) -> Result<(), String> {
+fn add(
+    all: &mut Vec<DeclaredResource>,
+    group: &ResourceGroup,
+    names: &[&str],
+    mut topic: Table,
+) -> Result<(), String> {
     add_subscriptions(all, group, names, &mut topic)?;
     all.push(DeclaredResource::new(group, names, body(topic))?);
     Ok(())
@@ -157,7 +205,8 @@ fn add_subscriptions(
 ) -> Result<(), String> {
     for (name, subscription) in tables(topic, "eventSubscriptions")? {
         let names = [of, &["eventSubscriptions", &name]].concat();
-        let body = subscription_body(subscription).map_err(|what| format!("{}: {what}", names.join(".")))?;
+        let body = subscription_body(subscription)
+            .map_err(|what| format!("{}: {what}", names.join(".")))?;
         all.push(DeclaredResource::new(group, &names, body)?);
     }
     Ok(())
@@ -168,11 +217,15 @@ fn subscription_body(mut subscription: Table) -> Result<Value, String> {
     if let Some(key) = subscription.keys().find(|key| !is_subscription_key(key)) {
         return Err(unknown_subscription_key(key));
     }
-    let webhook: Table =
-        WEBHOOK.iter().filter_map(|key| Some(((*key).to_owned(), subscription.remove(*key)?))).collect();
+    let webhook: Table = WEBHOOK
+        .iter()
+        .filter_map(|key| Some(((*key).to_owned(), subscription.remove(*key)?)))
+        .collect();
     if let Some(key) = webhook.keys().next() {
         if subscription.contains_key("destination") {
-            return Err(format!("both {key} and destination are set; allowed is one of them"));
+            return Err(format!(
+                "both {key} and destination are set; allowed is one of them"
+            ));
         }
         let destination = json!({"endpointType": "WebHook", "properties": webhook});
         subscription.insert("destination".to_owned(), destination);
@@ -181,23 +234,34 @@ fn subscription_body(mut subscription: Table) -> Result<Value, String> {
 }
 
 fn is_subscription_key(key: &str) -> bool {
-    [&WEBHOOK[..], &SUBSCRIPTION, &READ_ONLY, &BESIDE].iter().any(|known| known.contains(&key))
+    [&WEBHOOK[..], &SUBSCRIPTION, &READ_ONLY, &BESIDE]
+        .iter()
+        .any(|known| known.contains(&key))
 }
 
 fn unknown_subscription_key(key: &str) -> String {
     let keys = WEBHOOK.iter().chain(&SUBSCRIPTION).copied();
     let part = key.to_lowercase();
-    match keys.clone().find(|known| known.to_lowercase().contains(&part)) {
+    match keys
+        .clone()
+        .find(|known| known.to_lowercase().contains(&part))
+    {
         Some(like) => format!("unknown key {key}; did you mean {like}?"),
-        None => format!("unknown key {key}; allowed are {}", keys.collect::<Vec<_>>().join(", ")),
+        None => format!(
+            "unknown key {key}; allowed are {}",
+            keys.collect::<Vec<_>>().join(", ")
+        ),
     }
 }
 
 fn body(all: Table) -> Value {
-    let (beside, properties): (Table, Table) = all.into_iter().partition(|(key, _)| BESIDE.contains(&key.as_str()));
+    let (beside, properties): (Table, Table) = all
+        .into_iter()
+        .partition(|(key, _)| BESIDE.contains(&key.as_str()));
     let mut body = Value::Object(beside);
     for (key, value) in properties {
-        // `properties` may be given. A value that is not a table is reported by the reader of the body.
+        // `properties` may be given. A value that is not a table is reported by the reader of the
+        // body.
         if body["properties"].is_null() || body["properties"].is_object() {
             body["properties"][key] = value;
         }
@@ -207,9 +271,13 @@ fn body(all: Table) -> Value {
 
 /// The tables below `key`, by name.
 fn tables(of: &mut Table, key: &str) -> Result<Vec<(String, Table)>, String> {
-    let Some(value) = of.remove(key) else { return Ok(Vec::new()) };
+    let Some(value) = of.remove(key) else {
+        return Ok(Vec::new());
+    };
     let named = table(key, value)?.into_iter();
-    named.map(|(name, value)| Ok((name.clone(), table(&format!("{key}.{name}"), value)?))).collect()
+    named
+        .map(|(name, value)| Ok((name.clone(), table(&format!("{key}.{name}"), value)?)))
+        .collect()
 }
 
 fn table(what: &str, value: Value) -> Result<Table, String> {

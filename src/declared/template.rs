@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use super::{DeclaredResource, ResourceGroup, TYPES};
 use gridhook_template::{
-    DeploymentContext, ParameterInput, PendingValue, States, TemplateResource, expand, parameters_of_file,
+    DeploymentContext, ParameterInput, PendingValue, States, TemplateResource, expand,
+    parameters_of_file,
 };
 
 /// What a template is read with.
@@ -46,10 +47,17 @@ impl Default for TemplateOptions {
 }
 
 impl TemplateOptions {
-    /// The options of a template that is read at a time, in microseconds since 1970. Results of `newGuid()` differ with it.
+    /// The options of a template that is read at a time, in microseconds since 1970. Results of
+    /// `newGuid()` differ with it.
     pub fn at(now: u64) -> Self {
-        let instant = i64::try_from(now).ok().and_then(|now| jiff::Timestamp::from_microsecond(now).ok());
-        Self { now: instant.unwrap_or_default(), seed: now.to_string(), ..Self::default() }
+        let instant = i64::try_from(now)
+            .ok()
+            .and_then(|now| jiff::Timestamp::from_microsecond(now).ok());
+        Self {
+            now: instant.unwrap_or_default(),
+            seed: now.to_string(),
+            ..Self::default()
+        }
     }
 
     /// Adds the parameters of a file; those that are there already take precedence.
@@ -58,10 +66,13 @@ impl TemplateOptions {
     /// The text is no parameter file.
     pub fn add_parameter_file(&mut self, text: &str) -> Result<(), String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let file =
-            super::exact_json(&super::blank_comments(text)).map_err(|why| format!("it is not JSON: {why}"))??;
+        let file = super::exact_json(&super::blank_comments(text))
+            .map_err(|why| format!("it is not JSON: {why}"))??;
         for (name, value) in parameters_of_file(&file).map_err(|error| error.to_string())? {
-            let is_given = self.parameters.keys().any(|known| known.eq_ignore_ascii_case(&name));
+            let is_given = self
+                .parameters
+                .keys()
+                .any(|known| known.eq_ignore_ascii_case(&name));
             if !is_given {
                 self.parameters.insert(name, value);
             }
@@ -127,9 +138,18 @@ pub(super) fn read(
         now: options.now,
         seed: options.seed.clone(),
     };
-    let expansion = expand(template, &exact_parameters(template, options)?, &context, &options.states);
+    let expansion = expand(
+        template,
+        &exact_parameters(template, options)?,
+        &context,
+        &options.states,
+    );
     let mut expansion = expansion.map_err(|error| error.to_string())?;
-    let mut foreign: Vec<ForeignResource> = expansion.foreign.iter().map(|one| left_out(one, None)).collect();
+    let mut foreign: Vec<ForeignResource> = expansion
+        .foreign
+        .iter()
+        .map(|one| left_out(one, None))
+        .collect();
     let mut resources = Vec::new();
     for one in &expansion.resources {
         match unsupported(one) {
@@ -139,25 +159,33 @@ pub(super) fn read(
     }
     if options.foreign == ForeignResources::LeftOut {
         // A private endpoint is a deployment that needs the network.
-        let is_deployment =
-            |pending: &PendingValue| pending.what.contains(DEPLOYMENTS) && is_foreign(&pending.needs.id);
+        let is_deployment = |pending: &PendingValue| {
+            pending.what.contains(DEPLOYMENTS) && is_foreign(&pending.needs.id)
+        };
         let (unknowable, pending) = expansion.pending.into_iter().partition(is_deployment);
         expansion.pending = pending;
-        foreign.extend(Vec::into_iter(unknowable).map(|PendingValue { what, needs }| ForeignResource {
-            id: what,
-            kind: "Microsoft.Resources/deployments".to_owned(),
-            reason: format!("it needs the state of {}, which this server does not have", needs.id),
-        }));
+        foreign.extend(
+            Vec::into_iter(unknowable).map(|PendingValue { what, needs }| ForeignResource {
+                id: what,
+                kind: "Microsoft.Resources/deployments".to_owned(),
+                reason: format!(
+                    "it needs the state of {}, which this server does not have",
+                    needs.id
+                ),
+            }),
+        );
     }
     if let (ForeignResources::Refused, Some(first)) = (options.foreign, foreign.first()) {
         return Err(refuse(first, &foreign));
     }
     // Nobody will have the state of a foreign resource.
-    let needs_foreign = |pending: &&PendingValue| pending.what.starts_with('/') && is_foreign(&pending.needs.id);
+    let needs_foreign =
+        |pending: &&PendingValue| pending.what.starts_with('/') && is_foreign(&pending.needs.id);
     if let Some(PendingValue { what, needs }) = expansion.pending.iter().find(needs_foreign) {
         let action = needs.action.as_deref().unwrap_or("reference");
         return Err(format!(
-            "{what} needs {action} of {}, a resource that this server does not have; replace the expression by a parameter",
+            "{what} needs {action} of {}, a resource that this server does not have; replace the \
+             expression by a parameter",
             needs.id
         ));
     }
@@ -173,23 +201,38 @@ pub(super) fn read(
 
 /// Whether an id is that of a resource of another provider.
 fn is_foreign(id: &str) -> bool {
-    let provider = id.rsplit_once("/providers/").map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
+    let provider = id
+        .rsplit_once("/providers/")
+        .map_or("", |(_, rest)| rest.split('/').next().unwrap_or_default());
     !["microsoft.eventgrid", "microsoft.resources"].contains(&provider)
 }
 
-/// The parameters, with those of numbers and objects parsed. A number that would be rounded is an error.
-fn exact_parameters(template: &Value, options: &TemplateOptions) -> Result<BTreeMap<String, ParameterInput>, String> {
+/// The parameters, with those of numbers and objects parsed. A number that would be rounded is an
+/// error.
+fn exact_parameters(
+    template: &Value,
+    options: &TemplateOptions,
+) -> Result<BTreeMap<String, ParameterInput>, String> {
     let declared = template["parameters"].as_object();
     let mut parameters = options.parameters.clone();
     for (name, input) in &mut parameters {
-        let named = declared.into_iter().flatten().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        let kind = named.and_then(|(_, declared)| declared["type"].as_str()).unwrap_or("string").to_ascii_lowercase();
+        let named = declared
+            .into_iter()
+            .flatten()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let kind = named
+            .and_then(|(_, declared)| declared["type"].as_str())
+            .unwrap_or("string")
+            .to_ascii_lowercase();
         if let ParameterInput::Text(text) = input
             && kind != "string"
             && kind != "securestring"
         {
-            let value = super::exact_json(text).map_err(|why| format!("the parameter '{name}' is a {kind}: {why}"))?;
-            *input = ParameterInput::Value(value.map_err(|problem| format!("the parameter '{name}': {problem}"))?);
+            let value = super::exact_json(text)
+                .map_err(|why| format!("the parameter '{name}' is a {kind}: {why}"))?;
+            *input = ParameterInput::Value(
+                value.map_err(|problem| format!("the parameter '{name}': {problem}"))?,
+            );
         }
     }
     Ok(parameters)
@@ -200,17 +243,27 @@ fn refuse(first: &ForeignResource, all: &[ForeignResource]) -> String {
     kinds.sort_unstable();
     kinds.dedup();
     let name = first.id.rsplit('/').next().unwrap_or_default();
-    let others = if kinds.len() > 1 { format!(" All such types: {}.", kinds.join(", ")) } else { String::new() };
+    let others = if kinds.len() > 1 {
+        format!(" All such types: {}.", kinds.join(", "))
+    } else {
+        String::new()
+    };
     format!(
-        "{name}: a resource of the type {} is not supported: {}; {TYPES}, of {PROVIDER}.{others} With --ignore-foreign \
-         such resources are left out",
+        "{name}: a resource of the type {} is not supported: {}; {TYPES}, of {PROVIDER}.{others} \
+         With --ignore-foreign such resources are left out",
         first.kind, first.reason
     )
 }
 
 fn left_out(one: &TemplateResource, reason: Option<&str>) -> ForeignResource {
-    let reason = reason.unwrap_or_else(|| reason_of_provider(&one.kind)).to_owned();
-    ForeignResource { id: one.id.clone(), kind: one.kind.clone(), reason }
+    let reason = reason
+        .unwrap_or_else(|| reason_of_provider(&one.kind))
+        .to_owned();
+    ForeignResource {
+        id: one.id.clone(),
+        kind: one.kind.clone(),
+        reason,
+    }
 }
 
 /// Why resources of a provider are foreign.
@@ -220,7 +273,8 @@ fn reason_of_provider(kind: &str) -> &'static str {
         return "services of Azure publish no events here";
     }
     if kind.starts_with("microsoft.authorization/locks") {
-        return "there are no locks; --prune of apply and the roles of tokens decide what is deleted";
+        return "there are no locks; --prune of apply and the roles of tokens decide what is \
+            deleted";
     }
     if kind.starts_with("microsoft.authorization/") {
         return "tokens and auth.grants give roles";
@@ -239,10 +293,12 @@ fn unsupported(one: &TemplateResource) -> Option<&'static str> {
     let kind = one.kind.to_ascii_lowercase();
     let kind = kind.strip_prefix("microsoft.eventgrid/").unwrap_or(&kind);
     match kind.split('/').next().unwrap_or_default() {
-        "systemtopics" => Some("a system topic has the events of a service of Azure, which publishes none here"),
+        "systemtopics" => {
+            Some("a system topic has the events of a service of Azure, which publishes none here")
+        }
         "eventsubscriptions" if !has_source(one.scope.as_deref()) => Some(
-            "its scope is not a topic: an Azure subscription, a resource group and the services of Azure publish no \
-             events here",
+            "its scope is not a topic: an Azure subscription, a resource group and the services of \
+             Azure publish no events here",
         ),
         "partnertopics"
         | "partnernamespaces"
@@ -252,7 +308,13 @@ fn unsupported(one: &TemplateResource) -> Option<&'static str> {
         "namespaces"
             if matches!(
                 kind.split('/').nth(1),
-                Some("cacertificates" | "clientgroups" | "clients" | "permissionbindings" | "topicspaces")
+                Some(
+                    "cacertificates"
+                        | "clientgroups"
+                        | "clients"
+                        | "permissionbindings"
+                        | "topicspaces"
+                )
             ) =>
         {
             Some("there is no MQTT broker")
@@ -267,7 +329,10 @@ fn has_source(scope: Option<&str>) -> bool {
 }
 
 fn declare(one: &TemplateResource) -> Result<DeclaredResource, String> {
-    let group = ResourceGroup { subscription: one.subscription.clone(), resource_group: one.resource_group.clone() };
+    let group = ResourceGroup {
+        subscription: one.subscription.clone(),
+        resource_group: one.resource_group.clone(),
+    };
     let (group, names) = names(&group, &one.kind, &one.name, one.scope.as_deref())?;
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
     DeclaredResource::new(&group, &words, one.body.clone())
@@ -281,33 +346,55 @@ fn names(
     scope: Option<&str>,
 ) -> Result<(ResourceGroup, Vec<String>), String> {
     let types = kind.split('/').skip(1);
-    let own = types.zip(name.split('/')).flat_map(|(word, name)| [word.to_owned(), name.to_owned()]);
+    let own = types
+        .zip(name.split('/'))
+        .flat_map(|(word, name)| [word.to_owned(), name.to_owned()]);
     let (group, above) = match scope {
         Some(scope) => of_id(group, scope)?,
         None => (group.clone(), Vec::new()),
     };
     let names: Vec<String> = above.into_iter().chain(own).collect();
-    // `topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/billing` has the same meaning.
-    let is_provider =
-        |pair: &[String]| pair[0].eq_ignore_ascii_case("providers") && pair[1].eq_ignore_ascii_case(PROVIDER);
-    let names = names.chunks(2).filter(|pair| pair.len() < 2 || !is_provider(pair)).flatten().cloned().collect();
+    // `topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/billing` has the same
+    // meaning.
+    let is_provider = |pair: &[String]| {
+        pair[0].eq_ignore_ascii_case("providers") && pair[1].eq_ignore_ascii_case(PROVIDER)
+    };
+    let names = names
+        .chunks(2)
+        .filter(|pair| pair.len() < 2 || !is_provider(pair))
+        .flatten()
+        .cloned()
+        .collect();
     Ok((group, names))
 }
 
 /// The parent that a resource id names. The id may begin at its provider.
 fn of_id(group: &ResourceGroup, id: &str) -> Result<(ResourceGroup, Vec<String>), String> {
-    let segments: Vec<&str> = id.split('/').filter(|segment| !segment.is_empty()).collect();
-    let is = |at: usize, word: &str| segments.get(at).is_some_and(|segment| segment.eq_ignore_ascii_case(word));
+    let segments: Vec<&str> = id
+        .split('/')
+        .filter(|segment| !segment.is_empty())
+        .collect();
+    let is = |at: usize, word: &str| {
+        segments
+            .get(at)
+            .is_some_and(|segment| segment.eq_ignore_ascii_case(word))
+    };
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     if is(0, PROVIDER) && segments.len() % 2 == 1 {
         return Ok((group.clone(), owned(&segments[1..])));
     }
-    let is_whole = is(0, "subscriptions") && is(2, "resourceGroups") && is(4, "providers") && is(5, PROVIDER);
+    let is_whole =
+        is(0, "subscriptions") && is(2, "resourceGroups") && is(4, "providers") && is(5, PROVIDER);
     match segments.len() {
         count if is_whole && count % 2 == 0 && count > 6 => {
-            let group = ResourceGroup { subscription: segments[1].to_owned(), resource_group: segments[3].to_owned() };
+            let group = ResourceGroup {
+                subscription: segments[1].to_owned(),
+                resource_group: segments[3].to_owned(),
+            };
             Ok((group, owned(&segments[6..])))
         }
-        _ => Err(format!("its scope is {id}; allowed is the resource id of a topic, a domain or a domain's topic")),
+        _ => Err(format!(
+            "its scope is {id}; allowed is the resource id of a topic, a domain or a domain's topic"
+        )),
     }
 }

@@ -1,19 +1,21 @@
 //! Which addresses may be called.
 //!
-//! Anyone who may create a subscription can make this server call an address of their choice (SSRF). So addresses of
-//! the machine, of private networks and of cloud metadata services are refused, unless the operator allows a network.
+//! Anyone who may create a subscription can make this server call an address of their choice
+//! (SSRF). So addresses of the machine, of private networks and of cloud metadata services are
+//! refused, unless the operator allows a network.
 //!
 //! Invariants:
-//! - The checked address is the called address: a name is resolved once per connection, every address found is checked,
-//!   and the connection goes to one of them. DNS rebinding gains nothing.
+//! - The checked address is the called address: a name is resolved once per connection, every
+//!   address found is checked, and the connection goes to one of them. DNS rebinding gains nothing.
 //! - One forbidden address among several refuses the name.
-//! - An IPv6 address that contains an IPv4 address (`::ffff:127.0.0.1`) is checked as the IPv4 address.
+//! - An IPv6 address that contains an IPv4 address (`::ffff:127.0.0.1`) is checked as the IPv4
+//!   address.
 //! - Addresses are allowed by network, never by name.
-//! - Addresses that this server listens on are refused whatever is allowed: a delivery to itself could reach its
-//!   control plane from loopback, or loop.
+//! - Addresses that this server listens on are refused whatever is allowed: a delivery to itself
+//!   could reach its control plane from loopback, or loop.
 //!
-//! This module has no lookups and no connections, only tables and rules, and a check whether an address belongs to this
-//! machine.
+//! This module has no lookups and no connections, only tables and rules, and a check whether an
+//! address belongs to this machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -27,14 +29,18 @@ pub enum AddressRefused {
     #[error("http is not allowed, only https (setting delivery.allow_http)")]
     Http,
     /// The address is private or reserved.
-    #[error("the address {0} is private or reserved; the setting delivery.allow_networks allows a network")]
+    #[error(
+        "the address {0} is private or reserved; the setting delivery.allow_networks allows a \
+         network"
+    )]
     Address(IpAddr),
     /// The address is one of this server's listeners.
     #[error("{0} is this server itself")]
     Itself(SocketAddr),
     /// A name resolves to a forbidden address, perhaps among others.
     #[error(
-        "{name} resolves to {address}, which is private or reserved; the setting delivery.allow_networks allows a network"
+        "{name} resolves to {address}, which is private or reserved; the setting \
+         delivery.allow_networks allows a network"
     )]
     Name {
         /// The name.
@@ -53,13 +59,14 @@ pub enum AmbiguousAddress {
     /// The part before `@` looks like the host.
     #[error("contains a user name or a password; put a secret into the query")]
     Userinfo,
-    /// Browsers read `http:host` and `http:///host` as `http://host`, others as a path without a host.
+    /// Browsers read `http:host` and `http:///host` as `http://host`, others as a path without a
+    /// host.
     #[error("has no host after \"://\"; example: https://example.com/hook")]
     NoAuthority,
 }
 
-/// Refuses an address that URL parsers read differently. Calls always use the reading of [`Url`]. This check protects
-/// others that read the address: an operator, a proxy, a list of allowed hosts.
+/// Refuses an address that URL parsers read differently. Calls always use the reading of [`Url`].
+/// This check protects others that read the address: an operator, a proxy, a list of allowed hosts.
 ///
 /// # Errors
 /// If it contains a backslash or user information, or has no host.
@@ -67,12 +74,18 @@ pub fn check_unambiguous(address: &str) -> Result<(), AmbiguousAddress> {
     if address.contains('\\') {
         return Err(AmbiguousAddress::Backslash);
     }
-    let (_, rest) = address.split_once("://").ok_or(AmbiguousAddress::NoAuthority)?;
+    let (_, rest) = address
+        .split_once("://")
+        .ok_or(AmbiguousAddress::NoAuthority)?;
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     if authority.contains('@') {
         return Err(AmbiguousAddress::Userinfo);
     }
-    if authority.is_empty() { Err(AmbiguousAddress::NoAuthority) } else { Ok(()) }
+    if authority.is_empty() {
+        Err(AmbiguousAddress::NoAuthority)
+    } else {
+        Ok(())
+    }
 }
 
 const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
@@ -80,11 +93,17 @@ const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
 }
 
 const fn v6(a: u16, b: u16, c: u16, prefix: u8) -> IpNet {
-    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), prefix))
+    IpNet::V6(Ipv6Net::new_assert(
+        Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0),
+        prefix,
+    ))
 }
 
 /// Loopback: allowed if the server itself listens on loopback only.
-const LOOPBACK: [IpNet; 2] = [v4(127, 0, 0, 0, 8), IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128))];
+const LOOPBACK: [IpNet; 2] = [
+    v4(127, 0, 0, 0, 8),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+];
 
 /// Networks that are never called unless an allowed network contains the address.
 const FORBIDDEN: [IpNet; 30] = [
@@ -120,8 +139,8 @@ const FORBIDDEN: [IpNet; 30] = [
     v4(255, 255, 255, 255, 32), // broadcast
 ];
 
-/// Which endpoints a client may call. A client has one set of rules, because connections are pooled by authority and
-/// not by subscription.
+/// Which endpoints a client may call. A client has one set of rules, because connections are pooled
+/// by authority and not by subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
     /// Whether plain HTTP is allowed.
@@ -133,15 +152,24 @@ pub struct AddressRules {
 }
 
 impl AddressRules {
-    /// The rules of a server that listens on loopback only: http and loopback addresses are allowed.
+    /// The rules of a server that listens on loopback only: http and loopback addresses are
+    /// allowed.
     pub fn loopback() -> Self {
-        Self { allow_http: true, allow_networks: LOOPBACK.to_vec(), own: Vec::new() }
+        Self {
+            allow_http: true,
+            allow_networks: LOOPBACK.to_vec(),
+            own: Vec::new(),
+        }
     }
 
     /// The rules for addresses that the operator chose: all networks, and http.
     pub(super) fn all() -> Self {
         let networks = [v4(0, 0, 0, 0, 0), v6(0, 0, 0, 0)];
-        Self { allow_http: true, allow_networks: networks.to_vec(), own: Vec::new() }
+        Self {
+            allow_http: true,
+            allow_networks: networks.to_vec(),
+            own: Vec::new(),
+        }
     }
 
     /// Checks an address.
@@ -152,7 +180,11 @@ impl AddressRules {
         let address = address.to_canonical();
         let within = |networks: &[IpNet]| networks.iter().any(|network| network.contains(&address));
         // Few networks are allowed, and many are forbidden.
-        if !within(&self.allow_networks) && within(&FORBIDDEN) { Err(AddressRefused::Address(address)) } else { Ok(()) }
+        if !within(&self.allow_networks) && within(&FORBIDDEN) {
+            Err(AddressRefused::Address(address))
+        } else {
+            Ok(())
+        }
     }
 
     /// Checks an address and a port.
@@ -164,9 +196,15 @@ impl AddressRules {
         let listens = |own: &SocketAddr| {
             let listening = own.ip().to_canonical();
             own.port() == port
-                && (listening == ip || ip.is_unspecified() || (listening.is_unspecified() && is_of_this_machine(ip)))
+                && (listening == ip
+                    || ip.is_unspecified()
+                    || (listening.is_unspecified() && is_of_this_machine(ip)))
         };
-        if self.own.iter().any(listens) { Err(AddressRefused::Itself(address)) } else { self.check_address(ip) }
+        if self.own.iter().any(listens) {
+            Err(AddressRefused::Itself(address))
+        } else {
+            self.check_address(ip)
+        }
     }
 
     /// Checks the scheme of a URL, and its host if that is an address. A name is checked by
@@ -192,10 +230,16 @@ impl AddressRules {
     /// If one of them is refused.
     pub fn check_found(&self, name: &str, found: &[SocketAddr]) -> Result<(), AddressRefused> {
         for address in found {
-            self.check_socket(*address).map_err(|refused| match refused {
-                AddressRefused::Address(address) => AddressRefused::Name { name: name.to_owned(), address },
-                refused @ (AddressRefused::Http | AddressRefused::Itself(_) | AddressRefused::Name { .. }) => refused,
-            })?;
+            self.check_socket(*address)
+                .map_err(|refused| match refused {
+                    AddressRefused::Address(address) => AddressRefused::Name {
+                        name: name.to_owned(),
+                        address,
+                    },
+                    refused @ (AddressRefused::Http
+                    | AddressRefused::Itself(_)
+                    | AddressRefused::Name { .. }) => refused,
+                })?;
         }
         Ok(())
     }

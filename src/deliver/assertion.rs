@@ -1,5 +1,5 @@
-//! The signed assertion with which the server proves its identity to an issuer of tokens, in place of a secret: RFC 7523 with
-//! a certificate, as Entra ID expects it (PS256, `x5t#S256`).
+//! The signed assertion with which the server proves its identity to an issuer of tokens, in place
+//! of a secret: RFC 7523 with a certificate, as Entra ID expects it (PS256, `x5t#S256`).
 //!
 //! Certificate and key are read for each assertion, so that they can be replaced without a restart.
 
@@ -7,7 +7,9 @@ use std::{path::PathBuf, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use ring::rand::{SystemRandom, generate};
-use rustls::{SignatureScheme, crypto::ring::default_provider, pki_types::CertificateDer, sign::CertifiedKey};
+use rustls::{
+    SignatureScheme, crypto::ring::default_provider, pki_types::CertificateDer, sign::CertifiedKey,
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -40,28 +42,44 @@ impl IdentityCertificate {
 
     fn load(&self) -> Result<(CertificateDer<'static>, Box<dyn rustls::sign::Signer>), TrustError> {
         let (chain, key) = identity(&self.certificate, &self.key)?;
-        let certified =
-            CertifiedKey::from_der(chain, key, &default_provider()).map_err(|error| wrong(&self.certificate, error))?;
-        let signer = certified.key.choose_scheme(&[SignatureScheme::RSA_PSS_SHA256]);
-        let signer =
-            signer.ok_or_else(|| wrong(&self.key, "the key is not an RSA key, which issuers of tokens need"))?;
+        let certified = CertifiedKey::from_der(chain, key, &default_provider())
+            .map_err(|error| wrong(&self.certificate, error))?;
+        let signer = certified
+            .key
+            .choose_scheme(&[SignatureScheme::RSA_PSS_SHA256]);
+        let signer = signer.ok_or_else(|| {
+            wrong(
+                &self.key,
+                "the key is not an RSA key, which issuers of tokens need",
+            )
+        })?;
         Ok((certified.cert[0].clone().into_owned(), signer))
     }
 
     /// An assertion of `client_id` for `audience`, the URL of tokens.
-    pub(super) fn sign(&self, client_id: &str, audience: &str, wall: WallTime) -> Result<String, String> {
+    pub(super) fn sign(
+        &self,
+        client_id: &str,
+        audience: &str,
+        wall: WallTime,
+    ) -> Result<String, String> {
         let (certificate, signer) = self.load().map_err(|error| error.to_string())?;
-        let id: [u8; 16] = generate(&SystemRandom::new()).map_err(|_| "no random number".to_owned())?.expose();
+        let id: [u8; 16] = generate(&SystemRandom::new())
+            .map_err(|_| "no random number".to_owned())?
+            .expose();
         let seconds = wall.since_epoch().as_secs();
         let text = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let part = |value: &Value| text(value.to_string().as_bytes());
-        let header = json!({"alg": "PS256", "typ": "JWT", "x5t#S256": text(&Sha256::digest(&certificate))});
+        let header =
+            json!({"alg": "PS256", "typ": "JWT", "x5t#S256": text(&Sha256::digest(&certificate))});
         let claims = json!({
             "aud": audience, "iss": client_id, "sub": client_id, "jti": text(&id),
             "iat": seconds, "nbf": seconds, "exp": seconds + LIFETIME.as_secs(),
         });
         let signed = format!("{}.{}", part(&header), part(&claims));
-        let signature = signer.sign(signed.as_bytes()).map_err(|error| error.to_string())?;
+        let signature = signer
+            .sign(signed.as_bytes())
+            .map_err(|error| error.to_string())?;
         Ok(format!("{signed}.{}", text(&signature)))
     }
 }

@@ -1,10 +1,12 @@
 //! The budget of request bodies in flight, shared by all threads.
 //!
-//! A subscription checks [`BodyShare::free`] before it sends, and is woken when bytes are free: a request never waits once it
-//! has left the subscription. A subscription may hold as much as it leaves free: half of all if it is alone, and the next one
-//! half of the rest. So endpoints that are silent leave room to others. The last request of a decision may exceed the budget.
+//! A subscription checks [`BodyShare::free`] before it sends, and is woken when bytes are free: a
+//! request never waits once it has left the subscription. A subscription may hold as much as it
+//! leaves free: half of all if it is alone, and the next one half of the rest. So endpoints that
+//! are silent leave room to others. The last request of a decision may exceed the budget.
 //!
-//! Long bodies that are identical are one body: those of an event that many subscriptions have in flight.
+//! Long bodies that are identical are one body: those of an event that many subscriptions have in
+//! flight.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -92,10 +94,14 @@ impl BodyBudget {
 
     /// The part of a subscription that has nothing in flight yet.
     pub fn new_share(&self) -> BodyShare {
-        BodyShare { budget: self.clone(), own: Arc::default() }
+        BodyShare {
+            budget: self.clone(),
+            own: Arc::default(),
+        }
     }
 
-    /// Wakes the first waiting subscription that may send. Call it also after a wake if nothing is sent.
+    /// Wakes the first waiting subscription that may send. Call it also after a wake if nothing is
+    /// sent.
     pub fn pass_on(&self) {
         if self.0.waiters.load(Ordering::Acquire) == 0 {
             return;
@@ -125,22 +131,31 @@ impl BodyShare {
     /// How many bytes the subscription may send now.
     pub fn free(&self) -> usize {
         let (total, bytes_max) = self.budget.bytes();
-        bytes_max.saturating_sub(total).saturating_sub(self.own.load(Ordering::Acquire))
+        bytes_max
+            .saturating_sub(total)
+            .saturating_sub(self.own.load(Ordering::Acquire))
     }
 
-    /// Takes the bytes of a request. Another thread may have taken them since the subscription checked, so this always
-    /// succeeds.
+    /// Takes the bytes of a request. Another thread may have taken them since the subscription
+    /// checked, so this always succeeds.
     pub fn take(&self, bytes: usize) -> BodyPermit {
         self.budget.0.total.fetch_add(bytes, Ordering::AcqRel);
         self.own.fetch_add(bytes, Ordering::AcqRel);
-        BodyPermit { share: self.clone(), bytes, body: None }
+        BodyPermit {
+            share: self.clone(),
+            bytes,
+            body: None,
+        }
     }
 
     /// Calls `wake` once bytes are free for the subscription.
     pub fn wait(&self, wake: impl FnOnce() + Send + 'static) {
         let shared = &self.budget.0;
         let mut waiting = shared.waiting();
-        waiting.push_back(Waiter { share: self.clone(), wake: Box::new(wake) });
+        waiting.push_back(Waiter {
+            share: self.clone(),
+            wake: Box::new(wake),
+        });
         shared.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
         // Bytes may have become free since the caller checked.
@@ -154,7 +169,8 @@ impl BodyShare {
 }
 
 impl BodyPermit {
-    /// The same body, of which one copy is in memory however many requests send it. `first` is its first event.
+    /// The same body, of which one copy is in memory however many requests send it. `first` is its
+    /// first event.
     pub fn share_body(&mut self, (partition, first): (PartitionId, Seq), body: Bytes) -> Bytes {
         if body.len() < SHARED_BYTES || self.body.is_some() {
             return body;
@@ -169,7 +185,10 @@ impl BodyPermit {
                 known.body.clone()
             }
             None => {
-                same_key.push(SharedBody { body: body.clone(), requests: 1 });
+                same_key.push(SharedBody {
+                    body: body.clone(),
+                    requests: 1,
+                });
                 shared.total.fetch_add(body.len(), Ordering::AcqRel);
                 body
             }
@@ -191,12 +210,17 @@ impl Drop for BodyPermit {
             Some((key, body)) => {
                 let mut bodies = shared.bodies();
                 if let Some(same_key) = bodies.get_mut(&key) {
-                    for known in same_key.iter_mut().filter(|known| known.body.as_ptr() == body.as_ptr()) {
+                    for known in same_key
+                        .iter_mut()
+                        .filter(|known| known.body.as_ptr() == body.as_ptr())
+                    {
                         known.requests -= 1;
                     }
                     let before = same_key.len();
                     same_key.retain(|known| known.requests > 0);
-                    shared.total.fetch_sub(body.len() * (before - same_key.len()), Ordering::AcqRel);
+                    shared
+                        .total
+                        .fetch_sub(body.len() * (before - same_key.len()), Ordering::AcqRel);
                     if same_key.is_empty() {
                         bodies.remove(&key);
                     }

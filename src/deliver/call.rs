@@ -1,16 +1,16 @@
 //! The time limits of a request, and late responses.
 //!
-//! A [`RequestInFlight`] ends within its time limit with a result. If that is a timeout and the endpoint has the whole
-//! request, the endpoint may still accept the events. The request then continues as a [`LateRequest`], whose only
-//! result is whether a success arrived.
+//! A [`RequestInFlight`] ends within its time limit with a result. If that is a timeout and the
+//! endpoint has the whole request, the endpoint may still accept the events. The request then
+//! continues as a [`LateRequest`], whose only result is whether a success arrived.
 //!
 //! Invariants:
-//! - A request that was not sent completely at the timeout is aborted: the endpoint cannot accept it, and continuing
-//!   would be an attempt that the caller does not know of.
-//! - A late request keeps a connection and no events: the body is dropped with its last byte, and the copy for a repeat
-//!   is dropped at the timeout. So it is never sent again.
-//! - Of a late response only the head is read; then its connection is closed. A response whose status line arrived in
-//!   time is not late, whatever the rest of it does.
+//! - A request that was not sent completely at the timeout is aborted: the endpoint cannot accept
+//!   it, and continuing would be an attempt that the caller does not know of.
+//! - A late request keeps a connection and no events: the body is dropped with its last byte, and
+//!   the copy for a repeat is dropped at the timeout. So it is never sent again.
+//! - Of a late response only the head is read; then its connection is closed. A response whose
+//!   status line arrived in time is not late, whatever the rest of it does.
 //! - The late requests of an arbiter are bounded ([`ClientOptions::late_requests_max`]).
 //!
 //! [`ClientOptions::late_requests_max`]: super::webhook::ClientOptions::late_requests_max
@@ -57,7 +57,12 @@ impl<'a> RequestInFlight<'a> {
         let first = RequestAttempt::new(false);
         first.again.set(Some(Rc::clone(&outgoing)));
         let attempts = Box::pin(client.attempts(destination, outgoing, Rc::clone(&first), wall));
-        Self { client, destination, attempts, first }
+        Self {
+            client,
+            destination,
+            attempts,
+            first,
+        }
     }
 
     /// The result, within `wait` from now, and the late request if it may still be answered.
@@ -79,13 +84,29 @@ impl<'a> RequestInFlight<'a> {
         match answered {
             Ok(answer) => {
                 let latency = current.ended().saturating_duration_since(began);
-                (RequestResult { latency, phases, ..answer }, None)
+                (
+                    RequestResult {
+                        latency,
+                        phases,
+                        ..answer
+                    },
+                    None,
+                )
             }
             Err(_) => {
                 let phase = current.phase();
-                let answer = failure(Failure::TimedOut, timeout_detail(phase, self.destination, wait));
-                let unreached = matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
-                let answer = RequestResult { latency: began.elapsed(), phases, unreached, ..answer };
+                let answer = failure(
+                    Failure::TimedOut,
+                    timeout_detail(phase, self.destination, wait),
+                );
+                let unreached =
+                    matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
+                let answer = RequestResult {
+                    latency: began.elapsed(),
+                    phases,
+                    unreached,
+                    ..answer
+                };
                 current.late.set(true);
                 (answer, self.late_permit(phase, start))
             }
@@ -95,9 +116,11 @@ impl<'a> RequestInFlight<'a> {
     fn late_permit(self, phase: RequestPhase, start: Instant) -> Option<LateRequest<'a>> {
         self.first.again.take();
         match phase {
-            RequestPhase::Waiting => {
-                Some(LateRequest { start, _permit: self.client.late_permit()?, attempts: self.attempts })
-            }
+            RequestPhase::Waiting => Some(LateRequest {
+                start,
+                _permit: self.client.late_permit()?,
+                attempts: self.attempts,
+            }),
             RequestPhase::Beginning
             | RequestPhase::Resolving
             | RequestPhase::Connecting(_)
@@ -109,7 +132,8 @@ impl<'a> RequestInFlight<'a> {
 }
 
 impl LateRequest<'_> {
-    /// Whether a success arrives within `wait` from the start of the request. Any other response counts as none.
+    /// Whether a success arrives within `wait` from the start of the request. Any other response
+    /// counts as none.
     pub async fn is_taken(self, wait: Duration) -> bool {
         let answered = timeout_at(self.start + wait, self.attempts).await;
         answered.is_ok_and(|answer| answer.outcome == Outcome::Delivered)

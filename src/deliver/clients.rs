@@ -1,8 +1,8 @@
 //! The HTTP clients of an arbiter: one for each set of address rules and each [`ClientSpec`].
 //!
-//! All subscriptions of an arbiter with the same specification share connections. Subscriptions with different
-//! certificates do not: an endpoint would take one for the other. Nor do those with different TLS versions: an open
-//! connection may have a version that is too old.
+//! All subscriptions of an arbiter with the same specification share connections. Subscriptions
+//! with different certificates do not: an endpoint would take one for the other. Nor do those with
+//! different TLS versions: an open connection may have a version that is too old.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -12,7 +12,10 @@ use super::{AddressRules, ClientOptions, MinimumTlsVersion, WebhookClient, proxy
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingPart {
     /// The client certificate.
-    #[error("the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing was sent")]
+    #[error(
+        "the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing \
+         was sent"
+    )]
     Certificate(String),
     /// The proxy.
     #[error("the proxy {0} is not in delivery.resources; nothing was sent")]
@@ -51,22 +54,46 @@ thread_local! {
 /// If the certificate or the proxy does not exist.
 pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookClient>, MissingPart> {
     let trust = match &spec.certificate {
-        Some(name) => options.identities.get(name).ok_or_else(|| MissingPart::Certificate(name.clone()))?,
+        Some(name) => options
+            .identities
+            .get(name)
+            .ok_or_else(|| MissingPart::Certificate(name.clone()))?,
         None => options.trust.clone(),
     };
     let trust = trust.with_minimum(spec.minimum_tls_version);
     let proxy = match spec.proxy.as_deref() {
         None => options.proxy.clone(),
         Some(DIRECT) => None,
-        Some(name) => Some(options.connections.proxy(name).ok_or_else(|| MissingPart::Proxy(name.to_owned()))?),
+        Some(name) => Some(
+            options
+                .connections
+                .proxy(name)
+                .ok_or_else(|| MissingPart::Proxy(name.to_owned()))?,
+        ),
     };
-    Ok(kept((AddressOrigin::Subscription, spec), ClientOptions { trust, proxy, ..options.clone() }))
+    Ok(kept(
+        (AddressOrigin::Subscription, spec),
+        ClientOptions {
+            trust,
+            proxy,
+            ..options.clone()
+        },
+    ))
 }
 
 /// The client of this arbiter for addresses that the operator configured: all but the server's own.
 pub fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
-    let rules = AddressRules { own: options.rules.own.clone(), ..AddressRules::all() };
-    kept((AddressOrigin::Operator, ClientSpec::default()), ClientOptions { rules, ..options.clone() })
+    let rules = AddressRules {
+        own: options.rules.own.clone(),
+        ..AddressRules::all()
+    };
+    kept(
+        (AddressOrigin::Operator, ClientSpec::default()),
+        ClientOptions {
+            rules,
+            ..options.clone()
+        },
+    )
 }
 
 fn kept(key: ClientKey, options: ClientOptions) -> Rc<WebhookClient> {

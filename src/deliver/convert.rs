@@ -9,7 +9,11 @@ use gridhook_event::{DeliveredBytes, Event, Schema};
 
 /// Checks that events in schema `from` can be delivered in schema `to`.
 pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
-    if from.deliveries().contains(&to) { Ok(()) } else { Err(RequestError::Schema { from, to }) }
+    if from.deliveries().contains(&to) {
+        Ok(())
+    } else {
+        Err(RequestError::Schema { from, to })
+    }
 }
 
 /// The bytes of `event` in `schema`.
@@ -18,7 +22,9 @@ pub(super) fn check(from: Schema, to: Schema) -> Result<(), RequestError> {
 /// If there is no conversion to that schema, or the event does not match its own schema.
 pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
     check(event.schema, schema)?;
-    event.delivered(schema).map_err(|error| unreadable(event, &error))
+    event
+        .delivered(schema)
+        .map_err(|error| unreadable(event, &error))
 }
 
 /// The same, borrowed from an event that is delivered as it is stored.
@@ -27,9 +33,14 @@ pub fn delivered(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
 /// Those of [`delivered`].
 pub fn delivered_bytes(event: &Event, schema: Schema) -> Result<DeliveredBytes<'_>, RequestError> {
     check(event.schema, schema)?;
-    event.delivered_bytes(schema).map_err(|error| unreadable(event, &error))
+    event
+        .delivered_bytes(schema)
+        .map_err(|error| unreadable(event, &error))
 }
 
 fn unreadable(event: &Event, error: &serde_json::Error) -> RequestError {
-    RequestError::Unreadable { seq: event.seq, detail: error.to_string() }
+    RequestError::Unreadable {
+        seq: event.seq,
+        detail: error.to_string(),
+    }
 }

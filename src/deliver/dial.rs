@@ -1,15 +1,17 @@
 //! Opens connections: resolves a name, checks its addresses, connects, and starts TLS.
 //!
 //! Invariants:
-//! - Every address of a name is checked by the [rules](AddressRules) before any of them is called, and only these
-//!   addresses are called.
-//! - Addresses are called as in RFC 8305 (Happy Eyeballs): IPv6 and IPv4 alternate, the next one starts when the last
-//!   one has failed or after [`ClientOptions::attempt_delay`], and the first connection wins.
+//! - Every address of a name is checked by the [rules](AddressRules) before any of them is called,
+//!   and only these addresses are called.
+//! - Addresses are called as in RFC 8305 (Happy Eyeballs): IPv6 and IPv4 alternate, the next one
+//!   starts when the last one has failed or after [`ClientOptions::attempt_delay`], and the first
+//!   connection wins.
 //!
-//! Behind an egress [`proxy`](super::proxy) the same addresses are called one after the other, by the proxy.
+//! Behind an egress [`proxy`](super::proxy) the same addresses are called one after the other, by
+//! the proxy.
 //!
-//! TLS is started here, so that [`socket`](super::socket) sees plain text, and each connection presents the current client
-//! certificate.
+//! TLS is started here, so that [`socket`](super::socket) sees plain text, and each connection
+//! presents the current client certificate.
 
 use std::{
     io,
@@ -50,8 +52,23 @@ pub(super) struct Connector {
 
 impl Connector {
     pub(super) fn new(options: &ClientOptions) -> Self {
-        let ClientOptions { rules, names, proxy, attempt_delay, trust, sockets, .. } = options.clone();
-        Self { rules, names, proxy, attempt_delay, trust, sockets }
+        let ClientOptions {
+            rules,
+            names,
+            proxy,
+            attempt_delay,
+            trust,
+            sockets,
+            ..
+        } = options.clone();
+        Self {
+            rules,
+            names,
+            proxy,
+            attempt_delay,
+            trust,
+            sockets,
+        }
     }
 
     /// Connects and closes at once, to check that `host` can be reached at `port`.
@@ -60,9 +77,15 @@ impl Connector {
     }
 
     /// Opens a connection, with TLS if it is `secure`.
-    pub(super) async fn dial(&self, host: &str, port: u16, secure: bool) -> Result<ControlledSocket, ConnectError> {
+    pub(super) async fn dial(
+        &self,
+        host: &str,
+        port: u16,
+        secure: bool,
+    ) -> Result<ControlledSocket, ConnectError> {
         let (stream, address) = self.connect(host, port).await?;
-        // Without it a request of two writes waits for an acknowledgement. Failing to set it is harmless.
+        // Without it a request of two writes waits for an acknowledgement. Failing to set it is
+        // harmless.
         stream.set_nodelay(true).ok();
         set_phase(RequestPhase::Connected(address));
         let sockets = self.sockets.clone();
@@ -70,13 +93,21 @@ impl Connector {
             return Ok(ControlledSocket::new(stream, sockets));
         }
         let config = self.trust.config();
-        let name = ServerName::try_from(bare(host).trim_end_matches('.').to_owned()).map_err(other)?;
-        let stream = TlsConnector::from(config).connect(name, stream).await.map_err(ConnectError::Io)?;
+        let name =
+            ServerName::try_from(bare(host).trim_end_matches('.').to_owned()).map_err(other)?;
+        let stream = TlsConnector::from(config)
+            .connect(name, stream)
+            .await
+            .map_err(ConnectError::Io)?;
         Ok(ControlledSocket::new(stream, sockets))
     }
 
     /// Resolves `host`, checks all its addresses, and connects.
-    async fn connect(&self, host: &str, port: u16) -> Result<(TcpStream, SocketAddr), ConnectError> {
+    async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> Result<(TcpStream, SocketAddr), ConnectError> {
         let rules = &self.rules;
         let found = match bare(host).parse::<IpAddr>() {
             Ok(address) => {
@@ -104,8 +135,8 @@ impl Connector {
         found.map_err(|error| ConnectError::Resolver(Box::new(error)))
     }
 
-    /// Connects to the first address to which the proxy makes a connection. The operator chose the proxy, so its own address
-    /// is not checked.
+    /// Connects to the first address to which the proxy makes a connection. The operator chose the
+    /// proxy, so its own address is not checked.
     async fn connect_through(
         &self,
         proxy: &EgressProxy,
@@ -135,7 +166,9 @@ impl Connector {
 }
 
 fn set_phase(phase: RequestPhase) {
-    ATTEMPT.try_with(|request_attempt| request_attempt.enter(phase)).unwrap_or_default();
+    ATTEMPT
+        .try_with(|request_attempt| request_attempt.enter(phase))
+        .unwrap_or_default();
 }
 
 fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConnectError {
@@ -159,7 +192,10 @@ fn interleave(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 /// The first connection to any of the addresses.
-async fn race(addresses: Vec<SocketAddr>, delay: Duration) -> Result<(TcpStream, SocketAddr), ConnectError> {
+async fn race(
+    addresses: Vec<SocketAddr>,
+    delay: Duration,
+) -> Result<(TcpStream, SocketAddr), ConnectError> {
     let mut waiting = addresses.into_iter().peekable();
     let mut attempts = FuturesUnordered::new();
     let mut failure = ConnectError::NoRecords;

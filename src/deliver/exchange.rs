@@ -1,17 +1,23 @@
 //! Requests over pooled connections of HTTP/1.1, below awc.
 //!
-//! awc's own pool makes a codec with a task for the date and two buffers of 8 KiB for each request, hashes the endpoint's
-//! name twice, and reuses the connection that was idle longest. No setting changes that. So this module is the middleware of
-//! awc's clients ([`awc::ClientBuilder::wrap`]): awc makes the request and hands the response out, and what happens between
-//! them is here. The headers of a request are not in awc's map, where each would be parsed, hashed and allocated: they are
-//! lines of text in the request's [`RequestAttempt`](super::socket::RequestAttempt).
+//! awc's own pool makes a codec with a task for the date and two buffers of 8 KiB for each request,
+//! hashes the endpoint's name twice, and reuses the connection that was idle longest. No setting
+//! changes that. So this module is the middleware of awc's clients ([`awc::ClientBuilder::wrap`]):
+//! awc makes the request and hands the response out, and what happens between them is here. The
+//! headers of a request are not in awc's map, where each would be parsed, hashed and allocated:
+//! they are lines of text in the request's [`RequestAttempt`](super::socket::RequestAttempt).
 //!
-//! - The head of a POST request is written here as actix-http's codec writes it; the codec writes any other.
-//! - [`response_head`](super::response_head) reads the head of a response, and the codec a body that has not arrived
-//!   with it. The codec refuses heads that endpoints send, and with them the success that their status lines report.
-//! - The connection that was used last is reused, so that those that a burst opened become idle and are closed.
-//! - One buffer of an arbiter is written from, and one is read into. A request that must wait for more bytes takes them along.
-//! - A connection is idle once the response has been read to its end. It is closed with its request otherwise.
+//! - The head of a POST request is written here as actix-http's codec writes it; the codec writes
+//!   any other.
+//! - [`response_head`](super::response_head) reads the head of a response, and the codec a body
+//!   that has not arrived with it. The codec refuses heads that endpoints send, and with them the
+//!   success that their status lines report.
+//! - The connection that was used last is reused, so that those that a burst opened become idle and
+//!   are closed.
+//! - One buffer of an arbiter is written from, and one is read into. A request that must wait for
+//!   more bytes takes them along.
+//! - A connection is idle once the response has been read to its end. It is closed with its request
+//!   otherwise.
 
 use std::{
     cell::RefCell,
@@ -63,7 +69,8 @@ use super::{
     webhook::ClientOptions,
 };
 
-/// A part of a body that is longer is written from where it is. A copy of a shorter one costs less than a second slice.
+/// A part of a body that is longer is written from where it is. A copy of a shorter one costs less
+/// than a second slice.
 const COPIED_BYTES: usize = 4 * 1024;
 
 /// The size of the buffer that is read into, and the room that a read must have.
@@ -90,7 +97,8 @@ struct Pool {
     sockets: Sockets,
     plain: RefCell<IdleConnections>,
     secure: RefCell<IdleConnections>,
-    /// The date that requests have. A timer renews it, so it is here only while there are connections.
+    /// The date that requests have. A timer renews it, so it is here only while there are
+    /// connections.
     dated: RefCell<Option<ServiceConfig>>,
     written: RefCell<BytesMut>,
     read: RefCell<BytesMut>,
@@ -114,8 +122,8 @@ impl Exchange {
         }))
     }
 
-    /// Closes connections that have been idle for long, and those with the permits that requests are short of. Returns how
-    /// many idle ones are left.
+    /// Closes connections that have been idle for long, and those with the permits that requests
+    /// are short of. Returns how many idle ones are left.
     pub(super) fn sweep(&self) -> usize {
         let is_short = self.0.sockets.is_short();
         let gives_back = |socket: &ControlledSocket| {
@@ -149,7 +157,9 @@ impl Pool {
     fn may_be_used(&self, socket: &ControlledSocket) -> bool {
         let control = socket.control();
         !control.is_closed()
-            && control.idle_for().is_some_and(|idle| idle < self.keep_alive)
+            && control
+                .idle_for()
+                .is_some_and(|idle| idle < self.keep_alive)
             && control.age() < self.lifetime
     }
 
@@ -168,7 +178,14 @@ impl Pool {
     /// A connection that is open, or else a new one.
     async fn connect(&self, uri: &Uri) -> Result<ControlledSocket, ConnectError> {
         let must_be_new = ControlledSocket::must_be_new();
-        let reused = poll_fn(|cx| Poll::Ready(if must_be_new { None } else { self.reuse(uri, cx) })).await;
+        let reused = poll_fn(|cx| {
+            Poll::Ready(if must_be_new {
+                None
+            } else {
+                self.reuse(uri, cx)
+            })
+        })
+        .await;
         if let Some(socket) = reused {
             return Ok(socket);
         }
@@ -186,7 +203,9 @@ impl Pool {
         body: impl MessageBody,
     ) -> impl Future<Output = Result<ConnectResponse, SendRequestError>> {
         let (uri, headers) = ATTEMPT
-            .try_with(|request_attempt| (request_attempt.uri.take(), request_attempt.headers.take()))
+            .try_with(|request_attempt| {
+                (request_attempt.uri.take(), request_attempt.headers.take())
+            })
             .unwrap_or_default();
         let is_post = uri.is_some();
         let uri = uri.unwrap_or_else(|| head.as_ref().uri.clone());
@@ -194,12 +213,18 @@ impl Pool {
         let dated = self.dated();
         async move {
             let socket = self.connect(&uri).await?;
-            let mut connection = Connection { socket, unread: BytesMut::new(), uri, pool: self };
+            let mut connection = Connection {
+                socket,
+                unread: BytesMut::new(),
+                uri,
+                pool: self,
+            };
             let mut message = connection.pool.written.take();
             if is_post {
                 put_post(&mut message, &connection.uri, size, &dated)?;
             } else {
-                ClientCodec::new(dated.clone()).encode(Message::Item((head, size)), &mut message)?;
+                ClientCodec::new(dated.clone())
+                    .encode(Message::Item((head, size)), &mut message)?;
             }
             // The headers that awc does not have stand before the end of the head.
             message.truncate(message.len() - END.len());
@@ -230,10 +255,15 @@ fn decode_head(buffer: &mut BytesMut) -> Result<Option<Received>, ParseError> {
 }
 
 /// The codec of a body that has not arrived. It gets a head with nothing but what frames the body.
-fn body_codec(framing: BodyFraming, dated: ServiceConfig) -> Result<ClientPayloadCodec, ParseError> {
+fn body_codec(
+    framing: BodyFraming,
+    dated: ServiceConfig,
+) -> Result<ClientPayloadCodec, ParseError> {
     let head = match framing {
         BodyFraming::None => "HTTP/1.1 200 OK\r\n\r\n".to_owned(),
-        BodyFraming::Length(length) => format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n"),
+        BodyFraming::Length(length) => {
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")
+        }
         BodyFraming::Chunked => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_owned(),
         BodyFraming::UntilEnd => "HTTP/1.0 200 OK\r\n\r\n".to_owned(),
     };
@@ -243,11 +273,22 @@ fn body_codec(framing: BodyFraming, dated: ServiceConfig) -> Result<ClientPayloa
 }
 
 /// Writes the head of a POST request as the codec writes it.
-fn put_post(message: &mut BytesMut, uri: &Uri, size: BodySize, dated: &ServiceConfig) -> io::Result<()> {
-    let BodySize::Sized(length) = size else { return Err(io::ErrorKind::InvalidInput.into()) };
+fn put_post(
+    message: &mut BytesMut,
+    uri: &Uri,
+    size: BodySize,
+    dated: &ServiceConfig,
+) -> io::Result<()> {
+    let BodySize::Sized(length) = size else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
     let target = uri.path_and_query().map_or("/", |target| target.as_str());
     message.reserve(HEAD_BYTES + target.len());
-    write!(message, "POST {target} HTTP/1.1\r\ncontent-length: {length}\r\n").map_err(io::Error::other)?;
+    write!(
+        message,
+        "POST {target} HTTP/1.1\r\ncontent-length: {length}\r\n"
+    )
+    .map_err(io::Error::other)?;
     dated.write_date_header(message, false);
     message.extend_from_slice(END);
     Ok(())
@@ -262,7 +303,8 @@ fn wrong_length() -> SendRequestError {
     SendRequestError::Body("a body of another length than announced".into())
 }
 
-/// A response with this head and body. awc has no other way to make one than that of its test helper.
+/// A response with this head and body. awc has no other way to make one than that of its test
+/// helper.
 fn response(head: ReceivedHead, payload: Payload) -> ClientResponse {
     TestResponse::default().finish().map_body(|own, _| {
         head.write_to(own);
@@ -295,8 +337,13 @@ impl Connection {
         };
         while left > 0 {
             let part = poll_fn(|cx| body.as_mut().poll_next(cx)).await.transpose();
-            let part = part.map_err(|error| SendRequestError::Body(error.into()))?.unwrap_or_default();
-            left = left.checked_sub(part.len() as u64).filter(|_| !part.is_empty()).ok_or_else(wrong_length)?;
+            let part = part
+                .map_err(|error| SendRequestError::Body(error.into()))?
+                .unwrap_or_default();
+            left = left
+                .checked_sub(part.len() as u64)
+                .filter(|_| !part.is_empty())
+                .ok_or_else(wrong_length)?;
             if part.len() > COPIED_BYTES {
                 self.write(message, &part).await?;
                 message.clear();
@@ -324,7 +371,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives the head of the response. Once its status line is there, the rest may break off, stall or be malformed.
+    /// Receives the head of the response. Once its status line is there, the rest may break off,
+    /// stall or be malformed.
     async fn receive_head(&mut self) -> Result<ReceivedHead, SendRequestError> {
         let start = poll_fn(|cx| self.poll_decode(cx, decode_head)).await?;
         let line = match start.ok_or(ConnectError::Disconnected)? {
@@ -356,13 +404,21 @@ impl Connection {
     ) -> Result<Payload, SendRequestError> {
         let arrived = match framing {
             BodyFraming::None => Some(0),
-            BodyFraming::Length(length) => usize::try_from(length).ok().filter(|length| *length <= self.unread.len()),
+            BodyFraming::Length(length) => usize::try_from(length)
+                .ok()
+                .filter(|length| *length <= self.unread.len()),
             BodyFraming::Chunked | BodyFraming::UntilEnd => None,
         };
         let Some(arrived) = arrived else {
             let codec = body_codec(framing, dated)?;
-            let body = ResponseBody { connection: Some(self), codec, keep_alive };
-            return Ok(Payload::Stream { payload: Box::pin(body) });
+            let body = ResponseBody {
+                connection: Some(self),
+                codec,
+                keep_alive,
+            };
+            return Ok(Payload::Stream {
+                payload: Box::pin(body),
+            });
         };
         let body = self.unread.split_to(arrived).freeze();
         self.end(keep_alive);
@@ -380,7 +436,11 @@ impl Connection {
         mut decode: impl FnMut(&mut BytesMut) -> Result<Option<T>, E>,
     ) -> Poll<Result<Option<T>, E>> {
         let is_shared = self.unread.is_empty();
-        let mut buffer = if is_shared { self.pool.read.take() } else { mem::take(&mut self.unread) };
+        let mut buffer = if is_shared {
+            self.pool.read.take()
+        } else {
+            mem::take(&mut self.unread)
+        };
         let decoded = loop {
             match decode(&mut buffer) {
                 Ok(None) => {}
@@ -393,7 +453,10 @@ impl Connection {
                 Poll::Ready(Ok(0)) if buffer.is_empty() => break Poll::Ready(decode(&mut buffer)),
                 Poll::Ready(Ok(0)) => {
                     let ended = io::Error::other("bytes remaining on stream");
-                    break Poll::Ready(decode(&mut buffer).and_then(|item| item.map(Some).ok_or_else(|| ended.into())));
+                    break Poll::Ready(
+                        decode(&mut buffer)
+                            .and_then(|item| item.map(Some).ok_or_else(|| ended.into())),
+                    );
                 }
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => break Poll::Ready(Err(error.into())),
@@ -413,7 +476,12 @@ impl Connection {
 
     /// The response has been read to its end.
     fn end(self, keep_alive: bool) {
-        let Self { mut socket, unread, uri, pool } = self;
+        let Self {
+            mut socket,
+            unread,
+            uri,
+            pool,
+        } = self;
         let secure = is_secure(&uri);
         match uri.authority().map(|authority| authority.as_str()) {
             Some(authority) if keep_alive && unread.is_empty() => {
@@ -425,7 +493,9 @@ impl Connection {
             }
             _ if secure => {
                 // An endpoint that waits no longer closes the connection itself.
-                actix_rt::spawn(async move { timeout(CLOSE_WAIT, socket.shutdown()).await.map(drop) });
+                actix_rt::spawn(
+                    async move { timeout(CLOSE_WAIT, socket.shutdown()).await.map(drop) },
+                );
             }
             _ => {}
         }
@@ -443,8 +513,14 @@ impl Stream for ResponseBody {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Self { connection, codec, keep_alive } = self.get_mut();
-        let Some(open) = connection.as_mut() else { return Poll::Ready(None) };
+        let Self {
+            connection,
+            codec,
+            keep_alive,
+        } = self.get_mut();
+        let Some(open) = connection.as_mut() else {
+            return Poll::Ready(None);
+        };
         match ready!(open.poll_decode(cx, |buffer| codec.decode(buffer))) {
             Ok(Some(Some(chunk))) => Poll::Ready(Some(Ok(chunk))),
             Ok(Some(None)) => {
@@ -486,7 +562,9 @@ impl Service<ConnectRequest> for Exchange {
         let pool = Rc::clone(&self.0);
         match request {
             ConnectRequest::Client(head, body, _) => Box::pin(pool.exchange(head, body)),
-            ConnectRequest::Tunnel(..) => Box::pin(async { Err(SendRequestError::TunnelNotSupported) }),
+            ConnectRequest::Tunnel(..) => {
+                Box::pin(async { Err(SendRequestError::TunnelNotSupported) })
+            }
         }
     }
 }

@@ -16,12 +16,15 @@ use gridhook_policy::outcome::{Failure, RequestResult};
 /// 400 bytes describe the failure. The text of an error may contain data from the endpoint.
 const DETAIL_BYTES_MAX: usize = 400;
 
-/// Whether no byte of a response was received. awc reads only after it has written everything. It reports an end
-/// without a byte as `Disconnected`; for a failed read, only the count of bytes tells.
+/// Whether no byte of a response was received. awc reads only after it has written everything. It
+/// reports an end without a byte as `Disconnected`; for a failed read, only the count of bytes
+/// tells.
 pub(super) fn unanswered(error: &SendRequestError, request_attempt: &RequestAttempt) -> bool {
     match error {
         SendRequestError::Send(_) | SendRequestError::Connect(ConnectError::Disconnected) => true,
-        SendRequestError::Response(error) => request_attempt.received.get() == 0 && io_cause(error).is_some(),
+        SendRequestError::Response(error) => {
+            request_attempt.received.get() == 0 && io_cause(error).is_some()
+        }
         _ => false,
     }
 }
@@ -31,41 +34,65 @@ fn io_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a io::
 }
 
 /// The result of a failed request.
-pub(super) fn failed(error: &SendRequestError, phase: RequestPhase, destination: &Destination) -> RequestResult {
+pub(super) fn failed(
+    error: &SendRequestError,
+    phase: RequestPhase,
+    destination: &Destination,
+) -> RequestResult {
     let host = destination.url().host_str().unwrap_or_default();
     match error {
-        SendRequestError::Connect(ConnectError::Resolver(error)) => {
-            unreached(Failure::ResolutionError, format!("cannot resolve the name {host}: {error}"))
-        }
-        SendRequestError::Connect(ConnectError::NoRecords) => {
-            unreached(Failure::ResolutionError, format!("the name {host} has no address"))
-        }
+        SendRequestError::Connect(ConnectError::Resolver(error)) => unreached(
+            Failure::ResolutionError,
+            format!("cannot resolve the name {host}: {error}"),
+        ),
+        SendRequestError::Connect(ConnectError::NoRecords) => unreached(
+            Failure::ResolutionError,
+            format!("the name {host} has no address"),
+        ),
         SendRequestError::Connect(ConnectError::Io(error)) => match (refusal(error), phase) {
             (Some(why), _) => failure(Failure::SocketError, why),
-            (None, RequestPhase::Connecting(_)) => unreached(Failure::SocketError, connect_detail(error, phase)),
+            (None, RequestPhase::Connecting(_)) => {
+                unreached(Failure::SocketError, connect_detail(error, phase))
+            }
             (None, _) => failure(Failure::SocketError, connect_detail(error, phase)),
         },
-        SendRequestError::Connect(ConnectError::Disconnected) => {
-            failure(Failure::SocketError, "the connection was closed without a response".to_owned())
-        }
+        SendRequestError::Connect(ConnectError::Disconnected) => failure(
+            Failure::SocketError,
+            "the connection was closed without a response".to_owned(),
+        ),
         SendRequestError::Connect(ConnectError::Timeout) | SendRequestError::Timeout => {
             failure(Failure::TimedOut, "no response".to_owned())
         }
-        SendRequestError::Connect(error) => failure(Failure::SocketError, format!("no connection: {error}")),
-        SendRequestError::Send(error) => {
-            failure(Failure::SocketError, format!("the connection broke while sending the request: {error}"))
+        SendRequestError::Connect(error) => {
+            failure(Failure::SocketError, format!("no connection: {error}"))
         }
+        SendRequestError::Send(error) => failure(
+            Failure::SocketError,
+            format!("the connection broke while sending the request: {error}"),
+        ),
         SendRequestError::Response(error) => match io_cause(error) {
-            Some(error) => failure(Failure::SocketError, format!("the connection broke before the response: {error}")),
-            None => failure(Failure::GenericError, format!("the response is not valid HTTP: {error}")),
+            Some(error) => failure(
+                Failure::SocketError,
+                format!("the connection broke before the response: {error}"),
+            ),
+            None => failure(
+                Failure::GenericError,
+                format!("the response is not valid HTTP: {error}"),
+            ),
         },
-        error => failure(Failure::GenericError, format!("cannot make the request: {error}")),
+        error => failure(
+            Failure::GenericError,
+            format!("cannot make the request: {error}"),
+        ),
     }
 }
 
 /// The reason if gridhook itself refused to connect.
 fn refusal(error: &io::Error) -> Option<String> {
-    error.get_ref().filter(|error| error.is::<AddressRefused>()).map(ToString::to_string)
+    error
+        .get_ref()
+        .filter(|error| error.is::<AddressRefused>())
+        .map(ToString::to_string)
 }
 
 fn connect_detail(error: &io::Error, phase: RequestPhase) -> String {
@@ -81,7 +108,11 @@ fn connect_detail(error: &io::Error, phase: RequestPhase) -> String {
 }
 
 /// What was missing at the timeout.
-pub(super) fn timeout_detail(phase: RequestPhase, destination: &Destination, wait: Duration) -> String {
+pub(super) fn timeout_detail(
+    phase: RequestPhase,
+    destination: &Destination,
+    wait: Duration,
+) -> String {
     let host = destination.url().host_str().unwrap_or_default();
     let missing = match phase {
         RequestPhase::Beginning => "no connection".to_owned(),
@@ -97,18 +128,27 @@ pub(super) fn timeout_detail(phase: RequestPhase, destination: &Destination, wai
 
 /// No connection was made because of the network.
 fn unreached(kind: Failure, detail: String) -> RequestResult {
-    RequestResult { unreached: true, ..failure(kind, detail) }
+    RequestResult {
+        unreached: true,
+        ..failure(kind, detail)
+    }
 }
 
 /// A result without a status.
 pub(super) fn failure(kind: Failure, detail: String) -> RequestResult {
-    RequestResult { detail: bounded(detail), ..RequestResult::bare(kind) }
+    RequestResult {
+        detail: bounded(detail),
+        ..RequestResult::bare(kind)
+    }
 }
 
 /// `text`, shortened to the length of a log line.
 pub(super) fn bounded(mut text: String) -> String {
     if text.len() > DETAIL_BYTES_MAX {
-        let end = (0..=DETAIL_BYTES_MAX).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        let end = (0..=DETAIL_BYTES_MAX)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or_default();
         text.truncate(end);
         text.push_str("...");
     }

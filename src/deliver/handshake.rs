@@ -1,11 +1,13 @@
 //! Handshake and deletion notice: requests to an endpoint other than events.
 //!
 //! Invariants:
-//! - A handshake is sent like a delivery: by the same client, to the exact address, with the same address rules and
-//!   certificates, and with those delivery properties that do not depend on an event. What would fail later fails now.
+//! - A handshake is sent like a delivery: by the same client, to the exact address, with the same
+//!   address rules and certificates, and with those delivery properties that do not depend on an
+//!   event. What would fail later fails now.
 //! - Each handshake uses a new connection, so that the result is current.
 //!
-//! The meaning of a response ([`policy::validation`](gridhook_policy::validation)) and repeats are not here.
+//! The meaning of a response ([`policy::validation`](gridhook_policy::validation)) and repeats are
+//! not here.
 
 use std::{rc::Rc, time::Duration};
 
@@ -42,7 +44,8 @@ pub struct EventEnvelope<'a> {
     pub wall: WallTime,
 }
 
-/// The handshake request for Event Grid schemas, with the validation code and the URL for manual validation.
+/// The handshake request for Event Grid schemas, with the validation code and the URL for manual
+/// validation.
 pub fn validation_request(
     destination: &Destination,
     envelope: &EventEnvelope<'_>,
@@ -50,13 +53,25 @@ pub fn validation_request(
     url: &str,
 ) -> OutgoingRequest {
     let data = json!({ "validationCode": code, "validationUrl": url });
-    let event = event_grid(envelope, "Microsoft.EventGrid.SubscriptionValidationEvent", data);
-    outgoing(destination, "SubscriptionValidation", "application/json; charset=utf-8", &json!([event]))
+    let event = event_grid(
+        envelope,
+        "Microsoft.EventGrid.SubscriptionValidationEvent",
+        data,
+    );
+    outgoing(
+        destination,
+        "SubscriptionValidation",
+        "application/json; charset=utf-8",
+        &json!([event]),
+    )
 }
 
-/// The handshake request for CloudEvents endpoints. `later` is the callback URL for a later permission and the
-/// requested rate per minute.
-pub fn permission_request(destination: &Destination, later: Option<(&str, u32)>) -> OutgoingRequest {
+/// The handshake request for CloudEvents endpoints. `later` is the callback URL for a later
+/// permission and the requested rate per minute.
+pub fn permission_request(
+    destination: &Destination,
+    later: Option<(&str, u32)>,
+) -> OutgoingRequest {
     let mut headers = vec![("webhook-request-origin", ORIGIN.into())];
     if let Some((url, rate)) = later {
         headers.push(("webhook-request-callback", header_value(url).into()));
@@ -76,12 +91,15 @@ pub fn deletion_notice(
     envelope: &EventEnvelope<'_>,
     subscription_id: &str,
 ) -> OutgoingRequest {
-    let (kind, data) =
-        ("Microsoft.EventGrid.SubscriptionDeletedEvent", json!({ "eventSubscriptionId": subscription_id }));
+    let (kind, data) = (
+        "Microsoft.EventGrid.SubscriptionDeletedEvent",
+        json!({ "eventSubscriptionId": subscription_id }),
+    );
     let (content_type, body) = match destination.schema() {
-        Schema::EventGrid | Schema::Custom => {
-            ("application/json; charset=utf-8", json!([event_grid(envelope, kind, data)]))
-        }
+        Schema::EventGrid | Schema::Custom => (
+            "application/json; charset=utf-8",
+            json!([event_grid(envelope, kind, data)]),
+        ),
         Schema::CloudEvents => {
             let EventEnvelope { id, topic, wall } = envelope;
             let event = json!({
@@ -116,7 +134,10 @@ fn outgoing(
     let headers = vec![
         ("content-type", content_type.into()),
         ("aeg-event-type", event_type.into()),
-        ("aeg-subscription-name", destination.name_value().to_owned().into()),
+        (
+            "aeg-subscription-name",
+            destination.name_value().to_owned().into(),
+        ),
     ];
     OutgoingRequest {
         headers,
@@ -139,12 +160,24 @@ impl WebhookClient {
         wait: Duration,
     ) -> Result<ValidationResponse, ValidationFailure> {
         if let Err(refused) = self.rules().check_url(destination.url()) {
-            return Err(unanswered(failure(Failure::SocketError, refused.to_string())));
+            return Err(unanswered(failure(
+                Failure::SocketError,
+                refused.to_string(),
+            )));
         }
         let request_attempt = RequestAttempt::new(true);
-        match timeout(wait, self.exchange_handshake(handshake, destination, outgoing, &request_attempt)).await {
+        match timeout(
+            wait,
+            self.exchange_handshake(handshake, destination, outgoing, &request_attempt),
+        )
+        .await
+        {
             Ok(Ok(reply)) => Ok(reply),
-            Ok(Err(error)) => Err(unanswered(failed(&error, request_attempt.phase(), destination))),
+            Ok(Err(error)) => Err(unanswered(failed(
+                &error,
+                request_attempt.phase(),
+                destination,
+            ))),
             Err(_) => {
                 let detail = timeout_detail(reached(&request_attempt, outgoing), destination, wait);
                 Err(unanswered(failure(Failure::TimedOut, detail)))
@@ -165,7 +198,9 @@ impl WebhookClient {
         };
         ATTEMPT
             .scope(request_attempt.clone(), async move {
-                let mut response = self.send(method, destination, outgoing, request_attempt, None).await?;
+                let mut response = self
+                    .send(method, destination, outgoing, request_attempt, None)
+                    .await?;
                 request_attempt.enter(RequestPhase::Reading(response.status().as_u16()));
                 let reply = read_response(handshake, &mut response).await;
                 // The next handshake must use a new connection.
@@ -177,8 +212,12 @@ impl WebhookClient {
 }
 
 async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> ValidationResponse {
-    let header =
-        |name| response.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let header = |name| {
+        response
+            .headers()
+            .get(name)
+            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    };
     let mut reply = ValidationResponse {
         status: response.status().as_u16(),
         allowed_origin: header("webhook-allowed-origin"),
@@ -194,11 +233,16 @@ async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> V
     reply
 }
 
-fn unanswered(RequestResult { outcome, detail, .. }: RequestResult) -> ValidationFailure {
+fn unanswered(
+    RequestResult {
+        outcome, detail, ..
+    }: RequestResult,
+) -> ValidationFailure {
     ValidationFailure::Unanswered { outcome, detail }
 }
 
-/// The phase of a handshake. awc writes a request without a body together with its head, without reporting it.
+/// The phase of a handshake. awc writes a request without a body together with its head, without
+/// reporting it.
 fn reached(request_attempt: &RequestAttempt, outgoing: &OutgoingRequest) -> RequestPhase {
     let phase = request_attempt.phase();
     let written = request_attempt.began.get().is_some();

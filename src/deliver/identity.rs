@@ -1,12 +1,15 @@
-//! Access tokens for endpoints that demand one: OAuth 2.0 client credentials (RFC 6749, section 4.4) with the identity of
-//! the server, as Entra ID issues them.
+//! Access tokens for endpoints that demand one: OAuth 2.0 client credentials (RFC 6749, section
+//! 4.4) with the identity of the server, as Entra ID issues them.
 //!
-//! - All arbiters share a token. One request at a time fetches it, before the old one expires; if that fails, the old one
-//!   is used until it expires.
-//! - A token that an endpoint refused with 401 is fetched anew once, unless it was fetched for that request.
-//! - The secret, or the certificate and its key, are read for each fetch, so that they can be replaced without a restart. No
-//!   message has a secret or a token; of a refusal only the status and OAuth's error code are shown.
-//! - The authority is called under the rules for addresses of the operator: any but the server's own.
+//! - All arbiters share a token. One request at a time fetches it, before the old one expires; if
+//!   that fails, the old one is used until it expires.
+//! - A token that an endpoint refused with 401 is fetched anew once, unless it was fetched for that
+//!   request.
+//! - The secret, or the certificate and its key, are read for each fetch, so that they can be
+//!   replaced without a restart. No message has a secret or a token; of a refusal only the status
+//!   and OAuth's error code are shown.
+//! - The authority is called under the rules for addresses of the operator: any but the server's
+//!   own.
 
 use std::{
     collections::BTreeMap,
@@ -45,7 +48,8 @@ const AHEAD: Duration = Duration::from_secs(5 * 60);
 const LIFETIME_DEFAULT: u64 = 5 * 60;
 
 /// What readers of attempts see if no assertion can be made.
-const UNUSABLE_CERTIFICATE: &str = "delivery.identity_certificate_file or delivery.identity_key_file cannot be used";
+const UNUSABLE_CERTIFICATE: &str =
+    "delivery.identity_certificate_file or delivery.identity_key_file cannot be used";
 
 /// For whom a token is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -100,8 +104,12 @@ impl AccessToken {
 
     /// Adds it to a request, as a header that is not shown.
     pub fn authorize(&self, outgoing: &mut OutgoingRequest) {
-        outgoing.properties.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
-        outgoing.properties.push(("authorization".to_owned(), format!("Bearer {}", self.0)));
+        outgoing
+            .properties
+            .retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+        outgoing
+            .properties
+            .push(("authorization".to_owned(), format!("Bearer {}", self.0)));
     }
 }
 
@@ -109,7 +117,12 @@ impl ServerIdentity {
     /// An identity. `token_url` may contain [`TENANT`].
     pub fn new(token_url: &str, client_id: &str, proof: IdentityProof) -> Self {
         let (token_url, client_id) = (token_url.to_owned(), client_id.to_owned());
-        Self { token_url, client_id, proof, tokens: Mutex::default() }
+        Self {
+            token_url,
+            client_id,
+            proof,
+            tokens: Mutex::default(),
+        }
     }
 
     /// The URL for tokens of the tenant.
@@ -119,18 +132,26 @@ impl ServerIdentity {
     pub fn url_for(&self, audience: &TokenAudience) -> Result<String, &'static str> {
         match &audience.tenant {
             Some(tenant) => Ok(self.token_url.replace(TENANT, tenant)),
-            None if self.token_url.contains(TENANT) => {
-                Err("azureActiveDirectoryTenantId is missing; delivery.identity_token_url contains {tenant}")
-            }
+            None if self.token_url.contains(TENANT) => Err(
+                "azureActiveDirectoryTenantId is missing; delivery.identity_token_url contains \
+                 {tenant}",
+            ),
             None => Ok(self.token_url.clone()),
         }
     }
 
-    fn slot(&self, audience: &TokenAudience, wall: WallTime) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
+    fn slot(
+        &self,
+        audience: &TokenAudience,
+        wall: WallTime,
+    ) -> Arc<tokio::sync::Mutex<Option<KeptToken>>> {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         if !tokens.contains_key(audience) {
-            let is_valid = |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| wall < kept.expires);
-            tokens.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|kept| is_valid(&kept)));
+            let is_valid =
+                |kept: &Option<KeptToken>| kept.as_ref().is_some_and(|kept| wall < kept.expires);
+            tokens.retain(|_, slot| {
+                Arc::strong_count(slot) > 1 || slot.try_lock().is_ok_and(|kept| is_valid(&kept))
+            });
         }
         Arc::clone(tokens.entry(audience.clone()).or_default())
     }
@@ -141,9 +162,12 @@ impl ServerIdentity {
         audience: &TokenAudience,
         wall: WallTime,
     ) -> Result<KeptToken, TokenFailure> {
-        let url = self.url_for(audience).map_err(|problem| TokenFailure::Unavailable(problem.to_owned()))?;
+        let url = self
+            .url_for(audience)
+            .map_err(|problem| TokenFailure::Unavailable(problem.to_owned()))?;
         let mut form = form_urlencoded::Serializer::new(String::new());
-        form.append_pair("grant_type", "client_credentials").append_pair("client_id", &self.client_id);
+        form.append_pair("grant_type", "client_credentials")
+            .append_pair("client_id", &self.client_id);
         match &self.proof {
             IdentityProof::Secret(file) => {
                 let secret = fs::read_to_string(file).map_err(|error| {
@@ -155,19 +179,37 @@ impl ServerIdentity {
             }
             IdentityProof::Certificate(certificate) => {
                 // The problem has paths of the server, which readers of attempts must not see.
-                let assertion = certificate.sign(&self.client_id, &url, wall).map_err(|problem| {
-                    tracing::warn!(problem, "no assertion of the server's identity");
-                    TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
-                })?;
-                form.append_pair("client_assertion_type", ASSERTION_TYPE).append_pair("client_assertion", &assertion);
+                let assertion =
+                    certificate
+                        .sign(&self.client_id, &url, wall)
+                        .map_err(|problem| {
+                            tracing::warn!(problem, "no assertion of the server's identity");
+                            TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
+                        })?;
+                form.append_pair("client_assertion_type", ASSERTION_TYPE)
+                    .append_pair("client_assertion", &assertion);
             }
         }
-        let form = form.append_pair("scope", &format!("{}/.default", audience.application)).finish();
-        let destination = Destination::new(&url, "token", Schema::CloudEvents, Schema::CloudEvents, false)
-            .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
-        let headers =
-            vec![("content-type", "application/x-www-form-urlencoded".into()), ("accept", "application/json".into())];
-        let outgoing = OutgoingRequest { headers, body: form.into(), ..OutgoingRequest::default() };
+        let form = form
+            .append_pair("scope", &format!("{}/.default", audience.application))
+            .finish();
+        let destination = Destination::new(
+            &url,
+            "token",
+            Schema::CloudEvents,
+            Schema::CloudEvents,
+            false,
+        )
+        .map_err(|error| TokenFailure::Unavailable(error.to_string()))?;
+        let headers = vec![
+            ("content-type", "application/x-www-form-urlencoded".into()),
+            ("accept", "application/json".into()),
+        ];
+        let outgoing = OutgoingRequest {
+            headers,
+            body: form.into(),
+            ..OutgoingRequest::default()
+        };
         let _permit = client.sockets().take();
         let exchange = client.exchange(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)
@@ -177,8 +219,13 @@ impl ServerIdentity {
             .map_err(TokenFailure::Unavailable)?;
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status != 200 {
-            let is_code = |code: &&str| code.len() <= 64 && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'));
-            let code = body["error"].as_str().filter(is_code).unwrap_or("no error code");
+            let is_code = |code: &&str| {
+                code.len() <= 64 && code.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'_'))
+            };
+            let code = body["error"]
+                .as_str()
+                .filter(is_code)
+                .unwrap_or("no error code");
             let text = format!("the response is {status} ({code})");
             // RFC 6749, section 5.2: the client or its request is refused.
             return Err(match status {
@@ -186,14 +233,23 @@ impl ServerIdentity {
                 _ => TokenFailure::Unavailable(text),
             });
         }
-        let is_bearer = body["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
-        let token = body["access_token"].as_str().filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
+        let is_bearer = body["token_type"]
+            .as_str()
+            .is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
+        let token = body["access_token"]
+            .as_str()
+            .filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
         let Some(token) = token.filter(|token| is_bearer && !token.is_empty()) else {
-            return Err(TokenFailure::Unavailable("the response has no bearer token".to_owned()));
+            return Err(TokenFailure::Unavailable(
+                "the response has no bearer token".to_owned(),
+            ));
         };
         // Some issuers send it as text.
         let given = &body["expires_in"];
-        let lifetime = given.as_u64().or_else(|| given.as_str()?.parse().ok()).unwrap_or(LIFETIME_DEFAULT);
+        let lifetime = given
+            .as_u64()
+            .or_else(|| given.as_str()?.parse().ok())
+            .unwrap_or(LIFETIME_DEFAULT);
         let lifetime = Duration::from_secs(lifetime.min(7 * 24 * 3600));
         Ok(KeptToken {
             token: Arc::new(AccessToken(token.to_owned())),
@@ -229,7 +285,11 @@ impl TokenSource {
     pub fn new(options: &ClientOptions, audience: &TokenAudience) -> Result<Self, String> {
         let identity = options.connections.identity().ok_or(NO_IDENTITY)?;
         let client = clients::operators_client(options);
-        Ok(Self { identity: Arc::clone(identity), audience: audience.clone(), client })
+        Ok(Self {
+            identity: Arc::clone(identity),
+            audience: audience.clone(),
+            client,
+        })
     }
 
     /// A token other than `refused`, and whether it was fetched now.
@@ -251,10 +311,15 @@ impl TokenSource {
             if wall < usable.refresh {
                 return Ok((Arc::clone(&usable.token), false));
             }
-            // Before the fetch, because the caller may give it up: the next call then uses the old token.
+            // Before the fetch, because the caller may give it up: the next call then uses the old
+            // token.
             usable.refresh = wall.after(PAUSE);
         }
-        let problem = match self.identity.fetch(&self.client, &self.audience, wall).await {
+        let problem = match self
+            .identity
+            .fetch(&self.client, &self.audience, wall)
+            .await
+        {
             Ok(fetched) => {
                 let token = Arc::clone(&fetched.token);
                 *kept = Some(fetched);
@@ -262,7 +327,9 @@ impl TokenSource {
             }
             Err(problem) => problem,
         };
-        let Some(usable) = usable else { return Err(problem) };
+        let Some(usable) = usable else {
+            return Err(problem);
+        };
         tracing::warn!(%problem, "access token not refreshed; the old one stays in use");
         Ok((Arc::clone(&usable.token), false))
     }
@@ -271,13 +338,16 @@ impl TokenSource {
     pub async fn discard(&self, refused: &Arc<AccessToken>, wall: WallTime) {
         let slot = self.identity.slot(&self.audience, wall);
         let mut kept = slot.lock().await;
-        if kept.as_ref().is_some_and(|kept| Arc::ptr_eq(&kept.token, refused)) {
+        if kept
+            .as_ref()
+            .is_some_and(|kept| Arc::ptr_eq(&kept.token, refused))
+        {
             *kept = None;
         }
     }
 }
 
 /// What is wrong with a subscription that needs a token of a server without an identity.
-pub const NO_IDENTITY: &str = "the server has no identity; set delivery.identity_token_url, delivery.identity_client_id and \
-                               delivery.identity_secret_file, or delivery.identity_certificate_file and \
-                               delivery.identity_key_file";
+pub const NO_IDENTITY: &str = "the server has no identity; set delivery.identity_token_url, \
+    delivery.identity_client_id and delivery.identity_secret_file, or \
+    delivery.identity_certificate_file and delivery.identity_key_file";

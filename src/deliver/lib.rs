@@ -24,9 +24,10 @@
 //! | [`webhook`] | awc, and how a response becomes a [`RequestResult`](gridhook_policy::outcome::RequestResult) |
 //! | `failure` | how a failure does |
 //!
-//! Invariants: a request ends with exactly one result, within its time limit. A failure names its cause (name,
-//! connection, TLS, timeout, status). This module knows no journal, topic or subscription, and does not retry, except
-//! for a request on a stale connection, which is not an attempt.
+//! Invariants: a request ends with exactly one result, within its time limit. A failure names its
+//! cause (name, connection, TLS, timeout, status). This module knows no journal, topic or
+//! subscription, and does not retry, except for a request on a stale connection, which is not an
+//! attempt.
 
 pub mod address;
 pub mod assertion;

@@ -1,7 +1,7 @@
 //! Connections through an egress proxy (HTTP `CONNECT`, RFC 9110, section 9.3.6).
 //!
-//! The proxy gets a checked address and never a name, so the rules for addresses hold behind a proxy, too, and a name cannot
-//! resolve to something else there. No message has the credentials.
+//! The proxy gets a checked address and never a name, so the rules for addresses hold behind a
+//! proxy, too, and a name cannot resolve to something else there. No message has the credentials.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -46,17 +46,27 @@ pub(super) struct ProxyError {
 impl EgressProxy {
     /// Whether connections to `address` go through it.
     pub(super) fn carries(&self, address: SocketAddr) -> bool {
-        !self.bypass.iter().any(|network| network.contains(&address.ip().to_canonical()))
+        !self
+            .bypass
+            .iter()
+            .any(|network| network.contains(&address.ip().to_canonical()))
     }
 
     /// Its host and port.
     pub(super) fn authority(&self) -> (&str, u16) {
         let url = &self.service.url;
-        (url.host_str().unwrap_or_default(), url.port().unwrap_or(3128))
+        (
+            url.host_str().unwrap_or_default(),
+            url.port().unwrap_or(3128),
+        )
     }
 
     /// Asks for a connection to `address` on an open connection to the proxy.
-    pub(super) async fn tunnel(&self, stream: &mut TcpStream, address: SocketAddr) -> io::Result<()> {
+    pub(super) async fn tunnel(
+        &self,
+        stream: &mut TcpStream,
+        address: SocketAddr,
+    ) -> io::Result<()> {
         let credential = |name| self.service.credential(name).unwrap_or_default();
         let login = match credential("username") {
             "" => String::new(),
@@ -89,6 +99,9 @@ impl EgressProxy {
 
     /// The error that it made no connection.
     pub(super) fn error(&self, problem: impl Into<String>) -> io::Error {
-        io::Error::other(ProxyError { name: self.service.name.clone(), problem: problem.into() })
+        io::Error::other(ProxyError {
+            name: self.service.name.clone(),
+            problem: problem.into(),
+        })
     }
 }

@@ -1,10 +1,12 @@
 //! The request that carries events: headers and body as in Event Grid.
 //!
 //! Invariants:
-//! - An event's stored form is copied once, into the body, and not parsed if the delivery schema is its own.
-//! - Data of an event cannot break a header: a value that is not printable ASCII is percent-encoded, and a very long
-//!   one is cut visibly. The body is always complete.
-//! - A destination that cannot be called is refused when it is created, with a message for its author.
+//! - An event's stored form is copied once, into the body, and not parsed if the delivery schema is
+//!   its own.
+//! - Data of an event cannot break a header: a value that is not printable ASCII is
+//!   percent-encoded, and a very long one is cut visibly. The body is always complete.
+//! - A destination that cannot be called is refused when it is created, with a message for its
+//!   author.
 //!
 //! Sockets and clocks are not here. `Content-Length`, `Host` and `Date` belong to the connection.
 
@@ -32,7 +34,9 @@ pub enum RequestError {
     #[error("the endpoint's address is not a URL: {0}")]
     Url(String),
     /// The scheme is neither https nor http.
-    #[error("the endpoint's address begins with `{0}:`, but it must begin with `https:` or `http:`")]
+    #[error(
+        "the endpoint's address begins with `{0}:`, but it must begin with `https:` or `http:`"
+    )]
     Scheme(String),
     /// The URL has no host.
     #[error("the endpoint's address has no host")]
@@ -67,14 +71,15 @@ pub enum RequestError {
 /// 8 KiB: common servers reject a longer request line.
 const URL_BYTES_MAX: usize = 8_192;
 
-/// 2 KiB per header: common servers reject heads of more than 8 KiB, and a long id must not make an event
-/// undeliverable.
+/// 2 KiB per header: common servers reject heads of more than 8 KiB, and a long id must not make an
+/// event undeliverable.
 const VALUE_BYTES_MAX: usize = 2_048;
 
 /// Room for the header lines of nearly every request.
 pub(super) const HEADER_BYTES: usize = 512;
 
-/// `WebHook-Request-Origin`: Azure's own, so that an endpoint that allows Event Grid allows gridhook.
+/// `WebHook-Request-Origin`: Azure's own, so that an endpoint that allows Event Grid allows
+/// gridhook.
 pub const ORIGIN: &str = "eventgrid.azure.net";
 
 /// A checked endpoint, with everything that its requests have in common.
@@ -91,11 +96,12 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// Checks where and how events are sent: from a topic with schema `input`, in schema `delivery`. `batched`: the
-    /// subscription allows several events per request.
+    /// Checks where and how events are sent: from a topic with schema `input`, in schema
+    /// `delivery`. `batched`: the subscription allows several events per request.
     ///
     /// # Errors
-    /// If no request can be built. [`AddressRules`](super::AddressRules) decides whether the address is *allowed*.
+    /// If no request can be built. [`AddressRules`](super::AddressRules) decides whether the
+    /// address is *allowed*.
     pub fn new(
         url: &str,
         subscription_name: &str,
@@ -119,7 +125,10 @@ impl Destination {
         if url.fragment().is_some() {
             return Err(RequestError::Fragment);
         }
-        let uri = url.as_str().parse().map_err(|error: InvalidUri| RequestError::Url(error.to_string()))?;
+        let uri = url
+            .as_str()
+            .parse()
+            .map_err(|error: InvalidUri| RequestError::Url(error.to_string()))?;
         Ok(Self {
             url,
             uri,
@@ -133,7 +142,10 @@ impl Destination {
     /// Adds delivery properties, which are sent with each request.
     #[must_use]
     pub fn with_properties(self, properties: &[DeliveryProperty]) -> Self {
-        Self { properties: properties.to_vec(), ..self }
+        Self {
+            properties: properties.to_vec(),
+            ..self
+        }
     }
 
     /// The URL.
@@ -141,15 +153,22 @@ impl Destination {
         &self.url
     }
 
-    /// Host and port, the value of `Host`. A URL omits the port of its scheme; one with a user is refused.
+    /// Host and port, the value of `Host`. A URL omits the port of its scheme; one with a user is
+    /// refused.
     pub(super) fn authority(&self) -> &str {
-        self.uri.authority().map_or("", |authority| authority.as_str())
+        self.uri
+            .authority()
+            .map_or("", |authority| authority.as_str())
     }
 
     /// The URI with `suffix` after its path.
     pub(super) fn uri_with(&self, suffix: &str) -> Uri {
         let path = self.uri.path().trim_end_matches('/');
-        let query = self.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let query = self
+            .uri
+            .query()
+            .map(|query| format!("?{query}"))
+            .unwrap_or_default();
         let target = format!("{path}/{}{query}", suffix.trim_start_matches('/'));
         let mut parts = self.uri.clone().into_parts();
         parts.path_and_query = target.parse().ok();
@@ -191,28 +210,52 @@ impl OutgoingRequest {
     /// The method and the URI: those of the destination, or what a transformation makes of them.
     pub(super) fn target(&self, destination: &Destination, method: Method) -> (Method, Uri) {
         let uri = || destination.uri.clone();
-        let Some(transformed) = &self.transformed else { return (method, uri()) };
-        let method = transformed.method.as_deref().and_then(|name| name.parse().ok()).unwrap_or(method);
-        (method, transformed.path_suffix.as_deref().map_or_else(uri, |suffix| destination.uri_with(suffix)))
+        let Some(transformed) = &self.transformed else {
+            return (method, uri());
+        };
+        let method = transformed
+            .method
+            .as_deref()
+            .and_then(|name| name.parse().ok())
+            .unwrap_or(method);
+        (
+            method,
+            transformed
+                .path_suffix
+                .as_deref()
+                .map_or_else(uri, |suffix| destination.uri_with(suffix)),
+        )
     }
 }
 
 impl fmt::Debug for OutgoingRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lines, headers, properties, body, transformed, response_bytes: _ } = self;
+        let Self {
+            lines,
+            headers,
+            properties,
+            body,
+            transformed,
+            response_bytes: _,
+        } = self;
         let properties: Vec<&String> = properties.iter().map(|(name, _)| name).collect();
         f.debug_struct("Outgoing")
             .field("lines", lines)
             .field("headers", headers)
             .field("properties", &properties)
             .field("body", body)
-            .field("path", &transformed.as_ref().map(|transformed| &transformed.path_suffix))
+            .field(
+                "path",
+                &transformed
+                    .as_ref()
+                    .map(|transformed| &transformed.path_suffix),
+            )
             .finish()
     }
 }
 
-/// The request that delivers `events` after `attempts_before` earlier attempts. All events have the same delivery
-/// properties as the first.
+/// The request that delivers `events` after `attempts_before` earlier attempts. All events have the
+/// same delivery properties as the first.
 ///
 /// # Errors
 /// If an event must be converted and cannot be read.
@@ -255,15 +298,33 @@ pub fn build(
     if let [event] = events {
         put_line(&mut lines, "aeg-output-event-id", &sendable(&event.id()));
         if schema == Schema::EventGrid {
-            put_line(&mut lines, "aeg-data-version", &sendable(&event.data_version()));
+            put_line(
+                &mut lines,
+                "aeg-data-version",
+                &sendable(&event.data_version()),
+            );
         }
     }
-    let body = if lone_object { delivered(&events[0], schema)? } else { array(events, schema)? };
+    let body = if lone_object {
+        delivered(&events[0], schema)?
+    } else {
+        array(events, schema)?
+    };
     let mut properties = properties(destination, Some(&events[0]));
     if let Some(transformed) = transformed {
-        let is_set = |name: &str| transformed.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+        let is_set = |name: &str| {
+            transformed
+                .headers
+                .iter()
+                .any(|(set, _)| set.eq_ignore_ascii_case(name))
+        };
         properties.retain(|(name, _)| !is_set(name));
-        properties.extend(transformed.headers.iter().filter_map(|(name, value)| encoded_property(name, value)));
+        properties.extend(
+            transformed
+                .headers
+                .iter()
+                .filter_map(|(name, value)| encoded_property(name, value)),
+        );
     }
     Ok(OutgoingRequest {
         lines,
@@ -283,9 +344,15 @@ pub(super) fn put_line(lines: &mut String, name: &str, value: &str) {
 }
 
 /// The delivery properties. A value that is too long after encoding is omitted.
-pub(super) fn properties(destination: &Destination, event: Option<&Event>) -> Vec<(String, String)> {
+pub(super) fn properties(
+    destination: &Destination,
+    event: Option<&Event>,
+) -> Vec<(String, String)> {
     let headers = property::headers(&destination.properties, event);
-    headers.iter().filter_map(|(name, value)| encoded_property(name, value)).collect()
+    headers
+        .iter()
+        .filter_map(|(name, value)| encoded_property(name, value))
+        .collect()
 }
 
 fn encoded_property(name: &str, value: &str) -> Option<(String, String)> {
@@ -295,8 +362,13 @@ fn encoded_property(name: &str, value: &str) -> Option<(String, String)> {
 
 /// A JSON array of the events.
 fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
-    let mut body =
-        BytesMut::with_capacity(events.iter().map(|event| event.delivered_len(schema) + 1).sum::<usize>() + 1);
+    let mut body = BytesMut::with_capacity(
+        events
+            .iter()
+            .map(|event| event.delivered_len(schema) + 1)
+            .sum::<usize>()
+            + 1,
+    );
     for (index, event) in events.iter().enumerate() {
         body.extend_from_slice(if index == 0 { b"[" } else { b"," });
         body.extend_from_slice(&delivered_bytes(event, schema)?);
@@ -305,8 +377,9 @@ fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
     Ok(body.freeze())
 }
 
-/// `text` as a header value: unchanged if it is printable ASCII without spaces at its ends, else percent-encoded
-/// (including `%`, so that it can be decoded). Values above 2 KiB are cut and end in `...`.
+/// `text` as a header value: unchanged if it is printable ASCII without spaces at its ends, else
+/// percent-encoded (including `%`, so that it can be decoded). Values above 2 KiB are cut and end
+/// in `...`.
 pub fn header_value(text: &str) -> String {
     sendable(text).into_owned()
 }
@@ -323,16 +396,24 @@ pub(super) fn sendable(text: &str) -> Cow<'_, str> {
 
 fn printable(text: &str) -> Cow<'_, str> {
     // Without an early end, so that several bytes are compared at once.
-    let is_visible = text.bytes().fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
+    let is_visible = text
+        .bytes()
+        .fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
     let plain = is_visible && !text.starts_with(' ') && !text.ends_with(' ');
-    if plain { Cow::Borrowed(text) } else { Cow::Owned(percent_encoded(text)) }
+    if plain {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(percent_encoded(text))
+    }
 }
 
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {
         match byte {
-            b'%' | 0..=b' ' | 0x7f.. => write!(encoded, "%{byte:02X}").expect("a string takes everything"),
+            b'%' | 0..=b' ' | 0x7f.. => {
+                write!(encoded, "%{byte:02X}").expect("a string takes everything")
+            }
             b'!'..=b'~' => encoded.push(char::from(byte)),
         }
     }

@@ -1,18 +1,20 @@
 //! Name resolution with a cache, instead of the C library's.
 //!
-//! `getaddrinfo` blocks a thread per lookup until the name servers answer or it times out, and has no cache. Here a
-//! lookup is a task. `/etc/hosts`, `localhost` and `/etc/resolv.conf` (name servers, search domains, `ndots`) are used
-//! as there, and read again when they change.
+//! `getaddrinfo` blocks a thread per lookup until the name servers answer or it times out, and has
+//! no cache. Here a lookup is a task. `/etc/hosts`, `localhost` and `/etc/resolv.conf` (name
+//! servers, search domains, `ndots`) are used as there, and read again when they change.
 //!
 //! Invariants:
 //! - At most one lookup of a name is in progress; all requests for the name share it.
-//! - Names without an answer do not delay others. A lookup has one of [`PROMPT_LOOKUPS`] for [`PROMPT_TIMEOUT`]; if it is
-//!   not answered by then, it continues in one of [`SLOW_LOOKUPS`], and the next lookups of the name start there for
-//!   [`SILENT_FOR`].
-//! - An answer is valid for its time to live, at most [`KEPT_FOR`]. If the name servers do not answer, the last answer
-//!   is used for up to [`STALE_FOR`] longer (RFC 8767). If they answer that the name does not exist, it is not.
+//! - Names without an answer do not delay others. A lookup has one of [`PROMPT_LOOKUPS`] for
+//!   [`PROMPT_TIMEOUT`]; if it is not answered by then, it continues in one of [`SLOW_LOOKUPS`],
+//!   and the next lookups of the name start there for [`SILENT_FOR`].
+//! - An answer is valid for its time to live, at most [`KEPT_FOR`]. If the name servers do not
+//!   answer, the last answer is used for up to [`STALE_FOR`] longer (RFC 8767). If they answer that
+//!   the name does not exist, it is not.
 //!
-//! Which addresses may be called is decided by [`address`](super::address), in which order by [`dial`](super::dial).
+//! Which addresses may be called is decided by [`address`](super::address), in which order by
+//! [`dial`](super::dial).
 
 use std::{
     collections::HashMap,
@@ -83,7 +85,8 @@ const FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 /// Resolves names.
 pub trait NameResolver: Send + Sync {
     /// The addresses of `host`, with `port`. Empty if the name does not exist or has no address.
-    fn lookup(&self, host: &str, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
+    fn lookup(&self, host: &str, port: u16)
+    -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>>;
 }
 
 /// Why a lookup failed.
@@ -151,11 +154,18 @@ impl Resolver {
 }
 
 impl NameResolver for Resolver {
-    fn lookup(&self, host: &str, port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+    fn lookup(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
         let (inner, host) = (Arc::clone(&self.0), host.to_ascii_lowercase());
         Box::pin(async move {
             let found = inner.find(&host).await.map_err(io::Error::other)?;
-            Ok(found.iter().map(|address| SocketAddr::new(*address, port)).collect())
+            Ok(found
+                .iter()
+                .map(|address| SocketAddr::new(*address, port))
+                .collect())
         })
     }
 }
@@ -178,15 +188,26 @@ impl ResolverShared {
         name: Name,
     ) -> Result<Shared<BoxFuture<'static, Found>>, Failure> {
         let mut known = lock(&self.known);
-        if let Some(answer) = known.answers.get(host).filter(|answer| Instant::now() < answer.until) {
-            return Ok(std::future::ready(Ok(Arc::clone(&answer.found))).boxed().shared());
+        if let Some(answer) = known
+            .answers
+            .get(host)
+            .filter(|answer| Instant::now() < answer.until)
+        {
+            return Ok(std::future::ready(Ok(Arc::clone(&answer.found)))
+                .boxed()
+                .shared());
         }
         if let Some(lookup) = known.lookup.get(host).and_then(WeakShared::upgrade) {
             return Ok(lookup);
         }
         known.lookup.retain(|_, lookup| lookup.upgrade().is_some());
-        let lookup = Arc::clone(self).resolve(resolver, host.to_owned(), name).boxed().shared();
-        known.lookup.extend(lookup.downgrade().map(|lookup| (host.to_owned(), lookup)));
+        let lookup = Arc::clone(self)
+            .resolve(resolver, host.to_owned(), name)
+            .boxed()
+            .shared();
+        known
+            .lookup
+            .extend(lookup.downgrade().map(|lookup| (host.to_owned(), lookup)));
         Ok(lookup)
     }
 
@@ -201,7 +222,11 @@ impl ResolverShared {
                 if found.is_empty() {
                     known.answers.remove(&host);
                 } else {
-                    let answer = Answer { found: Arc::clone(&found), until, stale_until: until + STALE_FOR };
+                    let answer = Answer {
+                        found: Arc::clone(&found),
+                        until,
+                        stale_until: until + STALE_FOR,
+                    };
                     make_room(&mut known.answers, |answer| now < answer.stale_until);
                     known.answers.insert(host, answer);
                 }
@@ -212,10 +237,15 @@ impl ResolverShared {
                     make_room(&mut known.silent, |until| now < *until);
                     known.silent.insert(host.clone(), now + SILENT_FOR);
                 }
-                match known.answers.get_mut(&host).filter(|answer| now < answer.stale_until) {
+                match known
+                    .answers
+                    .get_mut(&host)
+                    .filter(|answer| now < answer.stale_until)
+                {
                     Some(answer) => {
                         answer.until = now + STALE_PAUSE;
-                        tracing::debug!(%host, %failure, "name servers do not answer; using stale addresses");
+                        tracing::debug!(%host, %failure, "name servers do not answer; using stale \
+                            addresses");
                         Ok(Arc::clone(&answer.found))
                     }
                     None => Err(failure),
@@ -231,7 +261,10 @@ impl ResolverShared {
         host: &str,
         name: &Name,
     ) -> Result<(Vec<IpAddr>, Instant), Failure> {
-        let silent = lock(&self.known).silent.get(host).is_some_and(|until| Instant::now() < *until);
+        let silent = lock(&self.known)
+            .silent
+            .get(host)
+            .is_some_and(|until| Instant::now() < *until);
         let mut lookup = None;
         if !silent {
             let _permit = self.prompt.acquire().await.map_err(|_| Failure::Silent)?;
@@ -250,7 +283,11 @@ impl ResolverShared {
             }
         };
         let lookup = lookup.unwrap_or_else(|| Box::pin(both(resolver, name)));
-        let wait = if silent { SILENT_TIMEOUT } else { LOOKUP_TIMEOUT };
+        let wait = if silent {
+            SILENT_TIMEOUT
+        } else {
+            LOOKUP_TIMEOUT
+        };
         timeout(wait, lookup).await.unwrap_or(Err(Failure::Silent))
     }
 
@@ -270,7 +307,8 @@ impl ResolverShared {
         let read = System {
             // Before the files are read, so that a change in between is read again.
             changed: changed(),
-            resolver: resolver(&self.servers).map_err(|error| Failure::Failed(error.to_string()))?,
+            resolver: resolver(&self.servers)
+                .map_err(|error| Failure::Failed(error.to_string()))?,
             hosts: Arc::new(Hosts::from_system().unwrap_or_default()),
             looked: now,
         };
@@ -303,8 +341,12 @@ fn make_room<T>(map: &mut HashMap<String, T>, is_of_use: impl Fn(&T) -> bool) {
 fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     let (config, mut options) = if servers.is_empty() {
         // The C library's default if the system names no server.
-        read_system_conf()
-            .unwrap_or_else(|_| (lookup(&[SocketAddr::from((Ipv4Addr::LOCALHOST, 53))]), ResolverOpts::default()))
+        read_system_conf().unwrap_or_else(|_| {
+            (
+                lookup(&[SocketAddr::from((Ipv4Addr::LOCALHOST, 53))]),
+                ResolverOpts::default(),
+            )
+        })
     } else {
         (lookup(servers), ResolverOpts::default())
     };
@@ -314,38 +356,56 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     options.timeout = LOOKUP_TIMEOUT;
     options.attempts = 1;
     options.max_active_requests = PROMPT_LOOKUPS + SLOW_LOOKUPS;
-    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(options).build()
+    TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
+        .with_options(options)
+        .build()
 }
 
 fn lookup(servers: &[SocketAddr]) -> ResolverConfig {
     let server = |server: &SocketAddr| {
-        let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
-            connection.port = server.port();
-            connection
-        });
+        let connections =
+            [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
+                connection.port = server.port();
+                connection
+            });
         NameServerConfig::new(server.ip(), true, connections.to_vec())
     };
     ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(server).collect())
 }
 
-/// Names that need no name server: those in `/etc/hosts`, and `localhost` and its subdomains (RFC 6761, section 6.3).
+/// Names that need no name server: those in `/etc/hosts`, and `localhost` and its subdomains (RFC
+/// 6761, section 6.3).
 fn local(hosts: &Hosts, name: &Name) -> Option<Arc<[IpAddr]>> {
     let of = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
-    let listed: Vec<IpAddr> =
-        [RecordType::AAAA, RecordType::A].into_iter().filter_map(of).flat_map(|lookup| addresses(&lookup)).collect();
+    let listed: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]
+        .into_iter()
+        .filter_map(of)
+        .flat_map(|lookup| addresses(&lookup))
+        .collect();
     if !listed.is_empty() {
         return Some(listed.into());
     }
-    name.is_localhost().then(|| [IpAddr::from(Ipv6Addr::LOCALHOST), IpAddr::from(Ipv4Addr::LOCALHOST)].into())
+    name.is_localhost().then(|| {
+        [
+            IpAddr::from(Ipv6Addr::LOCALHOST),
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+        ]
+        .into()
+    })
 }
 
 fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
-    lookup.answers().iter().filter_map(|record| record.data.ip_addr()).collect()
+    lookup
+        .answers()
+        .iter()
+        .filter_map(|record| record.data.ip_addr())
+        .collect()
 }
 
 /// Looks up both families at once. When one has addresses, the other gets a short delay.
 async fn both(resolver: &TokioResolver, name: &Name) -> Result<(Vec<IpAddr>, Instant), Failure> {
-    let [v4, v6] = [RecordType::A, RecordType::AAAA].map(|kind| Box::pin(resolver.lookup(name.clone(), kind)));
+    let [v4, v6] =
+        [RecordType::A, RecordType::AAAA].map(|kind| Box::pin(resolver.lookup(name.clone(), kind)));
     let (first, second) = select(v4, v6).await.factor_first();
     let mut collected = CollectedAddresses::new();
     collected.take(first);
@@ -371,15 +431,25 @@ struct CollectedAddresses {
 impl CollectedAddresses {
     fn new() -> Self {
         let now = Instant::now();
-        Self { found: Vec::new(), now, until: now + KEPT_FOR, failure: None }
+        Self {
+            found: Vec::new(),
+            now,
+            until: now + KEPT_FOR,
+            failure: None,
+        }
     }
 
     fn take(&mut self, answer: Result<Lookup, NetError>) {
         match answer {
             Ok(lookup) => {
                 self.found.extend(addresses(&lookup));
-                let ttls = lookup.answers().iter().map(|record| Duration::from_secs(record.ttl.into()));
-                self.until = ttls.map(|ttl| self.now + ttl).fold(self.until, Instant::min);
+                let ttls = lookup
+                    .answers()
+                    .iter()
+                    .map(|record| Duration::from_secs(record.ttl.into()));
+                self.until = ttls
+                    .map(|ttl| self.now + ttl)
+                    .fold(self.until, Instant::min);
             }
             Err(error) if error.is_nx_domain() || error.is_no_records_found() => {}
             Err(NetError::Timeout) => self.failure = Some(Failure::Silent),

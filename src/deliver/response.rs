@@ -1,11 +1,13 @@
 //! The response of an endpoint.
 //!
-//! The status decides. A delivery has succeeded when a status line with 200 to 204 has arrived: the endpoint accepted
-//! the events, whether its head and body then end, break off, or stall. The body is only shown to operators.
+//! The status decides. A delivery has succeeded when a status line with 200 to 204 has arrived: the
+//! endpoint accepted the events, whether its head and body then end, break off, or stall. The body
+//! is only shown to operators.
 //!
-//! The body is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`]. Head and body are read for at most
-//! [`BODY_TIMEOUT`] after the status line. If they end within these limits, the connection is reused; otherwise it is
-//! closed, because an endpoint could keep it open without end.
+//! The body is kept up to [`BODY_BYTES_MAX`] and read up to [`DRAINED_BYTES_MAX`]. Head and body
+//! are read for at most [`BODY_TIMEOUT`] after the status line. If they end within these limits,
+//! the connection is reused; otherwise it is closed, because an endpoint could keep it open without
+//! end.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -31,10 +33,12 @@ pub const BODY_BYTES_MAX: usize = 4_096;
 /// 64 KiB of a response body are read so that its connection can be reused: a new one costs more.
 pub const DRAINED_BYTES_MAX: usize = 65_536;
 
-/// How long the rest of a response is read after its status line, within the request's own time limit.
+/// How long the rest of a response is read after its status line, within the request's own time
+/// limit.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Waits for the response, reads what is kept of it, and decides whether its connection may be reused.
+/// Waits for the response, reads what is kept of it, and decides whether its connection may be
+/// reused.
 pub(super) async fn read(
     sending: SendClientRequest,
     request_attempt: &RequestAttempt,
@@ -50,8 +54,13 @@ pub(super) async fn read(
     if status.is_informational() {
         request_attempt.discard_connection();
         answer.detail = match status {
-            StatusCode::SWITCHING_PROTOCOLS => "101 switches the protocol, which was not requested".to_owned(),
-            status => format!("{} is an interim response, and no final one followed 1 MiB of these", status.as_u16()),
+            StatusCode::SWITCHING_PROTOCOLS => {
+                "101 switches the protocol, which was not requested".to_owned()
+            }
+            status => format!(
+                "{} is an interim response, and no final one followed 1 MiB of these",
+                status.as_u16()
+            ),
         };
         return Ok(answer);
     }
@@ -73,7 +82,8 @@ pub(super) async fn read(
     Ok(answer)
 }
 
-/// Reads at most `read_max` bytes of the body and keeps the first ones. Returns a text about the rest.
+/// Reads at most `read_max` bytes of the body and keeps the first ones. Returns a text about the
+/// rest.
 pub(super) async fn read_body(
     response: &mut ClientResponse,
     kept: &mut BytesMut,
@@ -87,7 +97,10 @@ pub(super) async fn read_body(
                 read += chunk.len();
                 kept.extend_from_slice(&chunk[..chunk.len().min(kept_max - kept.len())]);
                 if read > read_max {
-                    return format!("the response body is longer than {read_max} bytes; the connection was closed");
+                    return format!(
+                        "the response body is longer than {read_max} bytes; the connection was \
+                         closed"
+                    );
                 }
             }
             Some(Err(error)) => return bounded(format!("the response body broke off: {error}")),
@@ -97,11 +110,21 @@ pub(super) async fn read_body(
 
 /// `Retry-After`, in seconds or as a date. Unreadable values are ignored.
 fn retry_after(response: &ClientResponse, wall: WallTime) -> Option<Duration> {
-    let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let value = response
+        .headers()
+        .get(header::RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim();
     if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         // Larger numbers are clamped.
-        return Some(Duration::from_secs(value.parse::<u32>().unwrap_or(u32::MAX).into()));
+        return Some(Duration::from_secs(
+            value.parse::<u32>().unwrap_or(u32::MAX).into(),
+        ));
     }
-    let date = httpdate::parse_http_date(value).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let date = httpdate::parse_http_date(value)
+        .ok()?
+        .duration_since(UNIX_EPOCH)
+        .ok()?;
     Some(date.saturating_sub(wall.since_epoch()))
 }

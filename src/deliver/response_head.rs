@@ -1,12 +1,13 @@
 //! The head of a response, from endpoints that are not trusted to write it well.
 //!
 //! Invariants:
-//! - The status line decides. A head that is folded, malformed, too long or unfinished has the status of its first
-//!   line. Then its other fields are those that can be read, and its connection is not kept.
-//! - A body is read only if one reading of its length is possible. So bytes of one response are never taken for another
-//!   one.
-//! - Whatever is not understood closes the connection. `Connection: upgrade` is understood: it offers a protocol, and
-//!   is ignored.
+//! - The status line decides. A head that is folded, malformed, too long or unfinished has the
+//!   status of its first line. Then its other fields are those that can be read, and its connection
+//!   is not kept.
+//! - A body is read only if one reading of its length is possible. So bytes of one response are
+//!   never taken for another one.
+//! - Whatever is not understood closes the connection. `Connection: upgrade` is understood: it
+//!   offers a protocol, and is ignored.
 
 use std::borrow::Cow;
 
@@ -42,16 +43,36 @@ impl StatusLine {
     /// # Errors
     /// If it is not the status line of HTTP/1.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<Self>, ParseError> {
-        let start = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len());
+        let start = bytes
+            .iter()
+            .position(|byte| !matches!(byte, b'\r' | b'\n'))
+            .unwrap_or(bytes.len());
         let line = &bytes[start..];
         let common = line.len().min(PROTOCOL.len());
         if line[..common] != PROTOCOL[..common] {
             return Err(ParseError::Version);
         }
         let Some(line_end) = line.iter().position(|byte| *byte == b'\n') else {
-            return if bytes.len() > HEAD_BYTES_MAX { Err(ParseError::TooLarge) } else { Ok(None) };
+            return if bytes.len() > HEAD_BYTES_MAX {
+                Err(ParseError::TooLarge)
+            } else {
+                Ok(None)
+            };
         };
-        let [b'H', b'T', b'T', b'P', b'/', b'1', b'.', minor, b' ', digits @ .., _] = &line[..=line_end] else {
+        let [
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'1',
+            b'.',
+            minor,
+            b' ',
+            digits @ ..,
+            _,
+        ] = &line[..=line_end]
+        else {
             return Err(ParseError::Status);
         };
         let version = match minor {
@@ -60,10 +81,18 @@ impl StatusLine {
             _ => return Err(ParseError::Version),
         };
         let (digits, rest) = digits.split_at_checked(3).ok_or(ParseError::Status)?;
-        let status = str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
-        let status = status.and_then(|digits| digits.parse().ok()).filter(|status| *status >= 100);
+        let status = str::from_utf8(digits)
+            .ok()
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+        let status = status
+            .and_then(|digits| digits.parse().ok())
+            .filter(|status| *status >= 100);
         match (status, rest) {
-            (Some(status), [] | [b' ' | b'\r', ..]) => Ok(Some(Self { status, version, len: start + line_end + 1 })),
+            (Some(status), [] | [b' ' | b'\r', ..]) => Ok(Some(Self {
+                status,
+                version,
+                len: start + line_end + 1,
+            })),
             _ => Err(ParseError::Status),
         }
     }
@@ -127,7 +156,9 @@ impl ReceivedHead {
     /// # Errors
     /// If there is no status line.
     pub(super) fn take(buffer: &mut BytesMut) -> Result<Option<Self>, ParseError> {
-        let Some(line) = StatusLine::parse(buffer)? else { return Ok(None) };
+        let Some(line) = StatusLine::parse(buffer)? else {
+            return Ok(None);
+        };
         match line.head_len(buffer) {
             Some(len) if len <= HEAD_BYTES_MAX => {
                 let head = Self::new(line, &buffer[..len], true)?;
@@ -145,14 +176,19 @@ impl ReceivedHead {
     /// If there is no status line.
     pub(super) fn take_unfinished(buffer: &mut BytesMut) -> Result<Option<Self>, ParseError> {
         let bytes = buffer.split();
-        let Some(line) = StatusLine::parse(&bytes)? else { return Ok(None) };
+        let Some(line) = StatusLine::parse(&bytes)? else {
+            return Ok(None);
+        };
         Self::new(line, &bytes[..bytes.len().min(HEAD_BYTES_MAX)], false).map(Some)
     }
 
     fn new(line: StatusLine, bytes: &[u8], is_whole: bool) -> Result<Self, ParseError> {
         let status = StatusCode::from_u16(line.status).map_err(|_| ParseError::Status)?;
         let mut fields = Vec::new();
-        let mut rules = FramingRules { is_clear: is_whole, ..FramingRules::default() };
+        let mut rules = FramingRules {
+            is_clear: is_whole,
+            ..FramingRules::default()
+        };
         let mut rest = &bytes[line.len..];
         while let Some((field, after)) = unfold(rest) {
             rest = after;
@@ -165,7 +201,13 @@ impl ReceivedHead {
             }
         }
         let (framing, keep_alive) = rules.decide(status, line.version);
-        Ok(Self { status, version: line.version, fields, framing, keep_alive })
+        Ok(Self {
+            status,
+            version: line.version,
+            fields,
+            framing,
+            keep_alive,
+        })
     }
 
     /// Fills in the head as awc has it.
@@ -184,7 +226,8 @@ fn line(bytes: &[u8]) -> Option<&[u8]> {
     Some(&bytes[..=end])
 }
 
-/// The next field, with the lines that continue it, and what follows; [`None`] at the end of a head.
+/// The next field, with the lines that continue it, and what follows; [`None`] at the end of a
+/// head.
 fn unfold(bytes: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
     let first = line(bytes)?;
     let mut rest = &bytes[first.len()..];
@@ -226,7 +269,8 @@ impl FramingRules {
         if name == header::CONTENT_LENGTH {
             for item in bytes.split(|byte| *byte == b',') {
                 let length = parse_length(item.trim_ascii());
-                self.is_clear &= length.is_some() && (self.length.is_none() || self.length == length);
+                self.is_clear &=
+                    length.is_some() && (self.length.is_none() || self.length == length);
                 self.length = length;
             }
         } else if name == header::TRANSFER_ENCODING {
@@ -240,7 +284,9 @@ impl FramingRules {
 
     fn decide(self, status: StatusCode, version: Version) -> (BodyFraming, bool) {
         let keep_alive = self.is_clear && !self.closes && version == Version::HTTP_11;
-        if status.is_informational() || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
+        if status.is_informational()
+            || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
+        {
             return (BodyFraming::None, keep_alive && !status.is_informational());
         }
         if !self.is_clear {
@@ -254,7 +300,8 @@ impl FramingRules {
             (0, Some(0)) => (BodyFraming::None, keep_alive),
             (0, Some(length)) => (BodyFraming::Length(length), keep_alive),
             (0, None) if version == Version::HTTP_10 => (BodyFraming::UntilEnd, false),
-            // Without any length a body would end with the connection, which most endpoints leave open.
+            // Without any length a body would end with the connection, which most endpoints leave
+            // open.
             _ => (BodyFraming::None, false),
         }
     }
@@ -262,5 +309,9 @@ impl FramingRules {
 
 fn parse_length(digits: &[u8]) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+    str::from_utf8(digits)
+        .ok()
+        .filter(|_| is_number)?
+        .parse()
+        .ok()
 }

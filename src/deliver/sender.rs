@@ -1,7 +1,8 @@
-//! The sender of a destination: a batch of events in, one result out. Each kind of destination has one implementation.
+//! The sender of a destination: a batch of events in, one result out. Each kind of destination has
+//! one implementation.
 //!
-//! [`HttpSender`] is that of webhooks and of all services that take events by HTTP; what differs is how a batch becomes a
-//! request ([`Encode`]).
+//! [`HttpSender`] is that of webhooks and of all services that take events by HTTP; what differs is
+//! how a batch becomes a request ([`Encode`]).
 
 use std::{fmt, rc::Rc, sync::Arc, time::Duration};
 
@@ -26,7 +27,8 @@ pub struct Batch {
     pub events: Vec<Event>,
     /// How often the first event was attempted before.
     pub attempts_before: u32,
-    /// Further headers: the job, and the trace. A delivery property of the same name takes precedence.
+    /// Further headers: the job, and the trace. A delivery property of the same name takes
+    /// precedence.
     pub headers: Vec<RequestHeader>,
     /// The current time, for signatures, tokens and dates.
     pub wall: WallTime,
@@ -54,19 +56,24 @@ pub trait Encode: Send + Sync {
     ///
     /// # Errors
     /// If an event cannot be read.
-    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError>;
+    fn encode(
+        &self,
+        destination: &Destination,
+        batch: &Batch,
+    ) -> Result<OutgoingRequest, RequestError>;
 
-    /// Signs a request that carries no event of a topic: a handshake or a deletion notice with this unique id.
+    /// Signs a request that carries no event of a topic: a handshake or a deletion notice with this
+    /// unique id.
     fn sign_notice(&self, _outgoing: &mut OutgoingRequest, _id: &str, _wall: WallTime) {}
 
-    /// Corrects the result of a service whose statuses mean something else than those of a webhook, for a request with these
-    /// events.
+    /// Corrects the result of a service whose statuses mean something else than those of a webhook,
+    /// for a request with these events.
     fn settle(&self, result: RequestResult, _events: &[Seq]) -> RequestResult {
         result
     }
 
-    /// Whether a status of success says that all events were accepted, so that a late one counts without its body. If not,
-    /// [`Encode::settle`] has the events.
+    /// Whether a status of success says that all events were accepted, so that a late one counts
+    /// without its body. If not, [`Encode::settle`] has the events.
     fn status_decides(&self) -> bool {
         true
     }
@@ -82,7 +89,9 @@ pub struct HttpTarget {
 
 impl fmt::Debug for HttpTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("HttpTarget").field(&self.destination).finish_non_exhaustive()
+        f.debug_tuple("HttpTarget")
+            .field(&self.destination)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,8 +106,8 @@ pub struct HttpSender {
 }
 
 impl HttpSender {
-    /// Sends a request with an access token. If it is refused and was not fetched just now, the request is sent again with
-    /// a new one, within the same time limit.
+    /// Sends a request with an access token. If it is refused and was not fetched just now, the
+    /// request is sent again with a new one, within the same time limit.
     async fn send_authorized(
         &self,
         tokens: &TokenSource,
@@ -109,21 +118,31 @@ impl HttpSender {
         let until = Instant::now() + wait;
         let mut refused = None;
         loop {
-            let (token, is_new) = match timeout_at(until, tokens.token(refused.as_ref(), wall)).await {
-                Ok(Ok(token)) => token,
-                Ok(Err(problem)) => {
-                    let kind = match problem {
-                        TokenFailure::Refused(_) => Failure::CredentialRefused,
-                        TokenFailure::Unavailable(_) => Failure::GenericError,
-                    };
-                    return (failure(kind, problem.to_string()), None);
-                }
-                Err(_) => return (failure(Failure::TimedOut, "no access token in time".to_owned()), None),
-            };
+            let (token, is_new) =
+                match timeout_at(until, tokens.token(refused.as_ref(), wall)).await {
+                    Ok(Ok(token)) => token,
+                    Ok(Err(problem)) => {
+                        let kind = match problem {
+                            TokenFailure::Refused(_) => Failure::CredentialRefused,
+                            TokenFailure::Unavailable(_) => Failure::GenericError,
+                        };
+                        return (failure(kind, problem.to_string()), None);
+                    }
+                    Err(_) => {
+                        return (
+                            failure(Failure::TimedOut, "no access token in time".to_owned()),
+                            None,
+                        );
+                    }
+                };
             let mut outgoing = outgoing.clone();
             token.authorize(&mut outgoing);
             let left = until.saturating_duration_since(Instant::now());
-            let mut sent = self.client.call(&self.target.destination, outgoing, wall).answer(left).await;
+            let mut sent = self
+                .client
+                .call(&self.target.destination, outgoing, wall)
+                .answer(left)
+                .await;
             sent.0.repeated = refused.is_some();
             if sent.0.status != Some(401) || is_new || refused.is_some() {
                 return sent;
@@ -135,13 +154,26 @@ impl HttpSender {
 
 impl Sender for HttpSender {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let HttpTarget { destination, encoding } = &*self.target;
+        let HttpTarget {
+            destination,
+            encoding,
+        } = &*self.target;
         let outgoing = encoding.encode(destination, &batch);
         let status_decides = encoding.status_decides();
         let first = batch.events.first().map(|event| event.seq);
         // The events are in the request's body now. A late response must not keep them in memory.
-        let events = batch.events.iter().filter(|_| !status_decides).map(|event| event.seq).collect::<Vec<_>>();
-        let Batch { wall, wait, mut permit, .. } = batch;
+        let events = batch
+            .events
+            .iter()
+            .filter(|_| !status_decides)
+            .map(|event| event.seq)
+            .collect::<Vec<_>>();
+        let Batch {
+            wall,
+            wait,
+            mut permit,
+            ..
+        } = batch;
         Box::pin(async move {
             let mut outgoing = match outgoing {
                 Ok(outgoing) => outgoing,
@@ -153,7 +185,12 @@ impl Sender for HttpSender {
             let (result, late) = match &self.tokens {
                 // Boxed, so that requests without a token have a smaller future.
                 Some(tokens) => Box::pin(self.send_authorized(tokens, outgoing, wait, wall)).await,
-                None => self.client.call(destination, outgoing, wall).answer(wait).await,
+                None => {
+                    self.client
+                        .call(destination, outgoing, wall)
+                        .answer(wait)
+                        .await
+                }
             };
             let mut result = encoding.settle(result, &events);
             result.body.truncate(BODY_BYTES_MAX);
@@ -181,13 +218,27 @@ pub struct WebhookEncoding {
 }
 
 impl Encode for WebhookEncoding {
-    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
+    fn encode(
+        &self,
+        destination: &Destination,
+        batch: &Batch,
+    ) -> Result<OutgoingRequest, RequestError> {
         let mut outgoing = request::build(destination, &batch.events, batch.attempts_before)?;
         if let Some(signer) = &self.signer {
             signer.sign(&mut outgoing, &batch.events, batch.wall);
         }
-        let is_own = |name: &str| outgoing.properties.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
-        let more: Vec<_> = batch.headers.iter().filter(|(name, _)| !is_own(name)).cloned().collect();
+        let is_own = |name: &str| {
+            outgoing
+                .properties
+                .iter()
+                .any(|(own, _)| own.eq_ignore_ascii_case(name))
+        };
+        let more: Vec<_> = batch
+            .headers
+            .iter()
+            .filter(|(name, _)| !is_own(name))
+            .cloned()
+            .collect();
         outgoing.headers.extend(more);
         Ok(outgoing)
     }

@@ -1,14 +1,15 @@
 //! Signatures of requests, as defined by Standard Webhooks.
 //!
-//! The signed content is `id.timestamp.body`: `v1` is HMAC-SHA256 with a shared secret (`whsec_`), `v1a` is ed25519
-//! with a private key (`whsk_`; the receiver has the public key). With several secrets, the header has several
-//! signatures, and one valid signature is enough. So a secret is rotated without a gap: add the new one, update the
-//! receiver, remove the old one.
+//! The signed content is `id.timestamp.body`: `v1` is HMAC-SHA256 with a shared secret (`whsec_`),
+//! `v1a` is ed25519 with a private key (`whsk_`; the receiver has the public key). With several
+//! secrets, the header has several signatures, and one valid signature is enough. So a secret is
+//! rotated without a gap: add the new one, update the receiver, remove the old one.
 //!
 //! Invariants:
 //! - The signed bytes are the sent bytes.
-//! - The id is the same for every attempt of the same events, and unique across all stores: receivers deduplicate by
-//!   it. It contains no `.`, so that the parts of the signed content are unambiguous.
+//! - The id is the same for every attempt of the same events, and unique across all stores:
+//!   receivers deduplicate by it. It contains no `.`, so that the parts of the signed content are
+//!   unambiguous.
 //! - The timestamp is that of the attempt, because receivers reject old ones.
 //! - No message and no log contains a secret.
 
@@ -41,8 +42,8 @@ pub enum SigningKeyError {
     Count(usize),
     /// A secret is invalid.
     #[error(
-        "signing.secrets[{0}] cannot be used; allowed are whsec_ and the base64 of 24 to 64 random bytes, or whsk_ and \
-         the base64 of an ed25519 key"
+        "signing.secrets[{0}] cannot be used; allowed are whsec_ and the base64 of 24 to 64 random \
+         bytes, or whsk_ and the base64 of an ed25519 key"
     )]
     Secret(usize),
 }
@@ -66,7 +67,9 @@ impl Signer {
     ///
     /// # Errors
     /// If there are none, too many, or an invalid one.
-    pub fn new<'a>(secrets: impl ExactSizeIterator<Item = &'a str>) -> Result<Self, SigningKeyError> {
+    pub fn new<'a>(
+        secrets: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Result<Self, SigningKeyError> {
         if !(1..=SECRETS_MAX).contains(&secrets.len()) {
             return Err(SigningKeyError::Count(secrets.len()));
         }
@@ -87,13 +90,24 @@ impl Signer {
         let seconds = wall.since_epoch().as_secs();
         let signatures = self.signatures(&id, seconds, &outgoing.body);
         outgoing.headers.push(("webhook-id", id.into()));
-        outgoing.headers.push(("webhook-timestamp", seconds.to_string().into()));
-        outgoing.headers.push(("webhook-signature", signatures.into()));
+        outgoing
+            .headers
+            .push(("webhook-timestamp", seconds.to_string().into()));
+        outgoing
+            .headers
+            .push(("webhook-signature", signatures.into()));
     }
 
     /// The signatures of a message, separated by spaces.
     pub fn signatures(&self, id: &str, seconds: u64, body: &[u8]) -> String {
-        let content = [id.as_bytes(), b".", seconds.to_string().as_bytes(), b".", body].concat();
+        let content = [
+            id.as_bytes(),
+            b".",
+            seconds.to_string().as_bytes(),
+            b".",
+            body,
+        ]
+        .concat();
         let signed = self.0.iter().map(|key| match key {
             SigningKey::Shared(key) => format!("v1,{}", STANDARD.encode(hmac::sign(key, &content))),
             SigningKey::Own(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(&content))),
@@ -104,8 +118,14 @@ impl Signer {
 
 fn key(secret: &str) -> Option<SigningKey> {
     if let Some(text) = secret.strip_prefix("whsec_") {
-        let bytes = STANDARD.decode(text).ok().filter(|bytes| SECRET_BYTES.contains(&bytes.len()))?;
-        return Some(SigningKey::Shared(hmac::Key::new(hmac::HMAC_SHA256, &bytes)));
+        let bytes = STANDARD
+            .decode(text)
+            .ok()
+            .filter(|bytes| SECRET_BYTES.contains(&bytes.len()))?;
+        return Some(SigningKey::Shared(hmac::Key::new(
+            hmac::HMAC_SHA256,
+            &bytes,
+        )));
     }
     let bytes = STANDARD.decode(secret.strip_prefix("whsk_")?).ok()?;
     let (seed, public) = bytes.split_at_checked(SEED_BYTES)?;

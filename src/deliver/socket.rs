@@ -1,14 +1,17 @@
 //! The connections to endpoints, monitored.
 //!
-//! The HTTP codec takes an interim response (1xx) for the final one, and a request is written before its response is read. So
-//! `exchange` gets a socket of this module, above TLS if there is TLS, which
+//! The HTTP codec takes an interim response (1xx) for the final one, and a request is written
+//! before its response is read. So `exchange` gets a socket of this module, above TLS if there is
+//! TLS, which
 //! - is opened by [`dial`](super::dial), to an address that the rules allow;
-//! - records for the current request (its `RequestAttempt`) that it was used before, and the number of received bytes;
+//! - records for the current request (its `RequestAttempt`) that it was used before, and the number
+//!   of received bytes;
 //! - removes interim responses from what is read, except 101, which ends HTTP on the connection;
 //! - notices a rejection while a request is being written;
 //! - can be closed from outside while it is idle, and is dropped at the next use.
 //!
-//! A socket finds its request by a task-local: all work for a request is done while that request's future is polled.
+//! A socket finds its request by a task-local: all work for a request is done while that request's
+//! future is polled.
 //!
 //! Names, addresses and TLS are in [`dial`](super::dial).
 
@@ -38,8 +41,8 @@ use super::{
 };
 use gridhook_policy::outcome::{Elapsed, RequestPhases};
 
-/// 1 MiB of interim responses to a request are skipped. The next one is taken for the final response, which fails the
-/// request.
+/// 1 MiB of interim responses to a request are skipped. The next one is taken for the final
+/// response, which fails the request.
 pub const INTERIM_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes per read until the kind of a response is known.
@@ -160,7 +163,8 @@ impl RequestAttempt {
         self.phases.set(phases);
     }
 
-    /// When the phase began. The clock is read once for each phase, and for all that happens at its beginning.
+    /// When the phase began. The clock is read once for each phase, and for all that happens at its
+    /// beginning.
     pub(super) fn since(&self) -> Instant {
         self.since.get().unwrap_or_else(Instant::now)
     }
@@ -169,7 +173,10 @@ impl RequestAttempt {
     pub(super) fn read(&self) {
         if self.ended.get().is_none() {
             let body = Some(Elapsed::of(self.lap()));
-            self.phases.set(RequestPhases { body, ..self.phases.get() });
+            self.phases.set(RequestPhases {
+                body,
+                ..self.phases.get()
+            });
             self.ended.set(self.since.get());
         }
     }
@@ -180,10 +187,15 @@ impl RequestAttempt {
         self.until.get().map_or(until, |wait| wait.min(until))
     }
 
-    /// Whether the status of the response is known. If it arrived while the request was being written, the rest of the
-    /// request is discarded.
+    /// Whether the status of the response is known. If it arrived while the request was being
+    /// written, the rest of the request is discarded.
     pub(super) fn has_status(&self) -> bool {
-        let is_early = || self.control.borrow().as_ref().is_some_and(|control| control.stop_writing());
+        let is_early = || {
+            self.control
+                .borrow()
+                .as_ref()
+                .is_some_and(|control| control.stop_writing())
+        };
         matches!(self.phase.get(), RequestPhase::Reading(_)) || is_early()
     }
 
@@ -196,12 +208,17 @@ impl RequestAttempt {
     pub(super) fn phases(&self, secure: bool) -> RequestPhases {
         let phases = self.phases.get();
         // Without TLS there is no phase between connection and request.
-        RequestPhases { tls: phases.tls.filter(|_| secure), ..phases }
+        RequestPhases {
+            tls: phases.tls.filter(|_| secure),
+            ..phases
+        }
     }
 
     fn lap(&self) -> Duration {
         let now = Instant::now();
-        self.since.replace(Some(now)).map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
+        self.since
+            .replace(Some(now))
+            .map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// The response is read. Its connection may be reused if it was kept.
@@ -272,17 +289,28 @@ impl SocketControl {
 
     /// Whether it is idle with the permit of a request.
     pub(super) fn has_borrowed(&self) -> bool {
-        self.kept.borrow().as_ref().is_some_and(KeptConnection::is_borrowed)
+        self.kept
+            .borrow()
+            .as_ref()
+            .is_some_and(KeptConnection::is_borrowed)
     }
 
     /// Assigns the connection to the request that writes to it.
     fn claim(self: &Rc<Self>, request_attempt: &RequestAttempt) {
         let mut owner = request_attempt.control.borrow_mut();
-        if owner.as_ref().is_some_and(|control| Rc::ptr_eq(control, self)) {
+        if owner
+            .as_ref()
+            .is_some_and(|control| Rc::ptr_eq(control, self))
+        {
             return;
         }
         request_attempt.reused.set(self.requests.get() > 0);
-        request_attempt.began.set(request_attempt.began.get().or_else(|| Some(request_attempt.since())));
+        request_attempt.began.set(
+            request_attempt
+                .began
+                .get()
+                .or_else(|| Some(request_attempt.since())),
+        );
         self.requests.set(self.requests.get() + 1);
         self.idle_since.set(None);
         self.kept.take();
@@ -290,8 +318,8 @@ impl SocketControl {
         *owner = Some(self.clone());
     }
 
-    /// Reads into `buf` what may begin the final response. Returns false if more must be read to know; it is in the inbox
-    /// then.
+    /// Reads into `buf` what may begin the final response. Returns false if more must be read to
+    /// know; it is in the inbox then.
     fn read_answer(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = buf.filled().len();
         if let Some(stream) = self.stream.borrow_mut().as_mut() {
@@ -312,7 +340,9 @@ impl SocketControl {
     /// Reads available bytes into the inbox. Returns their number, 0 at the end.
     fn fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = self.stream.borrow_mut();
-        let Some(stream) = stream.as_mut() else { return Poll::Ready(Ok(0)) };
+        let Some(stream) = stream.as_mut() else {
+            return Poll::Ready(Ok(0));
+        };
         let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(stream).poll_read(cx, &mut read))?;
@@ -321,7 +351,8 @@ impl SocketControl {
         Poll::Ready(Ok(read.filled().len()))
     }
 
-    /// Removes interim responses from the inbox. Returns whether the rest begins the final response.
+    /// Removes interim responses from the inbox. Returns whether the rest begins the final
+    /// response.
     fn has_answer(&self) -> bool {
         let mut inbox = self.inbox.borrow_mut();
         while let Some(removed) = self.interim.get() {
@@ -330,8 +361,12 @@ impl SocketControl {
                     inbox.advance(len);
                     self.interim.set(Some(removed + len));
                 }
-                ResponseStart::Unknown if removed + inbox.len() < INTERIM_BYTES_MAX => return false,
-                ResponseStart::Interim(_) | ResponseStart::Unknown | ResponseStart::Answer => self.interim.set(None),
+                ResponseStart::Unknown if removed + inbox.len() < INTERIM_BYTES_MAX => {
+                    return false;
+                }
+                ResponseStart::Interim(_) | ResponseStart::Unknown | ResponseStart::Answer => {
+                    self.interim.set(None)
+                }
             }
         }
         true
@@ -376,9 +411,9 @@ enum ResponseStart {
 
 fn response_start(bytes: &[u8]) -> ResponseStart {
     match StatusLine::parse(bytes) {
-        Ok(Some(line)) if line.is_interim() => {
-            line.head_len(bytes).map_or(ResponseStart::Unknown, ResponseStart::Interim)
-        }
+        Ok(Some(line)) if line.is_interim() => line
+            .head_len(bytes)
+            .map_or(ResponseStart::Unknown, ResponseStart::Interim),
         Ok(None) if !is_final(bytes) => ResponseStart::Unknown,
         Ok(_) | Err(_) => ResponseStart::Answer,
     }
@@ -387,7 +422,11 @@ fn response_start(bytes: &[u8]) -> ResponseStart {
 /// Counts received bytes for the current request.
 fn received(bytes: usize) {
     ATTEMPT
-        .try_with(|request_attempt| request_attempt.received.set(request_attempt.received.get() + bytes))
+        .try_with(|request_attempt| {
+            request_attempt
+                .received
+                .set(request_attempt.received.get() + bytes)
+        })
         .unwrap_or_default();
 }
 
@@ -401,7 +440,10 @@ impl Drop for ControlledSocket {
 }
 
 impl ControlledSocket {
-    pub(super) fn new(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, sockets: Sockets) -> Self {
+    pub(super) fn new(
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+        sockets: Sockets,
+    ) -> Self {
         Self(Rc::new(SocketControl {
             stream: RefCell::new(Some(Box::new(stream))),
             inbox: RefCell::default(),
@@ -422,23 +464,30 @@ impl ControlledSocket {
 
     /// Whether the current request needs a connection of its own.
     pub(super) fn must_be_new() -> bool {
-        ATTEMPT.try_with(|request_attempt| request_attempt.fresh).unwrap_or(false)
+        ATTEMPT
+            .try_with(|request_attempt| request_attempt.fresh)
+            .unwrap_or(false)
     }
 
     /// Whether an idle connection is open and nothing has arrived since its last response.
     pub(super) fn is_silent(&self, cx: &mut Context<'_>) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         let mut stream = self.0.stream.borrow_mut();
-        let Some(stream) = stream.as_mut() else { return false };
-        Pin::new(stream).poll_read(cx, &mut ReadBuf::uninit(&mut byte)).is_pending()
+        let Some(stream) = stream.as_mut() else {
+            return false;
+        };
+        Pin::new(stream)
+            .poll_read(cx, &mut ReadBuf::uninit(&mut byte))
+            .is_pending()
     }
 
     /// Runs `write` on the stream for the current request.
     ///
-    /// A response is read only after the request is written. An endpoint that rejects a large request and stops reading
-    /// would be reported as a timeout or a broken connection. So if writing stalls and a rejection has arrived, the
-    /// rest is discarded and the response is read. After a success the endpoint may still read, so the rest is
-    /// discarded only if writing fails, or at the end of the time limit.
+    /// A response is read only after the request is written. An endpoint that rejects a large
+    /// request and stops reading would be reported as a timeout or a broken connection. So if
+    /// writing stalls and a rejection has arrived, the rest is discarded and the response is read.
+    /// After a success the endpoint may still read, so the rest is discarded only if writing fails,
+    /// or at the end of the time limit.
     fn write(
         &self,
         cx: &mut Context<'_>,
@@ -446,7 +495,9 @@ impl ControlledSocket {
         write: impl FnOnce(Pin<&mut Box<dyn Transport>>, &mut Context<'_>) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         // Not within a request.
-        ATTEMPT.try_with(|request_attempt| self.0.claim(request_attempt)).ok();
+        ATTEMPT
+            .try_with(|request_attempt| self.0.claim(request_attempt))
+            .ok();
         if self.0.is_answered.get() {
             return Poll::Ready(Ok(all));
         }
@@ -469,11 +520,16 @@ impl ControlledSocket {
 }
 
 impl AsyncRead for ControlledSocket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let control = &self.0;
         // Nearly every response is final and arrives at once, so it is not copied.
         let is_first = control.interim.get().is_some() && control.inbox.borrow().is_empty();
-        if is_first && buf.remaining() >= STATUS_LINE.len() && ready!(control.read_answer(cx, buf))? {
+        if is_first && buf.remaining() >= STATUS_LINE.len() && ready!(control.read_answer(cx, buf))?
+        {
             return Poll::Ready(Ok(()));
         }
         while !control.has_answer() {
@@ -499,7 +555,11 @@ impl AsyncRead for ControlledSocket {
 }
 
 impl AsyncWrite for ControlledSocket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.write(cx, bytes.len(), |stream, cx| stream.poll_write(cx, bytes))
     }
 

@@ -1,13 +1,15 @@
 //! The budget of file descriptors for deliveries, shared by all threads.
 //!
-//! A connection in use belongs to a request in flight, and a request takes a permit before it is sent. An idle
-//! connection takes a permit of another kind, or borrows that of a request while enough of these are free; otherwise it is
-//! closed instead of kept. So deliveries never use the descriptors that the store and the publishers need. When requests
-//! become short of permits, the clients close the connections that borrowed some (`Sockets::reclaimed`).
+//! A connection in use belongs to a request in flight, and a request takes a permit before it is
+//! sent. An idle connection takes a permit of another kind, or borrows that of a request while
+//! enough of these are free; otherwise it is closed instead of kept. So deliveries never use the
+//! descriptors that the store and the publishers need. When requests become short of permits, the
+//! clients close the connections that borrowed some (`Sockets::reclaimed`).
 //!
-//! A request never waits once it has left the subscription, because its attempt would be counted and its time would
-//! run. Instead the subscription checks [`Sockets::free`] before it sends, and is woken when a permit is free. Two
-//! threads may see the same free permit, so [`Sockets::take`] always succeeds; the budget has a margin for that.
+//! A request never waits once it has left the subscription, because its attempt would be counted
+//! and its time would run. Instead the subscription checks [`Sockets::free`] before it sends, and
+//! is woken when a permit is free. Two threads may see the same free permit, so [`Sockets::take`]
+//! always succeeds; the budget has a margin for that.
 
 use std::{
     collections::VecDeque,
@@ -93,7 +95,8 @@ impl Sockets {
     /// How many more requests may be sent once idle connections have given back what they borrowed.
     pub fn available(&self) -> usize {
         let shared = &self.0;
-        let available = shared.free.load(Ordering::Acquire) + shared.borrowed.load(Ordering::Acquire);
+        let available =
+            shared.free.load(Ordering::Acquire) + shared.borrowed.load(Ordering::Acquire);
         usize::try_from(available).unwrap_or(0)
     }
 
@@ -121,7 +124,8 @@ impl Sockets {
         self.pass_on();
     }
 
-    /// Wakes the next waiting subscription if a permit is free. Call it also after a wake if no permit is needed.
+    /// Wakes the next waiting subscription if a permit is free. Call it also after a wake if no
+    /// permit is needed.
     pub fn pass_on(&self) {
         self.0.pass_on();
     }
@@ -130,7 +134,9 @@ impl Sockets {
     pub(super) fn keep(&self) -> Option<KeptConnection> {
         let take = |permits: &AtomicIsize, left: isize| {
             let taken = |free| (free > left).then_some(free - 1);
-            permits.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).is_ok()
+            permits
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, taken)
+                .is_ok()
         };
         let shared = &self.0;
         let is_borrowed = if take(&shared.idle, 0) {
@@ -141,13 +147,17 @@ impl Sockets {
         } else {
             return None;
         };
-        Some(KeptConnection { shared: Arc::clone(shared), is_borrowed })
+        Some(KeptConnection {
+            shared: Arc::clone(shared),
+            is_borrowed,
+        })
     }
 
     /// Whether requests are short of permits that idle connections have borrowed.
     pub(super) fn is_short(&self) -> bool {
         let shared = &self.0;
-        shared.free.load(Ordering::Acquire) <= shared.reserve / 2 && shared.borrowed.load(Ordering::Acquire) > 0
+        shared.free.load(Ordering::Acquire) <= shared.reserve / 2
+            && shared.borrowed.load(Ordering::Acquire) > 0
     }
 
     /// Whether so many permits for requests are free that idle connections need not give back more.
@@ -189,7 +199,10 @@ impl Drop for Taken {
 
 impl Drop for KeptConnection {
     fn drop(&mut self) {
-        let Self { shared, is_borrowed } = self;
+        let Self {
+            shared,
+            is_borrowed,
+        } = self;
         if *is_borrowed {
             shared.free.fetch_add(1, Ordering::AcqRel);
             shared.borrowed.fetch_sub(1, Ordering::AcqRel);

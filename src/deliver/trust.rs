@@ -1,11 +1,11 @@
 //! Trusted certificate authorities, and client certificates.
 //!
-//! Certificates are always verified; there is no switch. An operator's own authority is configured by its file, in
-//! addition to the machine's authorities or instead of them.
+//! Certificates are always verified; there is no switch. An operator's own authority is configured
+//! by its file, in addition to the machine's authorities or instead of them.
 //!
-//! Client certificates are in a folder, in pairs with their keys, and a subscription names one: no private key passes
-//! through the control plane. Each certificate and each minimum version has an HTTP client of its own, because connections
-//! are pooled by authority.
+//! Client certificates are in a folder, in pairs with their keys, and a subscription names one: no
+//! private key passes through the control plane. Each certificate and each minimum version has an
+//! HTTP client of its own, because connections are pooled by authority.
 
 use std::{
     collections::BTreeMap,
@@ -53,7 +53,9 @@ pub enum TrustRoots {
 static TLS13: [&SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
 
 /// The minimum version of TLS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 pub enum MinimumTlsVersion {
     /// 1.2 and 1.3.
     #[default]
@@ -101,15 +103,21 @@ impl TlsTrust {
     pub fn of(roots: &[TrustRoots], version: MinimumTlsVersion) -> Result<Self, TrustError> {
         let store = Arc::new(store(roots)?);
         let config = |version: MinimumTlsVersion| -> Result<_, TrustError> {
-            let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-                .with_protocol_versions(version.and_later())?
-                .with_root_certificates(Arc::clone(&store))
-                .with_no_client_auth();
-            // Not h2: awc reuses an HTTP/2 connection without checking it, and `socket` follows one request on a connection.
+            let mut config =
+                ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                    .with_protocol_versions(version.and_later())?
+                    .with_root_certificates(Arc::clone(&store))
+                    .with_no_client_auth();
+            // Not h2: awc reuses an HTTP/2 connection without checking it, and `socket` follows one
+            // request on a connection.
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok(Arc::new(config))
         };
-        Ok(Self { config: config(version)?, strict: config(MinimumTlsVersion::Tls13)?, roots: store.len() })
+        Ok(Self {
+            config: config(version)?,
+            strict: config(MinimumTlsVersion::Tls13)?,
+            roots: store.len(),
+        })
     }
 
     /// The number of trusted authorities. Without any, every https endpoint fails.
@@ -121,11 +129,18 @@ impl TlsTrust {
     ///
     /// # Errors
     /// If a file cannot be read, or the key does not match the certificate.
-    pub fn with_client_certificate(&self, certificate: &Path, key: &Path) -> Result<Self, TrustError> {
+    pub fn with_client_certificate(
+        &self,
+        certificate: &Path,
+        key: &Path,
+    ) -> Result<Self, TrustError> {
         let (chain, key) = identity(certificate, key)?;
         let provider = Arc::clone(self.config.crypto_provider());
         let shown = rustls::sign::CertifiedKey::from_der(chain, key, &provider);
-        let wrong = |error: rustls::Error| TrustError::File { path: certificate.to_owned(), detail: error.to_string() };
+        let wrong = |error: rustls::Error| TrustError::File {
+            path: certificate.to_owned(),
+            detail: error.to_string(),
+        };
         let shown = Arc::new(rustls::sign::SingleCertAndKey::from(shown.map_err(wrong)?));
         let with = |config: &ClientConfig| {
             let mut config = config.clone();
@@ -134,7 +149,11 @@ impl TlsTrust {
             config.resumption = rustls::client::Resumption::default();
             Arc::new(config)
         };
-        Ok(Self { config: with(&self.config), strict: with(&self.strict), roots: self.roots })
+        Ok(Self {
+            config: with(&self.config),
+            strict: with(&self.strict),
+            roots: self.roots,
+        })
     }
 
     /// The same authorities and client certificate, with at least this version of TLS.
@@ -142,7 +161,10 @@ impl TlsTrust {
     pub fn with_minimum(&self, version: MinimumTlsVersion) -> Self {
         match version {
             MinimumTlsVersion::Tls12 => self.clone(),
-            MinimumTlsVersion::Tls13 => Self { config: Arc::clone(&self.strict), ..self.clone() },
+            MinimumTlsVersion::Tls13 => Self {
+                config: Arc::clone(&self.strict),
+                ..self.clone()
+            },
         }
     }
 
@@ -180,14 +202,23 @@ pub fn store(roots: &[TrustRoots]) -> Result<RootCertStore, TrustError> {
 }
 
 pub(super) fn wrong(path: &Path, detail: impl ToString) -> TrustError {
-    TrustError::File { path: path.to_owned(), detail: detail.to_string() }
+    TrustError::File {
+        path: path.to_owned(),
+        detail: detail.to_string(),
+    }
 }
 
 /// The certificates in a file; at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let found = CertificateDer::pem_file_iter(path).map_err(|error| wrong(path, error))?;
-    let found: Vec<_> = found.collect::<Result<_, _>>().map_err(|error| wrong(path, error))?;
-    if found.is_empty() { Err(wrong(path, "there is none in it")) } else { Ok(found) }
+    let found: Vec<_> = found
+        .collect::<Result<_, _>>()
+        .map_err(|error| wrong(path, error))?;
+    if found.is_empty() {
+        Err(wrong(path, "there is none in it"))
+    } else {
+        Ok(found)
+    }
 }
 
 /// A certificate chain and its private key.
@@ -198,7 +229,10 @@ pub fn identity(
     certificate: &Path,
     key: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TrustError> {
-    Ok((certificates(certificate)?, PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?))
+    Ok((
+        certificates(certificate)?,
+        PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, error))?,
+    ))
 }
 
 /// Client certificates, by name.
@@ -261,7 +295,10 @@ impl ClientCertificates {
                 }
             }
         }
-        reloaded.gone = known.into_keys().filter(|name| !found.contains_key(name)).collect();
+        reloaded.gone = known
+            .into_keys()
+            .filter(|name| !found.contains_key(name))
+            .collect();
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = found;
         Ok(reloaded)
     }
@@ -280,7 +317,10 @@ impl ClientCertificates {
     pub fn end_entities(&self) -> Vec<(String, CertificateDer<'static>)> {
         let all = self.read();
         let end_entity = |(name, identity): (&String, &Identity)| {
-            Some((name.clone(), CertificateDer::from_pem_slice(&identity.files[0]).ok()?))
+            Some((
+                name.clone(),
+                CertificateDer::from_pem_slice(&identity.files[0]).ok()?,
+            ))
         };
         all.iter().filter_map(end_entity).collect()
     }
@@ -290,17 +330,31 @@ impl ClientCertificates {
     }
 }
 
-/// All client certificates in a folder, without their chains, by name. Those that cannot be read are left out.
+/// All client certificates in a folder, without their chains, by name. Those that cannot be read
+/// are left out.
 pub fn end_entities(folder: &Path) -> Vec<(String, CertificateDer<'static>)> {
     let end_entity = |(name, path)| Some((name, CertificateDer::from_pem_file(path).ok()?));
-    files(folder).unwrap_or_default().into_iter().filter_map(end_entity).collect()
+    files(folder)
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(end_entity)
+        .collect()
 }
 
 /// The files of the client certificates in a folder, by name.
 fn files(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let paths: Vec<PathBuf> = fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    let certificates = paths.into_iter().filter(|path| path.extension().is_some_and(|kind| kind == CLIENT_CERTIFICATE));
-    let name = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let paths: Vec<PathBuf> = fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?;
+    let certificates = paths.into_iter().filter(|path| {
+        path.extension()
+            .is_some_and(|kind| kind == CLIENT_CERTIFICATE)
+    });
+    let name = |path: &Path| {
+        path.file_stem()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    };
     Ok(certificates.map(|path| (name(&path), path)).collect())
 }
 
@@ -312,7 +366,10 @@ impl Identity {
         let files = [read(certificate)?, read(&key)?];
         match old.filter(|old| old.files == files) {
             Some(old) => Ok(old.clone()),
-            None => Ok(Self { trust: trust.with_client_certificate(certificate, &key)?, files }),
+            None => Ok(Self {
+                trust: trust.with_client_certificate(certificate, &key)?,
+                files,
+            }),
         }
     }
 }

@@ -1,22 +1,27 @@
 //! One request to a webhook, with awc.
 //!
-//! awc is made for clients that talk to trusted servers. Endpoints are not trusted. So, point by point (for awc 3.11):
+//! awc is made for clients that talk to trusted servers. Endpoints are not trusted. So, point by
+//! point (for awc 3.11):
 //! - *Redirects* are never followed: a login page's 200 is not a delivery.
 //! - *Compression* is compiled out and no `Accept-Encoding` is sent; a body is kept as received.
-//! - *Connections* are those of `exchange`, which is the middleware of the client: awc's own pool costs
-//!   more than what it does, and limits the connections over all hosts. The caller limits requests per subscription.
-//! - *Timers*: awc's own cover parts of a request and are off. One timer covers name, connection, TLS, request and
-//!   status line.
-//! - *Interim responses* (1xx) are final responses for awc. [`socket`](super::socket) removes them from what it reads.
-//!   What it leaves (101, or too many of them) fails the request, and its connection is closed.
-//! - *Odd responses*: once the final status line is there, it decides ([`response_head`](super::response_head)).
-//! - *Reused connections*: if one breaks before the first byte of a response, the endpoint closed it while it was idle. The
-//!   request is sent again at once on a new connection, within the same time limit, once. The endpoint may receive it twice,
-//!   which is allowed; it is never counted as delivered.
-//! - *Idle connections*: a sweep closes them after [`ClientOptions::keep_alive`]. The default is shorter than the 5 s after
-//!   which common servers close, so that stale connections are rare.
-//! - *A response while the request is being written* (413, 401) would not be noticed, because the response is read when
-//!   everything is written. [`socket`](super::socket) notices it.
+//! - *Connections* are those of `exchange`, which is the middleware of the client: awc's own pool
+//!   costs more than what it does, and limits the connections over all hosts. The caller limits
+//!   requests per subscription.
+//! - *Timers*: awc's own cover parts of a request and are off. One timer covers name, connection,
+//!   TLS, request and status line.
+//! - *Interim responses* (1xx) are final responses for awc. [`socket`](super::socket) removes them
+//!   from what it reads. What it leaves (101, or too many of them) fails the request, and its
+//!   connection is closed.
+//! - *Odd responses*: once the final status line is there, it decides
+//!   ([`response_head`](super::response_head)).
+//! - *Reused connections*: if one breaks before the first byte of a response, the endpoint closed
+//!   it while it was idle. The request is sent again at once on a new connection, within the same
+//!   time limit, once. The endpoint may receive it twice, which is allowed; it is never counted as
+//!   delivered.
+//! - *Idle connections*: a sweep closes them after [`ClientOptions::keep_alive`]. The default is
+//!   shorter than the 5 s after which common servers close, so that stale connections are rare.
+//! - *A response while the request is being written* (413, 401) would not be noticed, because the
+//!   response is read when everything is written. [`socket`](super::socket) notices it.
 //!
 //! [`response`] reads what comes back. [`RequestInFlight`] has the time limits.
 
@@ -66,7 +71,8 @@ use gridhook_policy::outcome::{Outcome, RequestResult};
 /// The lease is checked before each 64 KiB of a body, which is what a system call usually takes.
 const CHUNK_BYTES: usize = 65_536;
 
-/// 1,024 connections of an arbiter that wait for a late response: a descriptor and some kilobytes each.
+/// 1,024 connections of an arbiter that wait for a late response: a descriptor and some kilobytes
+/// each.
 pub const LATE_REQUESTS_MAX: usize = 1_024;
 
 /// Maximum reachability checks in their first phase, of all threads …
@@ -92,13 +98,15 @@ pub struct ClientOptions {
     pub identities: ClientCertificates,
     /// The resolver.
     pub names: Arc<dyn NameResolver>,
-    /// The proxy for its connections. In the options of a server: that of subscriptions without one of their own.
+    /// The proxy for its connections. In the options of a server: that of subscriptions without one
+    /// of their own.
     pub proxy: Option<EgressProxy>,
     /// How long a connection stays idle.
     pub keep_alive: Duration,
     /// Maximum age of a connection. A new one resolves the name again.
     pub lifetime: Duration,
-    /// How long a call to one of several addresses may take before the next one starts (RFC 8305, section 5).
+    /// How long a call to one of several addresses may take before the next one starts (RFC 8305,
+    /// section 5).
     pub attempt_delay: Duration,
     /// Maximum late requests.
     pub late_requests_max: usize,
@@ -145,7 +153,9 @@ pub struct RequestTimeouts {
 
 impl Default for RequestTimeouts {
     fn default() -> Self {
-        Self { response: Duration::from_secs(30) }
+        Self {
+            response: Duration::from_secs(30),
+        }
     }
 }
 
@@ -154,7 +164,8 @@ pub struct WebhookClient(pub(super) Rc<ClientInner>);
 
 pub(super) struct ClientInner {
     awc: awc::Client,
-    /// Every POST request, as far as awc knows it. Its address and headers are in its [`RequestAttempt`].
+    /// Every POST request, as far as awc knows it. Its address and headers are in its
+    /// [`RequestAttempt`].
     post: FrozenClientRequest,
     exchange: Exchange,
     connector: Connector,
@@ -179,10 +190,24 @@ impl WebhookClient {
     pub fn new(options: ClientOptions) -> Self {
         let connector = Connector::new(&options);
         let exchange = Exchange::new(connector.clone(), &options);
-        let awc = awc::Client::builder().wrap(exchange.clone()).disable_redirects().disable_timeout().finish();
-        let post = awc.request(Method::POST, Uri::from_static("http://endpoint/")).no_decompress().freeze();
+        let awc = awc::Client::builder()
+            .wrap(exchange.clone())
+            .disable_redirects()
+            .disable_timeout()
+            .finish();
+        let post = awc
+            .request(Method::POST, Uri::from_static("http://endpoint/"))
+            .no_decompress()
+            .freeze();
         let post = post.expect("a request to an http URL can be made");
-        let inner = Rc::new(ClientInner { awc, post, exchange, connector, options, late_requests: Cell::new(0) });
+        let inner = Rc::new(ClientInner {
+            awc,
+            post,
+            exchange,
+            connector,
+            options,
+            late_requests: Cell::new(0),
+        });
         actix_rt::spawn(keep_sweeping(Rc::downgrade(&inner)));
         Self(inner)
     }
@@ -202,7 +227,8 @@ impl WebhookClient {
         &self.0.options.rules
     }
 
-    /// Closes idle connections, and returns how many are left. The client also does this periodically.
+    /// Closes idle connections, and returns how many are left. The client also does this
+    /// periodically.
     pub fn sweep(&self) -> usize {
         self.0.exchange.sweep()
     }
@@ -212,8 +238,8 @@ impl WebhookClient {
         self.0.late_requests.get()
     }
 
-    /// Sends one request. It always ends within the time limit, with a result. An HTTP date in `Retry-After` is
-    /// compared with `wall`.
+    /// Sends one request. It always ends within the time limit, with a result. An HTTP date in
+    /// `Retry-After` is compared with `wall`.
     pub async fn post(
         &self,
         destination: &Destination,
@@ -221,31 +247,44 @@ impl WebhookClient {
         waits: &RequestTimeouts,
         wall: WallTime,
     ) -> RequestResult {
-        let (answer, _late) = self.call(destination, outgoing, wall).answer(waits.response).await;
+        let (answer, _late) = self
+            .call(destination, outgoing, wall)
+            .answer(waits.response)
+            .await;
         answer
     }
 
-    /// Whether a connection to the destination can be made: without TLS and without a request, and closed at once. Also
-    /// false if too many checks are in progress.
+    /// Whether a connection to the destination can be made: without TLS and without a request, and
+    /// closed at once. Also false if too many checks are in progress.
     pub async fn reach(&self, destination: &Destination) -> bool {
         let url = destination.url();
         if self.rules().check_url(url).is_err() {
             return false;
         }
-        let (host, port) = (url.host_str().unwrap_or_default(), url.port_or_known_default().unwrap_or_default());
+        let (host, port) = (
+            url.host_str().unwrap_or_default(),
+            url.port_or_known_default().unwrap_or_default(),
+        );
         let mut reaching = Box::pin(self.0.connector.reach(host, port));
         {
-            let Ok(_permit) = PROMPT_REACHES.try_acquire() else { return false };
+            let Ok(_permit) = PROMPT_REACHES.try_acquire() else {
+                return false;
+            };
             if let Ok(reached) = timeout(REACH_PROMPT, &mut reaching).await {
                 return reached.is_ok();
             }
         }
         // Checks without any reply must not take the permits of those that are refused at once.
-        let Ok(_permit) = SLOW_REACHES.try_acquire() else { return false };
-        timeout(REACH_WAIT, reaching).await.is_ok_and(|reached| reached.is_ok())
+        let Ok(_permit) = SLOW_REACHES.try_acquire() else {
+            return false;
+        };
+        timeout(REACH_WAIT, reaching)
+            .await
+            .is_ok_and(|reached| reached.is_ok())
     }
 
-    /// A request that may get a late response. Nothing is sent until [`RequestInFlight::answer`] is called.
+    /// A request that may get a late response. Nothing is sent until [`RequestInFlight::answer`] is
+    /// called.
     pub fn call<'a>(
         &'a self,
         destination: &'a Destination,
@@ -255,8 +294,8 @@ impl WebhookClient {
         RequestInFlight::new(self, destination, outgoing, wall)
     }
 
-    /// A permit for a late request. [`None`] if all are taken: the new one is aborted, because older ones may belong to
-    /// other subscriptions.
+    /// A permit for a late request. [`None`] if all are taken: the new one is aborted, because
+    /// older ones may belong to other subscriptions.
     pub(super) fn late_permit(&self) -> Option<LatePermit> {
         let taken = self.0.late_requests.get();
         (taken < self.0.options.late_requests_max).then(|| {
@@ -265,7 +304,8 @@ impl WebhookClient {
         })
     }
 
-    /// Sends the request, and repeats it on a new connection if the first one was stale and a repeat is still allowed.
+    /// Sends the request, and repeats it on a new connection if the first one was stale and a
+    /// repeat is still allowed.
     pub(super) async fn attempts(
         &self,
         destination: &Destination,
@@ -277,14 +317,21 @@ impl WebhookClient {
             Ok(answer) => return answer,
             Err(error) => error,
         };
-        if self.0.options.lease.as_ref().is_some_and(|lease| !lease.may_act()) {
+        if self
+            .0
+            .options
+            .lease
+            .as_ref()
+            .is_some_and(|lease| !lease.may_act())
+        {
             return RequestResult::bare(Outcome::Aborted);
         }
         let stale = first.reused.get() && unanswered(&error, &first);
         let Some(outgoing) = first.again.take().filter(|_| stale) else {
             return failed(&error, first.phase(), destination);
         };
-        tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending again on a new one");
+        tracing::debug!(%error, host = destination.url().host_str(), "stale connection; sending \
+            again on a new one");
         let second = first.begin_repeat();
         match self.attempt(destination, outgoing, second, wall).await {
             Ok(answer) => answer,
@@ -302,9 +349,11 @@ impl WebhookClient {
         ATTEMPT
             .scope(request_attempt.clone(), async move {
                 let lease = self.0.options.lease.clone();
-                let sending = self.send(Method::POST, destination, &outgoing, request_attempt, lease);
+                let sending =
+                    self.send(Method::POST, destination, &outgoing, request_attempt, lease);
                 let kept_max = outgoing.response_bytes.max(response::BODY_BYTES_MAX);
-                // The body is dropped with its last byte. From here on only `again` may have a copy.
+                // The body is dropped with its last byte. From here on only `again` may have a
+                // copy.
                 drop(outgoing);
                 let answer = response::read(sending, request_attempt, wall, kept_max).await?;
                 request_attempt.read();
@@ -321,15 +370,22 @@ impl WebhookClient {
         destination: &Destination,
         outgoing: &OutgoingRequest,
     ) -> Result<(u16, Bytes), String> {
-        self.rules().check_url(destination.url()).map_err(|refused| refused.to_string())?;
+        self.rules()
+            .check_url(destination.url())
+            .map_err(|refused| refused.to_string())?;
         let attempt = RequestAttempt::new(true);
         let exchange = async {
-            let mut response = self.send(Method::POST, destination, outgoing, &attempt, None).await?;
+            let mut response = self
+                .send(Method::POST, destination, outgoing, &attempt, None)
+                .await?;
             let status = response.status().as_u16();
             attempt.enter(RequestPhase::Reading(status));
             let body = response.body().limit(response::DRAINED_BYTES_MAX).await;
             attempt.discard_connection();
-            Ok::<_, SendRequestError>(body.map(|body| (status, body)).map_err(|error| error.to_string()))
+            Ok::<_, SendRequestError>(
+                body.map(|body| (status, body))
+                    .map_err(|error| error.to_string()),
+            )
         };
         match ATTEMPT.scope(attempt.clone(), exchange).await {
             Ok(response) => response,
@@ -339,8 +395,9 @@ impl WebhookClient {
 }
 
 async fn keep_sweeping(client: Weak<ClientInner>) {
-    let Some((sockets, pause)) =
-        client.upgrade().map(|inner| (inner.options.sockets.clone(), inner.options.keep_alive / 2))
+    let Some((sockets, pause)) = client
+        .upgrade()
+        .map(|inner| (inner.options.sockets.clone(), inner.options.keep_alive / 2))
     else {
         return;
     };
@@ -352,7 +409,9 @@ async fn keep_sweeping(client: Weak<ClientInner>) {
             Some(inner) => inner.exchange.sweep(),
             None => return,
         };
-        timeout(pause.max(Duration::from_millis(10)), reclaimed).await.ok();
+        timeout(pause.max(Duration::from_millis(10)), reclaimed)
+            .await
+            .ok();
     }
 }
 
@@ -374,7 +433,9 @@ impl WebhookClient {
     ) -> SendClientRequest {
         let (method, uri) = outgoing.target(destination, method);
         let mut of_codec = HeaderMap::new();
-        request_attempt.headers.replace(header_lines(destination, outgoing, &mut of_codec));
+        request_attempt
+            .headers
+            .replace(header_lines(destination, outgoing, &mut of_codec));
         let body = body(outgoing.body.clone(), Rc::clone(request_attempt), lease);
         if method == Method::POST && of_codec.is_empty() {
             request_attempt.uri.set(Some(uri));
@@ -386,13 +447,20 @@ impl WebhookClient {
     }
 }
 
-/// The header lines, but for those that the codec decides about, which are put into `map`. A property takes precedence over
-/// another header of its name, and the last of a name over the others.
-fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut HeaderMap) -> String {
+/// The header lines, but for those that the codec decides about, which are put into `map`. A
+/// property takes precedence over another header of its name, and the last of a name over the
+/// others.
+fn header_lines(
+    destination: &Destination,
+    outgoing: &OutgoingRequest,
+    map: &mut HeaderMap,
+) -> String {
     let mut lines = String::with_capacity(HEADER_BYTES);
     let mut put = |lines: &mut String, name: &str, value: &str| {
         if CODEC_HEADERS.contains(&name) {
-            let pair = HeaderName::from_bytes(name.as_bytes()).ok().zip(HeaderValue::from_str(value).ok());
+            let pair = HeaderName::from_bytes(name.as_bytes())
+                .ok()
+                .zip(HeaderValue::from_str(value).ok());
             if let Some((name, value)) = pair {
                 map.insert(name, value);
             }
@@ -407,8 +475,12 @@ fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut
     });
     let properties: Vec<_> = properties.collect();
     let is_property = |name: &str| properties.iter().any(|(own, _)| own == name);
-    let is_set = |headers: &[RequestHeader], name: &str| headers.iter().any(|(set, _)| *set == name);
-    for (name, value) in [("host", destination.authority()), ("user-agent", USER_AGENT)] {
+    let is_set =
+        |headers: &[RequestHeader], name: &str| headers.iter().any(|(set, _)| *set == name);
+    for (name, value) in [
+        ("host", destination.authority()),
+        ("user-agent", USER_AGENT),
+    ] {
         if !is_property(name) && !is_set(&outgoing.headers, name) {
             put(&mut lines, name, value);
         }
@@ -427,11 +499,24 @@ fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut
         if is_property(name) || is_set(&outgoing.headers[index + 1..], name) {
             continue;
         }
-        let is_printable = value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
-        put(&mut lines, name, &if is_printable { Cow::Borrowed(&**value) } else { sendable(value) });
+        let is_printable = value
+            .bytes()
+            .all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+        put(
+            &mut lines,
+            name,
+            &if is_printable {
+                Cow::Borrowed(&**value)
+            } else {
+                sendable(value)
+            },
+        );
     }
     for (index, (name, value)) in properties.iter().enumerate() {
-        if properties[index + 1..].iter().all(|(later, _)| later != name) {
+        if properties[index + 1..]
+            .iter()
+            .all(|(later, _)| later != name)
+        {
             put(&mut lines, name.as_str(), value);
         }
     }
@@ -443,9 +528,14 @@ fn header_lines(destination: &Destination, outgoing: &OutgoingRequest, map: &mut
 #[error("another node of the cluster may send now")]
 struct LeaseOver;
 
-/// The body in slices, reporting its progress. A lease is checked at the last moment before its bytes are sent: the process
-/// may have been paused since the request began. A body that was sent is not held while its response is awaited.
-fn body(mut rest: Bytes, request_attempt: Rc<RequestAttempt>, lease: Option<Lease>) -> impl MessageBody + 'static {
+/// The body in slices, reporting its progress. A lease is checked at the last moment before its
+/// bytes are sent: the process may have been paused since the request began. A body that was sent
+/// is not held while its response is awaited.
+fn body(
+    mut rest: Bytes,
+    request_attempt: Rc<RequestAttempt>,
+    lease: Option<Lease>,
+) -> impl MessageBody + 'static {
     let len = rest.len();
     let slices = iter::from_fn(move || {
         if rest.is_empty() {
@@ -455,8 +545,16 @@ fn body(mut rest: Bytes, request_attempt: Rc<RequestAttempt>, lease: Option<Leas
             return Some(Err(LeaseOver));
         }
         let is_last = rest.len() <= CHUNK_BYTES;
-        request_attempt.enter(if is_last { RequestPhase::Waiting } else { RequestPhase::Sending });
-        Some(Ok(if is_last { mem::take(&mut rest) } else { rest.split_to(CHUNK_BYTES) }))
+        request_attempt.enter(if is_last {
+            RequestPhase::Waiting
+        } else {
+            RequestPhase::Sending
+        });
+        Some(Ok(if is_last {
+            mem::take(&mut rest)
+        } else {
+            rest.split_to(CHUNK_BYTES)
+        }))
     });
     SizedStream::new(len as u64, stream::iter(slices))
 }

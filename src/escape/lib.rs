@@ -1,8 +1,9 @@
 //! Escapes text from outside for printing: to a terminal, to the log, in a line of JSON.
 //!
-//! Publishers choose the text of events, endpoints that of responses. A terminal executes control characters in it (C0,
-//! DEL and C1), reorders text after bidirectional controls, and starts a new line at a forged newline. All of these
-//! characters are replaced by escapes; other text is unchanged.
+//! Publishers choose the text of events, endpoints that of responses. A terminal executes control
+//! characters in it (C0, DEL and C1), reorders text after bidirectional controls, and starts a new
+//! line at a forged newline. All of these characters are replaced by escapes; other text is
+//! unchanged.
 //!
 //! Every command and the log use these functions. A test rejects other ways to print.
 
@@ -34,8 +35,8 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |c| c == '\n', |c, out| out.extend(c.escape_default()))
 }
 
-/// Escapes JSON over several lines. The JSON stays equivalent: within strings the escape means the same, elsewhere it
-/// is whitespace.
+/// Escapes JSON over several lines. The JSON stays equivalent: within strings the escape means the
+/// same, elsewhere it is whitespace.
 pub fn json(text: &str) -> Cow<'_, str> {
     replace(text, |c| c == '\n', in_json)
 }
@@ -54,14 +55,22 @@ fn in_json(c: char, out: &mut String) {
     }
 }
 
-fn replace(text: &str, is_kept: impl Fn(char) -> bool, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
+fn replace(
+    text: &str,
+    is_kept: impl Fn(char) -> bool,
+    escape: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
     let is_replaced = |c: char| is_unsafe(c) && !is_kept(c);
     if !text.contains(is_replaced) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if is_replaced(c) { escape(c, &mut out) } else { out.push(c) }
+        if is_replaced(c) {
+            escape(c, &mut out)
+        } else {
+            out.push(c)
+        }
     }
     Cow::Owned(out)
 }

@@ -8,7 +8,8 @@ use bytes::Bytes;
 
 use super::{Event, Schema, forms::EventForms};
 
-/// The range of a string in an event's chunk: the contents of a JSON string literal, without quotes.
+/// The range of a string in an event's chunk: the contents of a JSON string literal, without
+/// quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextRange {
     /// The first byte.
@@ -39,9 +40,11 @@ pub struct EventRanges {
     pub topic: TextRange,
     /// `eventTime`, if a custom event has it.
     pub event_time: TextRange,
-    /// The name of the domain topic of the event, possibly inside a resource id. None outside of domains.
+    /// The name of the domain topic of the event, possibly inside a resource id. None outside of
+    /// domains.
     pub domain_topic: TextRange,
-    /// The trace context of the publish request, if it is traced. It is stored next to the wire form and is not JSON.
+    /// The trace context of the publish request, if it is traced. It is stored next to the wire
+    /// form and is not JSON.
     pub trace: TextRange,
 }
 
@@ -54,14 +57,50 @@ impl EventRanges {
 
     /// All ranges, in the order of a chunk's table.
     pub fn all(&self) -> [TextRange; Self::COUNT] {
-        let Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace } = *self;
-        [id, event_type, subject, data_version, topic, event_time, domain_topic, trace]
+        let Self {
+            id,
+            event_type,
+            subject,
+            data_version,
+            topic,
+            event_time,
+            domain_topic,
+            trace,
+        } = *self;
+        [
+            id,
+            event_type,
+            subject,
+            data_version,
+            topic,
+            event_time,
+            domain_topic,
+            trace,
+        ]
     }
 
     /// The ranges in that order.
     pub fn of(all: [TextRange; Self::COUNT]) -> Self {
-        let [id, event_type, subject, data_version, topic, event_time, domain_topic, trace] = all;
-        Self { id, event_type, subject, data_version, topic, event_time, domain_topic, trace }
+        let [
+            id,
+            event_type,
+            subject,
+            data_version,
+            topic,
+            event_time,
+            domain_topic,
+            trace,
+        ] = all;
+        Self {
+            id,
+            event_type,
+            subject,
+            data_version,
+            topic,
+            event_time,
+            domain_topic,
+            trace,
+        }
     }
 }
 
@@ -93,9 +132,18 @@ pub struct EventBlock {
 impl EventParts {
     /// The parts, where what began at `from` begins at `to`.
     fn moved(self, from: u32, to: u32) -> Self {
-        let moved = |range: TextRange| TextRange { start: range.start - from + to, ..range };
-        let spans = self.spans.all().map(|range| if range.len == 0 { range } else { moved(range) });
-        Self { wire: moved(self.wire), spans: EventRanges::of(spans) }
+        let moved = |range: TextRange| TextRange {
+            start: range.start - from + to,
+            ..range
+        };
+        let spans = self
+            .spans
+            .all()
+            .map(|range| if range.len == 0 { range } else { moved(range) });
+        Self {
+            wire: moved(self.wire),
+            spans: EventRanges::of(spans),
+        }
     }
 }
 
@@ -107,7 +155,10 @@ impl EventTable {
 
     /// The same, with room for this many events.
     pub fn with_capacity(first: EventParts, count: usize) -> Self {
-        Self { first, others: Vec::with_capacity(count.saturating_sub(1)) }
+        Self {
+            first,
+            others: Vec::with_capacity(count.saturating_sub(1)),
+        }
     }
 
     /// Adds the next event.
@@ -123,7 +174,9 @@ impl EventTable {
     /// The table of the same events, where what began at `from` begins at `to`.
     pub fn moved(mut self, from: u32, to: u32) -> Self {
         self.first = self.first.moved(from, to);
-        self.others.iter_mut().for_each(|event| *event = event.moved(from, to));
+        self.others
+            .iter_mut()
+            .for_each(|event| *event = event.moved(from, to));
         self
     }
 
@@ -136,13 +189,21 @@ impl EventTable {
 impl EventBlock {
     /// The block of `chunk`, whose events are those of `table`. No range is outside of the chunk.
     pub fn new(chunk: Bytes, table: EventTable) -> Self {
-        Self { bytes: chunk, table, forms: EventForms::default() }
+        Self {
+            bytes: chunk,
+            table,
+            forms: EventForms::default(),
+        }
     }
 
-    /// The memory of a block of `count` events and of the events, apart from its bytes and their converted forms.
+    /// The memory of a block of `count` events and of the events, apart from its bytes and their
+    /// converted forms.
     pub fn memory_of(count: usize) -> usize {
         let counters = 2 * size_of::<usize>();
-        counters + size_of::<Self>() + count * size_of::<Event>() + count.saturating_sub(1) * size_of::<EventParts>()
+        counters
+            + size_of::<Self>()
+            + count * size_of::<Event>()
+            + count.saturating_sub(1) * size_of::<EventParts>()
     }
 
     /// The number of events.
@@ -175,6 +236,8 @@ impl EventBlock {
         schema: Schema,
         make: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
-        self.forms.of(index as usize, self.count()).get(schema, make)
+        self.forms
+            .of(index as usize, self.count())
+            .get(schema, make)
     }
 }

@@ -4,24 +4,27 @@
 //! version 1 | schema 1 | appended 8 | running count 8 | running bytes 8 | count 4 | table length 4 | table | wire forms
 //! ```
 //!
-//! For each event, the table contains varints: the length of its wire form, the length of the strings after it
-//! (properties that filters need and the wire form lacks, such as the defaults of a custom schema), and the ranges of
-//! its strings, counted from the event's first byte. Version 3 has one more string for each event, its trace context,
-//! and is written only for traced requests.
+//! For each event, the table contains varints: the length of its wire form, the length of the
+//! strings after it (properties that filters need and the wire form lacks, such as the defaults of
+//! a custom schema), and the ranges of its strings, counted from the event's first byte. Version 3
+//! has one more string for each event, its trace context, and is written only for traced requests.
 //!
-//! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone knows the time of
-//! the append and the position in the log, adds the stamps in place (`SealedChunk::append`), without copying the
-//! events or reading the table again. The running count and bytes are those of the partition *before* this chunk, so a
-//! backlog is the difference of two of them.
+//! Publishers write everything except the stamps ([`ChunkBuilder`]). The writer thread, which alone
+//! knows the time of the append and the position in the log, adds the stamps in place
+//! (`SealedChunk::append`), without copying the events or reading the table again. The running
+//! count and bytes are those of the partition *before* this chunk, so a backlog is the difference
+//! of two of them.
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
 use super::codec::{RecordReader, put_varint};
 use crate as event;
-use crate::{Event, EventBlock, EventParts, EventRanges, EventTable, Schema, Seq, TextRange, Timestamp};
+use crate::{
+    Event, EventBlock, EventParts, EventRanges, EventTable, Schema, Seq, TextRange, Timestamp,
+};
 
-/// The version of this record. Version 1 had no ranges for the topic and time of a custom event, and none for the topic
-/// of a domain.
+/// The version of this record. Version 1 had no ranges for the topic and time of a custom event,
+/// and none for the topic of a domain.
 const VERSION: u8 = 2;
 
 /// The version with trace contexts.
@@ -45,7 +48,8 @@ fn strings(version: u8) -> Option<usize> {
 /// 64 KiB: a chunk is closed at this size, which bounds what is read to get one event.
 const FULL: usize = 64 * 1024;
 
-/// The room for the table in front of the events: this many bytes, and one for so many of the events.
+/// The room for the table in front of the events: this many bytes, and one for so many of the
+/// events.
 const TABLE_ENTRY: usize = 32;
 const TABLE_PART: usize = 16;
 
@@ -74,7 +78,8 @@ struct OpenChunk {
     bytes: BytesMut,
     /// The length of that room.
     front: usize,
-    /// The same as `table`, for those who receive the chunk from the writer. Ranges count from the first byte.
+    /// The same as `table`, for those who receive the chunk from the writer. Ranges count from the
+    /// first byte.
     events: Option<EventTable>,
 }
 
@@ -101,7 +106,14 @@ pub struct SealedChunk {
 impl ChunkBuilder {
     /// Creates a builder without events.
     pub fn new(schema: Schema) -> Self {
-        Self { schema, version: VERSION, trace: None, room: 0, full: Vec::new(), open: OpenChunk::default() }
+        Self {
+            schema,
+            version: VERSION,
+            trace: None,
+            room: 0,
+            full: Vec::new(),
+            open: OpenChunk::default(),
+        }
     }
 
     /// Prepares for a request body of this length, so that a chunk is not copied while it grows.
@@ -112,17 +124,25 @@ impl ChunkBuilder {
             Schema::EventGrid | Schema::Custom => body_bytes + body_bytes / 2,
             Schema::CloudEvents => body_bytes,
         };
-        Self { room: stored_bytes.min(FULL + FULL / 8), ..self }
+        Self {
+            room: stored_bytes.min(FULL + FULL / 8),
+            ..self
+        }
     }
 
     /// Sets the trace context of the request.
     #[must_use]
     pub fn traced(self, trace: &str) -> Self {
-        Self { version: TRACED, trace: Some(trace.into()), ..self }
+        Self {
+            version: TRACED,
+            trace: Some(trace.into()),
+            ..self
+        }
     }
 
-    /// Adds the event that `write` appends to the buffer: its wire form, followed by strings that the wire form lacks.
-    /// `write` returns the end of the wire form and the ranges of the strings in the buffer.
+    /// Adds the event that `write` appends to the buffer: its wire form, followed by strings that
+    /// the wire form lacks. `write` returns the end of the wire form and the ranges of the strings
+    /// in the buffer.
     pub fn push(&mut self, write: impl FnOnce(&mut BytesMut) -> WriterStamp) {
         let open = &mut self.open;
         if open.count == 0 {
@@ -133,9 +153,15 @@ impl ChunkBuilder {
             open.bytes.put_bytes(0, open.front);
         }
         let before = open.bytes.len();
-        let WriterStamp { wire_end, mut spans } = write(&mut open.bytes);
+        let WriterStamp {
+            wire_end,
+            mut spans,
+        } = write(&mut open.bytes);
         if let Some(trace) = &self.trace {
-            spans.trace = TextRange { start: open.bytes.len() as u32, len: trace.len() as u32 };
+            spans.trace = TextRange {
+                start: open.bytes.len() as u32,
+                len: trace.len() as u32,
+            };
             open.bytes.extend_from_slice(trace.as_bytes());
         }
         put_varint(&mut open.table, (wire_end - before) as u64);
@@ -143,15 +169,22 @@ impl ChunkBuilder {
         let strings = strings(self.version).expect("a builder has a known version");
         let mut kept = [TextRange::default(); EventRanges::COUNT];
         for (span, kept) in spans.all()[..strings].iter().zip(&mut kept) {
-            // An absent string has length 0 and no offset. Offsets are counted from the event's first byte.
+            // An absent string has length 0 and no offset. Offsets are counted from the event's
+            // first byte.
             put_varint(&mut open.table, u64::from(span.len));
             if span.len > 0 {
                 put_varint(&mut open.table, u64::from(span.start) - before as u64);
                 *kept = *span;
             }
         }
-        let wire = TextRange { start: before as u32, len: (wire_end - before) as u32 };
-        let parts = EventParts { wire, spans: EventRanges::of(kept) };
+        let wire = TextRange {
+            start: before as u32,
+            len: (wire_end - before) as u32,
+        };
+        let parts = EventParts {
+            wire,
+            spans: EventRanges::of(kept),
+        };
         match &mut open.events {
             Some(events) => events.push(parts),
             None => open.events = Some(EventTable::new(parts)),
@@ -172,10 +205,20 @@ impl ChunkBuilder {
 
     /// Encodes one event as a chunk of its own, with its stamps, for the column family `Carried`.
     pub fn single(event: &Event) -> Bytes {
-        let version = if event.trace().is_some() { TRACED } else { VERSION };
-        let mut builder = Self { version, ..Self::new(event.schema) };
+        let version = if event.trace().is_some() {
+            TRACED
+        } else {
+            VERSION
+        };
+        let mut builder = Self {
+            version,
+            ..Self::new(event.schema)
+        };
         builder.push_copy(event);
-        let chunk = builder.into_chunks().pop().expect("a builder with one event has one chunk");
+        let chunk = builder
+            .into_chunks()
+            .pop()
+            .expect("a builder with one event has one chunk");
         chunk.stamp(event.appended, LogTail::default())
     }
 
@@ -191,7 +234,13 @@ impl ChunkBuilder {
     }
 
     fn seal(&mut self) {
-        let OpenChunk { count, table, mut bytes, front, events } = std::mem::take(&mut self.open);
+        let OpenChunk {
+            count,
+            table,
+            mut bytes,
+            front,
+            events,
+        } = std::mem::take(&mut self.open);
         let Some(events) = events else { return };
         let (before, len) = (HEAD + table.len(), bytes.len() - front);
         let has_room = before <= front && bytes.capacity() <= (before + len) * 3 / 2;
@@ -212,7 +261,12 @@ impl ChunkBuilder {
         head.put_u32(u32::try_from(table.len()).expect("a table is far smaller than 4 GiB"));
         head.put_slice(&table);
         let events = events.moved(front as u32, before as u32);
-        self.full.push(SealedChunk { count, bytes, spare, events });
+        self.full.push(SealedChunk {
+            count,
+            bytes,
+            spare,
+            events,
+        });
     }
 }
 
@@ -251,8 +305,14 @@ impl SealedChunk {
 
     /// A builder of the same version and schema.
     fn builder(bytes: &[u8]) -> Result<ChunkBuilder, DamagedChunk> {
-        let schema = bytes.get(1).and_then(|byte| schema_of(*byte)).ok_or(DamagedChunk("its schema is unknown"))?;
-        Ok(ChunkBuilder { version: bytes[0], ..ChunkBuilder::new(schema) })
+        let schema = bytes
+            .get(1)
+            .and_then(|byte| schema_of(*byte))
+            .ok_or(DamagedChunk("its schema is unknown"))?;
+        Ok(ChunkBuilder {
+            version: bytes[0],
+            ..ChunkBuilder::new(schema)
+        })
     }
 
     /// Adds the stamps and returns the record.
@@ -264,10 +324,19 @@ impl SealedChunk {
     ///
     /// # Errors
     /// If its end overflows.
-    pub fn append(self, first: Seq, appended: Timestamp, before: LogTail) -> Result<Chunk, DamagedChunk> {
+    pub fn append(
+        self,
+        first: Seq,
+        appended: Timestamp,
+        before: LogTail,
+    ) -> Result<Chunk, DamagedChunk> {
         let spare = self.spare;
         let (record, events) = self.stamped(appended, before);
-        Ok(Chunk { events: Some(events), spare, ..Chunk::decode(first, record)? })
+        Ok(Chunk {
+            events: Some(events),
+            spare,
+            ..Chunk::decode(first, record)?
+        })
     }
 
     fn stamped(mut self, appended: Timestamp, before: LogTail) -> (Bytes, EventTable) {
@@ -307,26 +376,54 @@ impl Chunk {
             return Err(DamagedChunk("it is longer than any chunk"));
         }
         let mut head = RecordReader::new(&bytes);
-        let strings = head.u8().and_then(strings).ok_or(DamagedChunk("its version is unknown"))?;
-        let schema = head.u8().and_then(schema_of).ok_or(DamagedChunk("its schema is unknown"))?;
+        let strings = head
+            .u8()
+            .and_then(strings)
+            .ok_or(DamagedChunk("its version is unknown"))?;
+        let schema = head
+            .u8()
+            .and_then(schema_of)
+            .ok_or(DamagedChunk("its schema is unknown"))?;
         let mut word = || head.u64().ok_or(DamagedChunk("its head is cut off"));
         let appended = Timestamp(word()?);
-        let before = LogTail { count: word()?, bytes: word()? };
+        let before = LogTail {
+            count: word()?,
+            bytes: word()?,
+        };
         let mut half = || head.u32().ok_or(DamagedChunk("its head is cut off"));
         let count = half()?;
         let table_len = half()? as usize;
         if count == 0 || bytes.len() < HEAD + table_len {
             return Err(DamagedChunk("its table is cut off"));
         }
-        // An event has at least these varints in the table: two lengths and the lengths of its strings.
+        // An event has at least these varints in the table: two lengths and the lengths of its
+        // strings.
         if count as usize > table_len / (2 + strings) {
             return Err(DamagedChunk("its count is larger than its table allows"));
         }
-        let ends = [(first.0, u64::from(count)), (before.count, u64::from(count)), (before.bytes, bytes.len() as u64)];
-        if ends.iter().any(|(before, more)| before.checked_add(*more).is_none()) {
+        let ends = [
+            (first.0, u64::from(count)),
+            (before.count, u64::from(count)),
+            (before.bytes, bytes.len() as u64),
+        ];
+        if ends
+            .iter()
+            .any(|(before, more)| before.checked_add(*more).is_none())
+        {
             return Err(DamagedChunk("its end overflows"));
         }
-        Ok(Self { first, count, appended, before, bytes, spare: 0, schema, table_len, strings, events: None })
+        Ok(Self {
+            first,
+            count,
+            appended,
+            before,
+            bytes,
+            spare: 0,
+            schema,
+            table_len,
+            strings,
+            events: None,
+        })
     }
 
     /// The sequence after its last event.
@@ -336,7 +433,10 @@ impl Chunk {
 
     /// The totals of the log at its end.
     pub fn after(&self) -> LogTail {
-        LogTail { count: self.before.count + u64::from(self.count), bytes: self.before.bytes + self.bytes.len() as u64 }
+        LogTail {
+            count: self.before.count + u64::from(self.count),
+            bytes: self.before.bytes + self.bytes.len() as u64,
+        }
     }
 
     /// The length of the record in bytes.
@@ -370,7 +470,12 @@ impl Chunk {
             Some(events) => events,
             None => self.decode_table()?,
         };
-        Ok(Event::all(self.first, self.appended, self.schema, EventBlock::new(self.bytes, events)))
+        Ok(Event::all(
+            self.first,
+            self.appended,
+            self.schema,
+            EventBlock::new(self.bytes, events),
+        ))
     }
 
     fn decode_table(&self) -> Result<EventTable, DamagedChunk> {
@@ -384,9 +489,16 @@ impl Chunk {
 
     /// Visits the ids of the events, in order, without decoding the rest.
     pub fn each_id(&self, visit: &mut dyn FnMut(Seq, &str)) -> Result<(), DamagedChunk> {
-        let visit = &mut |seq, parts: EventParts| visit(seq, &event::text(&self.bytes[parts.spans.id.range()]));
-        let Some(events) = &self.events else { return self.each(visit) };
-        events.iter().zip(0..).for_each(|(parts, index)| visit(self.first.plus(index), *parts));
+        let visit = &mut |seq, parts: EventParts| {
+            visit(seq, &event::text(&self.bytes[parts.spans.id.range()]))
+        };
+        let Some(events) = &self.events else {
+            return self.each(visit);
+        };
+        events
+            .iter()
+            .zip(0..)
+            .for_each(|(parts, index)| visit(self.first.plus(index), *parts));
         Ok(())
     }
 
@@ -404,19 +516,36 @@ impl Chunk {
             }
             let end = at + (wire_len + rest_len) as usize;
             let mut span = || {
-                let len = table.varint().filter(|len| *len <= self.bytes.len() as u64)?;
+                let len = table
+                    .varint()
+                    .filter(|len| *len <= self.bytes.len() as u64)?;
                 if len == 0 {
                     return Some(TextRange::default());
                 }
-                let start = at as u64 + table.varint().filter(|start| *start <= self.bytes.len() as u64)?;
-                (start + len <= end as u64).then_some(TextRange { start: start as u32, len: len as u32 })
+                let start = at as u64
+                    + table
+                        .varint()
+                        .filter(|start| *start <= self.bytes.len() as u64)?;
+                (start + len <= end as u64).then_some(TextRange {
+                    start: start as u32,
+                    len: len as u32,
+                })
             };
             let mut spans = [TextRange::default(); EventRanges::COUNT];
             for range in &mut spans[..self.strings] {
                 *range = span().ok_or(DamagedChunk("a string lies outside of its event"))?;
             }
-            let wire = TextRange { start: at as u32, len: wire_len as u32 };
-            visit(self.first.plus(u64::from(index)), EventParts { wire, spans: EventRanges::of(spans) });
+            let wire = TextRange {
+                start: at as u32,
+                len: wire_len as u32,
+            };
+            visit(
+                self.first.plus(u64::from(index)),
+                EventParts {
+                    wire,
+                    spans: EventRanges::of(spans),
+                },
+            );
             at = end;
         }
         if !table.is_empty() {
@@ -429,8 +558,8 @@ impl Chunk {
     }
 }
 
-/// The sequence after the last event of the record `bytes`, without decoding the events: the compaction filter calls it
-/// for every chunk. [`None`] if the record is damaged.
+/// The sequence after the last event of the record `bytes`, without decoding the events: the
+/// compaction filter calls it for every chunk. [`None`] if the record is damaged.
 pub fn end_of(first: Seq, bytes: &[u8]) -> Option<Seq> {
     let mut head = RecordReader::new(bytes);
     head.u8().and_then(strings)?;

@@ -26,7 +26,8 @@ struct CloudEventMembers<'a> {
     data: Option<&'a RawValue>,
 }
 
-/// The CloudEvent of an Event Grid event. Every value is copied byte for byte, except for a time that CloudEvents does not allow.
+/// The CloudEvent of an Event Grid event. Every value is copied byte for byte, except for a time
+/// that CloudEvents does not allow.
 ///
 /// # Errors
 /// `wire` is not an Event Grid event.
@@ -36,7 +37,9 @@ pub fn cloud_event(wire: &[u8]) -> Result<Bytes, serde_json::Error> {
     out.push_str(r#"{"id":"#);
     out.push_str(event.id.get());
     // CloudEvents requires a subject to be a nonempty string.
-    let subject = event.subject.filter(|subject| !matches!(subject.get(), r#""""#));
+    let subject = event
+        .subject
+        .filter(|subject| !matches!(subject.get(), r#""""#));
     let event_time: Cow<'_, str> = serde_json::from_str(event.event_time.get())?;
     let time = cloud_time(&event_time).map(|time| format!("\"{time}\""));
     let members = [
@@ -56,8 +59,9 @@ pub fn cloud_event(wire: &[u8]) -> Result<Bytes, serde_json::Error> {
     Ok(Bytes::from(out))
 }
 
-/// The time of an Event Grid event as CloudEvents requires it. A time in RFC 3339 stays as it is; another form of ISO 8601,
-/// such as one without a zone, is written in UTC. [`None`]: RFC 3339 has no such time.
+/// The time of an Event Grid event as CloudEvents requires it. A time in RFC 3339 stays as it is;
+/// another form of ISO 8601, such as one without a zone, is written in UTC. [`None`]: RFC 3339 has
+/// no such time.
 pub(super) fn cloud_time(event_time: &str) -> Option<Cow<'_, str>> {
     if is_rfc3339(event_time) {
         return Some(Cow::Borrowed(event_time));
@@ -69,12 +73,17 @@ pub(super) fn cloud_time(event_time: &str) -> Option<Cow<'_, str>> {
     Some(time).filter(|time| is_rfc3339(time)).map(Cow::Owned)
 }
 
-/// Whether a text is a date and time in RFC 3339. jiff accepts more: times without seconds, offsets without a colon, a comma
-/// before the fraction, time zone names.
+/// Whether a text is a date and time in RFC 3339. jiff accepts more: times without seconds, offsets
+/// without a colon, a comma before the fraction, time zone names.
 pub fn is_rfc3339(text: &str) -> bool {
     let bytes = text.as_bytes();
-    let shape = |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
-    let clock = shape(4, b"-") && shape(7, b"-") && shape(10, b"Tt ") && shape(13, b":") && shape(16, b":");
-    let zone = matches!(bytes, [.., b'Z' | b'z'] | [.., b'+' | b'-', _, _, b':', _, _]);
+    let shape =
+        |at: usize, allowed: &[u8]| bytes.get(at).is_some_and(|byte| allowed.contains(byte));
+    let clock =
+        shape(4, b"-") && shape(7, b"-") && shape(10, b"Tt ") && shape(13, b":") && shape(16, b":");
+    let zone = matches!(
+        bytes,
+        [.., b'Z' | b'z'] | [.., b'+' | b'-', _, _, b':', _, _]
+    );
     clock && zone && !text.contains(',') && parse_instant(text).is_some()
 }

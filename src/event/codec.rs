@@ -1,5 +1,5 @@
-//! Encoding of numbers: big-endian words, so that keys sort like numbers, and LEB128 varints for numbers that are
-//! mostly small.
+//! Encoding of numbers: big-endian words, so that keys sort like numbers, and LEB128 varints for
+//! numbers that are mostly small.
 
 /// Appends a varint.
 pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -10,8 +10,8 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads the fields of a record. Every method returns `None` if the record ends too early, and never panics: bytes on
-/// disk are not trusted.
+/// Reads the fields of a record. Every method returns `None` if the record ends too early, and
+/// never panics: bytes on disk are not trusted.
 pub struct RecordReader<'a>(&'a [u8]);
 
 impl<'a> RecordReader<'a> {

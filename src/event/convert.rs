@@ -1,9 +1,9 @@
-//! Converts an event to the delivery schema of a subscription. Every value, `data` above all, is copied byte for byte; only a
-//! time that CloudEvents does not allow is written anew.
+//! Converts an event to the delivery schema of a subscription. Every value, `data` above all, is
+//! copied byte for byte; only a time that CloudEvents does not allow is written anew.
 //!
-//! An Event Grid event becomes a CloudEvent. A custom event becomes either, with its whole object as `data`. A
-//! CloudEvent is not converted. Each conversion is made once while the event is in memory, however many subscriptions
-//! need it ([`Event::form`]).
+//! An Event Grid event becomes a CloudEvent. A custom event becomes either, with its whole object
+//! as `data`. A CloudEvent is not converted. Each conversion is made once while the event is in
+//! memory, however many subscriptions need it ([`Event::form`]).
 
 use std::ops::Deref;
 
@@ -34,19 +34,26 @@ impl Deref for DeliveredBytes<'_> {
 }
 
 impl Event {
-    /// The bytes that a subscriber with `schema` receives: the result of the transformation if there is one, and the
-    /// wire form if there is no conversion to that schema.
+    /// The bytes that a subscriber with `schema` receives: the result of the transformation if
+    /// there is one, and the wire form if there is no conversion to that schema.
     ///
     /// # Errors
     /// The stored event does not conform to its own schema.
     pub fn delivered(&self, schema: Schema) -> Result<Bytes, serde_json::Error> {
-        if let Some(body) = self.transformed().and_then(|transformed| transformed.body.clone()) {
+        if let Some(body) = self
+            .transformed()
+            .and_then(|transformed| transformed.body.clone())
+        {
             return Ok(body);
         }
         match (self.schema, schema) {
-            (Schema::EventGrid, Schema::CloudEvents) => self.form(schema, || cloud_event(&self.wire())),
+            (Schema::EventGrid, Schema::CloudEvents) => {
+                self.form(schema, || cloud_event(&self.wire()))
+            }
             (Schema::Custom, Schema::EventGrid) => self.form(schema, || Ok(enveloped(self))),
-            (Schema::Custom, Schema::CloudEvents) => self.form(schema, || Ok(cloud_enveloped(self))),
+            (Schema::Custom, Schema::CloudEvents) => {
+                self.form(schema, || Ok(cloud_enveloped(self)))
+            }
             (Schema::EventGrid, Schema::EventGrid | Schema::Custom)
             | (Schema::CloudEvents, Schema::EventGrid | Schema::CloudEvents | Schema::Custom)
             | (Schema::Custom, Schema::Custom) => Ok(self.wire()),
@@ -69,7 +76,8 @@ impl Event {
         if self.schema == schema && self.transformed().is_none() {
             return self.wire_len();
         }
-        self.delivered(schema).map_or(self.wire_len(), |form| form.len())
+        self.delivered(schema)
+            .map_or(self.wire_len(), |form| form.len())
     }
 }
 
@@ -78,10 +86,22 @@ const ENVELOPE_BYTES: usize = 192;
 
 fn enveloped(event: &Event) -> Bytes {
     let wire = event.wire();
-    let EventStrings { id, event_type, subject, data_version, topic, event_time } = event.literals();
+    let EventStrings {
+        id,
+        event_type,
+        subject,
+        data_version,
+        topic,
+        event_time,
+    } = event.literals();
     let arrived = event.appended.to_event_grid();
-    let event_time = if event_time.is_empty() { arrived.as_bytes() } else { event_time };
-    let mut out = BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());
+    let event_time = if event_time.is_empty() {
+        arrived.as_bytes()
+    } else {
+        event_time
+    };
+    let mut out =
+        BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());
     for (before, value) in [
         (&br#"{"id":""#[..], id),
         (br#"","topic":""#, topic),
@@ -100,10 +120,24 @@ fn enveloped(event: &Event) -> Bytes {
 
 fn cloud_enveloped(event: &Event) -> Bytes {
     let wire = event.wire();
-    let EventStrings { id, event_type, subject, data_version: _, topic, event_time: _ } = event.literals();
-    let event_time = event.event_time().unwrap_or_else(|| event.appended.to_event_grid().into());
-    let mut out = BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());
-    for (before, value) in [(&br#"{"id":""#[..], id), (br#"","source":""#, topic), (br#"","type":""#, event_type)] {
+    let EventStrings {
+        id,
+        event_type,
+        subject,
+        data_version: _,
+        topic,
+        event_time: _,
+    } = event.literals();
+    let event_time = event
+        .event_time()
+        .unwrap_or_else(|| event.appended.to_event_grid().into());
+    let mut out =
+        BytesMut::with_capacity(wire.len() + ENVELOPE_BYTES + topic.len() + subject.len());
+    for (before, value) in [
+        (&br#"{"id":""#[..], id),
+        (br#"","source":""#, topic),
+        (br#"","type":""#, event_type),
+    ] {
         out.put_slice(before);
         out.put_slice(value);
     }

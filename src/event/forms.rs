@@ -1,6 +1,7 @@
 //! Events converted to other schemas: made on first use, and shared by all subscriptions.
 //!
-//! The events of a chunk share its forms, which are freed with the last of them. Unused forms are empty cells.
+//! The events of a chunk share its forms, which are freed with the last of them. Unused forms are
+//! empty cells.
 
 use std::sync::OnceLock;
 
@@ -19,13 +20,20 @@ pub(super) struct EventForms(OnceLock<Box<[EventForm]>>);
 impl EventForms {
     /// The forms of the event at `index` of `count`.
     pub(super) fn of(&self, index: usize, count: usize) -> &EventForm {
-        &self.0.get_or_init(|| (0..count).map(|_| EventForm::default()).collect())[index]
+        &self
+            .0
+            .get_or_init(|| (0..count).map(|_| EventForm::default()).collect())[index]
     }
 }
 
 impl EventForm {
-    /// The form in `schema`, made by `make` if it is missing. Concurrent callers may both make it; one result is kept.
-    pub(super) fn get<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+    /// The form in `schema`, made by `make` if it is missing. Concurrent callers may both make it;
+    /// one result is kept.
+    pub(super) fn get<E>(
+        &self,
+        schema: Schema,
+        make: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
         let cell = match schema {
             Schema::EventGrid => &self.0[0],
             Schema::CloudEvents => &self.0[1],

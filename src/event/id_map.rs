@@ -1,4 +1,5 @@
-//! Maps by numbers that the server assigned. Nobody outside can choose them, so a fast hash is enough.
+//! Maps by numbers that the server assigned. Nobody outside can choose them, so a fast hash is
+//! enough.
 
 use std::collections::HashMap;
 

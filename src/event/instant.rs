@@ -1,7 +1,8 @@
 //! Points in time as clients write them.
 //!
-//! jiff's points in time end at 9999-12-30T22:00Z, so that every offset of it has a date. Clients write later ones:
-//! .NET's `DateTimeOffset.MaxValue` stands for "never". They are read as the last point that jiff has.
+//! jiff's points in time end at 9999-12-30T22:00Z, so that every offset of it has a date. Clients
+//! write later ones: .NET's `DateTimeOffset.MaxValue` stands for "never". They are read as the last
+//! point that jiff has.
 
 use jiff::{
     Timestamp,
@@ -33,7 +34,10 @@ pub fn instant_at(civil: DateTime, offset: Offset) -> Option<Timestamp> {
     if offset.seconds().abs() >= DAY_SECONDS {
         return None;
     }
-    offset.to_timestamp(civil).ok().or_else(|| (civil.year() == LAST_YEAR).then_some(Timestamp::MAX))
+    offset
+        .to_timestamp(civil)
+        .ok()
+        .or_else(|| (civil.year() == LAST_YEAR).then_some(Timestamp::MAX))
 }
 
 /// A date and time without an offset.
@@ -46,14 +50,20 @@ pub(super) fn parse_civil(text: &str) -> Option<DateTime> {
 
 /// The date and time, and the offset. Names of time zones in brackets are refused.
 fn parse_parts(text: &str) -> Option<(Option<DateTime>, Option<Offset>)> {
-    let pieces = DateTimeParser::new().parse_pieces(text).ok().filter(|_| !text.contains('['))?;
+    let pieces = DateTimeParser::new()
+        .parse_pieces(text)
+        .ok()
+        .filter(|_| !text.contains('['))?;
     let offset = pieces.offset().map(|offset| match offset {
         PiecesOffset::Numeric(numeric) => numeric.offset(),
         _ => Offset::UTC,
     });
     let civil = match (pieces.time(), offset) {
         (None, Some(_)) => None,
-        (time, _) => Some(DateTime::from_parts(pieces.date(), time.unwrap_or(Time::midnight()))),
+        (time, _) => Some(DateTime::from_parts(
+            pieces.date(),
+            time.unwrap_or(Time::midnight()),
+        )),
     };
     Some((civil, offset))
 }

@@ -1,15 +1,18 @@
 //! Basic types: events, their positions in a topic's log, names and points in time.
 //!
-//! An [`Event`] is the *wire form* of one published event (the bytes that a subscriber with the topic's own schema
-//! receives) and the positions of the few strings needed for routing.
+//! An [`Event`] is the *wire form* of one published event (the bytes that a subscriber with the
+//! topic's own schema receives) and the positions of the few strings needed for routing.
 //!
-//! What it does not do: it reads no clock and no store, and parses no JSON documents except in [`cloud_event`]. Every
-//! module may import this one; it imports none.
+//! What it does not do: it reads no clock and no store, and parses no JSON documents except in
+//! [`cloud_event`]. Every module may import this one; it imports none.
 
 mod block;
 pub mod chunk;
 mod cloud;
-#[expect(missing_docs, reason = "the methods are named after the types that they read")]
+#[expect(
+    missing_docs,
+    reason = "the methods are named after the types that they read"
+)]
 pub mod codec;
 mod convert;
 mod forms;
@@ -56,7 +59,8 @@ impl Seq {
     /// The first position in a log.
     pub const FIRST: Self = Self(1);
 
-    /// Positions from here on are in no log. They are given to events that are stored for a single subscription.
+    /// Positions from here on are in no log. They are given to events that are stored for a single
+    /// subscription.
     pub const APART: Self = Self(1 << 63);
 
     /// Whether the event is stored for a single subscription.
@@ -70,8 +74,8 @@ impl Seq {
     }
 }
 
-/// A lane of a subscription. A pending delivery is identified by (subscription, lane, sequence): an event that is
-/// replayed while it is still pending has two.
+/// A lane of a subscription. A pending delivery is identified by (subscription, lane, sequence): an
+/// event that is replayed while it is still pending has two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(pub u16);
 
@@ -102,7 +106,9 @@ pub struct Incarnation(pub u64);
 pub struct RequestId(pub u64);
 
 /// A point in time: microseconds since 1970-01-01T00:00:00Z.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 
@@ -113,13 +119,19 @@ impl Timestamp {
     /// The time `by` later, at most [`Timestamp::NEVER`].
     #[must_use]
     pub fn after(self, by: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 
     /// The time `by` earlier, at least the epoch.
     #[must_use]
     pub fn before(self, by: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(by.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 
     /// The duration since `earlier`; zero if that is later.
@@ -141,7 +153,10 @@ impl Timestamp {
 
     /// Year, month, day and hour in UTC: the folders of a dead-letter file.
     pub fn hour(self) -> (i16, i8, i8, i8) {
-        let at = self.civil().unwrap_or(jiff::Timestamp::MAX).to_zoned(jiff::tz::TimeZone::UTC);
+        let at = self
+            .civil()
+            .unwrap_or(jiff::Timestamp::MAX)
+            .to_zoned(jiff::tz::TimeZone::UTC);
         (at.year(), at.month(), at.day(), at.hour())
     }
 }
@@ -152,10 +167,12 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A point in time by the machine's wall clock, in microseconds since 1970-01-01T00:00:00Z: for whatever other parties compare
-/// with their own clocks, such as signatures, tokens and dates in headers.
+/// A point in time by the machine's wall clock, in microseconds since 1970-01-01T00:00:00Z: for
+/// whatever other parties compare with their own clocks, such as signatures, tokens and dates in
+/// headers.
 ///
-/// A type of its own, because a [`Timestamp`] follows the wall clock slowly: after a step of two hours it is wrong for 40 hours.
+/// A type of its own, because a [`Timestamp`] follows the wall clock slowly: after a step of two
+/// hours it is wrong for 40 hours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(pub u64);
 
@@ -181,7 +198,8 @@ impl WallTime {
         self.timestamp().since(time).as_secs_f64() - time.since(self.timestamp()).as_secs_f64()
     }
 
-    /// The same for records and for comparisons with times that other parties have set, such as the expiry of a token.
+    /// The same for records and for comparisons with times that other parties have set, such as the
+    /// expiry of a token.
     pub fn timestamp(self) -> Timestamp {
         Timestamp(self.0)
     }
@@ -272,7 +290,8 @@ pub struct EventStrings<'a> {
     pub event_time: &'a [u8],
 }
 
-/// One event of a topic's log. It shares its bytes with the other events of its chunk, so copying it copies none.
+/// One event of a topic's log. It shares its bytes with the other events of its chunk, so copying
+/// it copies none.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Its position in the log.
@@ -313,8 +332,14 @@ pub struct Transformed {
 impl Transformed {
     /// The memory that it takes, approximately.
     pub fn bytes(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        self.body.as_ref().map_or(0, Bytes::len) + self.path_suffix.as_ref().map_or(0, String::len) + headers
+        let headers: usize = self
+            .headers
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        self.body.as_ref().map_or(0, Bytes::len)
+            + self.path_suffix.as_ref().map_or(0, String::len)
+            + headers
     }
 }
 
@@ -331,10 +356,24 @@ impl Event {
         wire: TextRange,
         spans: EventRanges,
     ) -> Self {
-        let end = spans.all().iter().fold(wire.range().end, |end, span| end.max(span.range().end));
-        assert!(end <= chunk.len(), "an event ends at {end}, outside of a chunk of {} bytes", chunk.len());
+        let end = spans
+            .all()
+            .iter()
+            .fold(wire.range().end, |end, span| end.max(span.range().end));
+        assert!(
+            end <= chunk.len(),
+            "an event ends at {end}, outside of a chunk of {} bytes",
+            chunk.len()
+        );
         let block = EventBlock::new(chunk, EventTable::new(EventParts { wire, spans }));
-        Self { seq, appended, schema, index: 0, block: Arc::new(block), transformation: None }
+        Self {
+            seq,
+            appended,
+            schema,
+            index: 0,
+            block: Arc::new(block),
+            transformation: None,
+        }
     }
 
     /// The events of `block`, from `first` on without gaps.
@@ -343,7 +382,14 @@ impl Event {
         let block = Arc::new(block);
         let event = |index| {
             let (seq, block) = (first.plus(u64::from(index)), Arc::clone(&block));
-            Self { seq, appended, schema, index, block, transformation: None }
+            Self {
+                seq,
+                appended,
+                schema,
+                index,
+                block,
+                transformation: None,
+            }
         };
         (0..count).map(event).collect()
     }
@@ -351,7 +397,10 @@ impl Event {
     /// The event with what a transformation makes of it.
     #[must_use]
     pub fn with_transformation(self, transformation: Transformation) -> Self {
-        Self { transformation: Some(Arc::new(transformation)), ..self }
+        Self {
+            transformation: Some(Arc::new(transformation)),
+            ..self
+        }
     }
 
     /// What a transformation makes of the event; [`None`] without one, or before it.
@@ -373,7 +422,11 @@ impl Event {
     }
 
     /// The event in another schema, converted by `make` on first use.
-    pub fn form<E>(&self, schema: Schema, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+    pub fn form<E>(
+        &self,
+        schema: Schema,
+        make: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
         self.block.form(self.index, schema, make)
     }
 
@@ -407,10 +460,14 @@ impl Event {
         self.text(self.parts().spans.subject)
     }
 
-    /// `eventType`, or CloudEvents' `type`, and `subject` as stored: the contents of JSON string literals.
+    /// `eventType`, or CloudEvents' `type`, and `subject` as stored: the contents of JSON string
+    /// literals.
     pub fn type_and_subject_literals(&self) -> (&[u8], &[u8]) {
         let spans = &self.parts().spans;
-        (self.block.slice(spans.event_type), self.block.slice(spans.subject))
+        (
+            self.block.slice(spans.event_type),
+            self.block.slice(spans.subject),
+        )
     }
 
     /// `dataVersion`; empty if missing.
@@ -436,24 +493,46 @@ impl Event {
 
     /// Its strings as stored, for copying into another schema's form.
     pub fn literals(&self) -> EventStrings<'_> {
-        let [id, event_type, subject, data_version, topic, event_time, _, _] =
-            self.parts().spans.all().map(|span| self.block.slice(span));
-        EventStrings { id, event_type, subject, data_version, topic, event_time }
+        let [
+            id,
+            event_type,
+            subject,
+            data_version,
+            topic,
+            event_time,
+            _,
+            _,
+        ] = self.parts().spans.all().map(|span| self.block.slice(span));
+        EventStrings {
+            id,
+            event_type,
+            subject,
+            data_version,
+            topic,
+            event_time,
+        }
     }
 
-    /// Appends the wire form to `out`, and then the strings that are not in it. Returns the end of the wire form and
-    /// the ranges of the strings in `out`.
+    /// Appends the wire form to `out`, and then the strings that are not in it. Returns the end of
+    /// the wire form and the ranges of the strings in `out`.
     pub fn copy_to(&self, out: &mut BytesMut) -> (usize, EventRanges) {
         let (start, EventParts { wire, spans }) = (out.len(), *self.parts());
         out.extend_from_slice(self.block.slice(wire));
         let wire_end = out.len();
         let mut moved = |span: TextRange| {
             let within = wire.start <= span.start && span.range().end <= wire.range().end;
-            let at = if within { start + (span.start - wire.start) as usize } else { out.len() };
+            let at = if within {
+                start + (span.start - wire.start) as usize
+            } else {
+                out.len()
+            };
             if !within && span.len > 0 {
                 out.extend_from_slice(self.block.slice(span));
             }
-            TextRange { start: at as u32, len: span.len }
+            TextRange {
+                start: at as u32,
+                len: span.len,
+            }
         };
         let spans = EventRanges::of(spans.all().map(&mut moved));
         (wire_end, spans)
@@ -464,8 +543,18 @@ impl Event {
     pub fn detached(&self) -> Self {
         let mut own = BytesMut::with_capacity(self.wire_len());
         let (wire_end, spans) = self.copy_to(&mut own);
-        let wire = TextRange { start: 0, len: wire_end as u32 };
-        Self::new(self.seq, self.appended, self.schema, own.freeze(), wire, spans)
+        let wire = TextRange {
+            start: 0,
+            len: wire_end as u32,
+        };
+        Self::new(
+            self.seq,
+            self.appended,
+            self.schema,
+            own.freeze(),
+            wire,
+            spans,
+        )
     }
 
     fn parts(&self) -> &EventParts {
@@ -477,11 +566,12 @@ impl Event {
     }
 }
 
-/// Unescapes the contents of a JSON string literal. Invalid contents are returned as they are, so that damage is
-/// visible.
+/// Unescapes the contents of a JSON string literal. Invalid contents are returned as they are, so
+/// that damage is visible.
 pub fn text(raw: &[u8]) -> Cow<'_, str> {
     if !raw.contains(&b'\\') {
-        return std::str::from_utf8(raw).map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
+        return std::str::from_utf8(raw)
+            .map_or_else(|_| String::from_utf8_lossy(raw), Cow::Borrowed);
     }
     let literal = [b"\"", raw, b"\""].concat();
     match serde_json::from_slice::<String>(&literal) {

@@ -7,8 +7,9 @@ use super::RequestId;
 /// The capacity below which the map does not shrink.
 const KEPT: usize = 64;
 
-/// A map by the number of a request. Requests begin in the order of their numbers, so a sorted queue is enough. A tree that
-/// ever had an entry would keep room for eleven, and most subscriptions have one request in flight.
+/// A map by the number of a request. Requests begin in the order of their numbers, so a sorted
+/// queue is enough. A tree that ever had an entry would keep room for eleven, and most
+/// subscriptions have one request in flight.
 #[derive(Debug)]
 pub struct RequestMap<T>(VecDeque<(RequestId, T)>);
 

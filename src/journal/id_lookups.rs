@@ -1,9 +1,11 @@
-//! Looks ids up for duplicate detection, on a thread of its own for each writer. The writer serves all topics of its shard,
-//! and must not read the disk for the ids of one.
+//! Looks ids up for duplicate detection, on a thread of its own for each writer. The writer serves
+//! all topics of its shard, and must not read the disk for the ids of one.
 //!
 //! Invariants:
-//! - Requests reach the writer in the order in which they came. Those that came together are looked up together.
-//! - A lookup says which writes it includes ([`KnownIds::version`]). What was written later, the writer knows.
+//! - Requests reach the writer in the order in which they came. Those that came together are looked
+//!   up together.
+//! - A lookup says which writes it includes ([`KnownIds::version`]). What was written later, the
+//!   writer knows.
 //! - Where a lookup fails, the writer reads the records itself.
 //!
 //! The thread starts with the first request, and ends with the journal.
@@ -36,7 +38,12 @@ pub(super) struct IdLookups(OnceLock<mpsc::Sender<WriterEntry>>);
 
 impl IdLookups {
     /// Passes a request on to the writer once its ids are looked up.
-    pub(super) fn send(&self, store: impl FnOnce() -> Arc<dyn Store>, writer: &Arc<WriterHandle>, entry: WriterEntry) {
+    pub(super) fn send(
+        &self,
+        store: impl FnOnce() -> Arc<dyn Store>,
+        writer: &Arc<WriterHandle>,
+        entry: WriterEntry,
+    ) {
         let thread = self.0.get_or_init(|| start(store(), Arc::clone(writer)));
         // If the thread has ended, the entry is dropped, and the caller gets an error.
         thread.send(entry).ok();
@@ -44,7 +51,10 @@ impl IdLookups {
 
     /// Makes the writer end after the requests that have come.
     pub(super) fn close(&self, writer: &WriterHandle) {
-        let sent = self.0.get().is_some_and(|thread| thread.send(WriterEntry::Close).is_ok());
+        let sent = self
+            .0
+            .get()
+            .is_some_and(|thread| thread.send(WriterEntry::Close).is_ok());
         if !sent {
             writer.queue.send(WriterEntry::Close);
         }
@@ -82,20 +92,42 @@ fn start(store: Arc<dyn Store>, writer: Arc<WriterHandle>) -> mpsc::Sender<Write
 }
 
 fn count_ids(entry: &WriterEntry) -> usize {
-    if let WriterEntry::Publish { check: Some(check), .. } = entry { check.ids.len() } else { 0 }
+    if let WriterEntry::Publish {
+        check: Some(check), ..
+    } = entry
+    {
+        check.ids.len()
+    } else {
+        0
+    }
 }
 
 /// Reads the records of the ids of all these requests.
-fn look_up(store: &dyn Store, group: &[WriterEntry]) -> Result<Vec<Option<PublishedId>>, StoreError> {
+fn look_up(
+    store: &dyn Store,
+    group: &[WriterEntry],
+) -> Result<Vec<Option<PublishedId>>, StoreError> {
     let mut wanted = Vec::new();
     for entry in group {
-        if let WriterEntry::Publish { partition, check: Some(check), .. } = entry {
-            wanted.extend(check.ids.iter().map(|digest| keys::published_id(*partition, *digest)));
+        if let WriterEntry::Publish {
+            partition,
+            check: Some(check),
+            ..
+        } = entry
+        {
+            wanted.extend(
+                check
+                    .ids
+                    .iter()
+                    .map(|digest| keys::published_id(*partition, *digest)),
+            );
         }
     }
     let records = store.get_all(Family::PublishedIds, &wanted)?;
     let decode = |record: Option<bytes::Bytes>| {
-        record.map(|record| PublishedId::decode(&record).map_err(StoreError::damaged)).transpose()
+        record
+            .map(|record| PublishedId::decode(&record).map_err(StoreError::damaged))
+            .transpose()
     };
     records.into_iter().map(decode).collect()
 }
@@ -103,7 +135,10 @@ fn look_up(store: &dyn Store, group: &[WriterEntry]) -> Result<Vec<Option<Publis
 fn distribute(group: &mut [WriterEntry], version: u64, records: Vec<Option<PublishedId>>) {
     let mut records = records.into_iter();
     for entry in group {
-        if let WriterEntry::Publish { check: Some(check), .. } = entry {
+        if let WriterEntry::Publish {
+            check: Some(check), ..
+        } = entry
+        {
             let records = records.by_ref().take(check.ids.len()).collect();
             check.known = Some(KnownIds { version, records });
         }

@@ -1,21 +1,23 @@
 //! The journal: the only writer of a running server's store.
 //!
-//! A [`Journal`] is a handle to a writer thread for each shard ([`Shards`]). A thread drains its queue, makes one batch of
-//! what it finds, writes and **always syncs** it, and then answers every entry in order. An answered change survives
-//! `kill -9` and power loss. An unanswered change may or may not have been written. The disk always holds a prefix of
-//! each queue's order, except that events may be written before outcomes that were queued earlier.
+//! A [`Journal`] is a handle to a writer thread for each shard ([`Shards`]). A thread drains its
+//! queue, makes one batch of what it finds, writes and **always syncs** it, and then answers every
+//! entry in order. An answered change survives `kill -9` and power loss. An unanswered change may
+//! or may not have been written. The disk always holds a prefix of each queue's order, except that
+//! events may be written before outcomes that were queued earlier.
 //!
 //! Invariants:
-//! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier incarnation: an
-//!   append through an older [`SubscriptionOwner`] is not written and returns [`Error::Fenced`].
-//! - The queue is bounded: a subscription has at most one append in it, and publishers need a permit for their bytes,
-//!   which travels with the request. So sending never blocks.
+//! - Opening a subscription is an entry in the same queue as its appends. It fences every earlier
+//!   incarnation: an append through an older [`SubscriptionOwner`] is not written and returns
+//!   [`Error::Fenced`].
+//! - The queue is bounded: a subscription has at most one append in it, and publishers need a
+//!   permit for their bytes, which travels with the request. So sending never blocks.
 //! - Each record has one shard, and only that shard's writer changes it.
 //! - The writer alone assigns sequences and append times. Neither decreases within a partition.
-//! - Reads run on threads of their own, in bounded slices (`reader`). Nothing here blocks an actor's thread, except
-//!   methods that say so.
-//! - A partition's floor moves only after every event below it that is still needed is copied to the family `carried`
-//!   (`partition_state`).
+//! - Reads run on threads of their own, in bounded slices (`reader`). Nothing here blocks an
+//!   actor's thread, except methods that say so.
+//! - A partition's floor moves only after every event below it that is still needed is copied to
+//!   the family `carried` (`partition_state`).
 //!
 //! Not here: which changes a subscription makes. `policy` decides that.
 
@@ -82,7 +84,8 @@ pub enum Error {
     /// The partition or subscription does not exist, or no longer. Nothing was written.
     #[error("the partition or subscription does not exist")]
     Unknown,
-    /// The backlog of the partition's slowest subscription, this one, is at its limit. Nothing was written.
+    /// The backlog of the partition's slowest subscription, this one, is at its limit. Nothing was
+    /// written.
     #[error("the backlog is at its limit because subscription {} lags behind", .0.0)]
     Backlog(SubscriptionId),
     /// A record is damaged. Nothing was changed.
@@ -181,8 +184,8 @@ pub enum MetaChange {
     Delete(MetaKind, String),
     /// Creates a partition with an empty log.
     CreatePartition(PartitionId),
-    /// Creates a subscription that starts at this sequence, or at the beginning of the log if that is later. [`None`]
-    /// starts it after the newest event.
+    /// Creates a subscription that starts at this sequence, or at the beginning of the log if that
+    /// is later. [`None`] starts it after the newest event.
     Subscribe(SubscriptionKey, Option<Seq>),
     /// Deletes a subscription: its pending deliveries are canceled and its records are deleted.
     Unsubscribe(SubscriptionKey),
@@ -195,7 +198,8 @@ pub enum MetaChange {
 pub struct DeadLetterWrite {
     /// The name and value of its totals.
     pub totals: Option<(String, Bytes)>,
-    /// Dead letters that are done. Their records are deleted, and their events too if nothing else needs them.
+    /// Dead letters that are done. Their records are deleted, and their events too if nothing else
+    /// needs them.
     pub done: Vec<DeadLetterKey>,
     /// Ledger lines about them.
     pub notes: Vec<LedgerLine>,
@@ -239,7 +243,8 @@ enum WriterEntry {
     },
     Meta {
         changes: Vec<MetaChange>,
-        /// Whether it completes a change of another shard, so that it waits for space instead of being refused.
+        /// Whether it completes a change of another shard, so that it waits for space instead of
+        /// being refused.
         completes: bool,
         reply: oneshot::Sender<Result<(), Error>>,
     },
@@ -293,7 +298,9 @@ impl<T> Future for PendingResult<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         // The sender is dropped only if its thread has ended.
-        Pin::new(&mut self.0).poll(cx).map(|answer| answer.unwrap_or(Err(Error::Closed)))
+        Pin::new(&mut self.0)
+            .poll(cx)
+            .map(|answer| answer.unwrap_or(Err(Error::Closed)))
     }
 }
 
@@ -333,8 +340,9 @@ impl WriterThreads {
 }
 
 impl Journal {
-    /// Recovers the state from `store` and starts a writer for each shard. `listener` is called with all events that become
-    /// durable, and `fatal` with an error after which nothing may be written.
+    /// Recovers the state from `store` and starts a writer for each shard. `listener` is called
+    /// with all events that become durable, and `fatal` with an error after which nothing may be
+    /// written.
     pub fn start(
         store: Arc<dyn Store>,
         clock: Clock,
@@ -344,35 +352,63 @@ impl Journal {
     ) -> Result<(Self, WriterThreads), Error> {
         let logs = partition_state::recover(&*store)?;
         let (damage, meter) = (Damage::default(), Arc::new(WriterMeter::new()));
-        let reads = ReaderPool::start(Arc::new(TolerantStore::new(Arc::clone(&store), damage.clone())));
-        let resources = WriterResources::new(store, clock, options, listener, fatal, damage.clone());
+        let reads = ReaderPool::start(Arc::new(TolerantStore::new(
+            Arc::clone(&store),
+            damage.clone(),
+        )));
+        let resources =
+            WriterResources::new(store, clock, options, listener, fatal, damage.clone());
         let (mut writers, mut threads) = (Vec::new(), Vec::new());
         for (number, logs) in options.shards.split(logs).into_iter().enumerate() {
             let (queue, entries) = queue::queue();
-            let ends = logs.partitions.iter().map(|(id, partition)| (*id, partition.end()));
+            let ends = logs
+                .partitions
+                .iter()
+                .map(|(id, partition)| (*id, partition.end()));
             let status = Arc::new(WriterStatus::new(ends, Arc::clone(&meter)));
-            threads.push(writer::spawn(&resources, number, logs, entries, Arc::clone(&status)));
+            threads.push(writer::spawn(
+                &resources,
+                number,
+                logs,
+                entries,
+                Arc::clone(&status),
+            ));
             writers.push(Arc::new(WriterHandle { queue, status }));
         }
         let id_lookups = writers.iter().map(|_| IdLookups::default()).collect();
         let JournalOptions { limits, shards, .. } = options;
-        let shared = JournalShared { limits, shards, writers, id_lookups, meter, reads, damage };
+        let shared = JournalShared {
+            limits,
+            shards,
+            writers,
+            id_lookups,
+            meter,
+            reads,
+            damage,
+        };
         Ok((Self(Arc::new(shared)), WriterThreads(threads)))
     }
 
-    /// Appends a request's events to the log of `partition`. The result arrives when they are durable; `permit` is
-    /// released then.
+    /// Appends a request's events to the log of `partition`. The result arrives when they are
+    /// durable; `permit` is released then.
     pub fn publish(
         &self,
         partition: PartitionId,
         chunks: Vec<SealedChunk>,
         permit: Option<Permit>,
     ) -> PendingResult<PublishReceipt> {
-        self.enqueue(partition, |reply| WriterEntry::Publish { partition, chunks, check: None, reply, _permit: permit })
+        self.enqueue(partition, |reply| WriterEntry::Publish {
+            partition,
+            chunks,
+            check: None,
+            reply,
+            _permit: permit,
+        })
     }
 
-    /// Like [`Journal::publish`]; with a `window`, without the events whose ids were accepted less than `window` ago. The
-    /// result arrives when the others, and the events that these repeat, are durable.
+    /// Like [`Journal::publish`]; with a `window`, without the events whose ids were accepted less
+    /// than `window` ago. The result arrives when the others, and the events that these repeat, are
+    /// durable.
     ///
     /// # Errors
     /// If a chunk cannot be decoded.
@@ -383,15 +419,29 @@ impl Journal {
         window: Option<Duration>,
         permit: Option<Permit>,
     ) -> Result<PendingResult<PublishReceipt>, Error> {
-        let Some(window) = window else { return Ok(self.publish(partition, chunks, permit)) };
+        let Some(window) = window else {
+            return Ok(self.publish(partition, chunks, permit));
+        };
         let mut ids = Vec::new();
         for chunk in &chunks {
-            let events = chunk.events().map_err(|error| Error::Damaged(error.to_string()))?;
+            let events = chunk
+                .events()
+                .map_err(|error| Error::Damaged(error.to_string()))?;
             ids.extend(events.iter().map(IdDigest::of));
         }
-        let check = Some(DuplicateCheck { window, ids, known: None });
+        let check = Some(DuplicateCheck {
+            window,
+            ids,
+            known: None,
+        });
         let (reply, result) = PendingResult::new();
-        let entry = WriterEntry::Publish { partition, chunks, check, reply, _permit: permit };
+        let entry = WriterEntry::Publish {
+            partition,
+            chunks,
+            check,
+            reply,
+            _permit: permit,
+        };
         let writer = self.0.shards.writer_of(partition);
         self.0.id_lookups[writer].send(|| self.0.reads.store(), &self.0.writers[writer], entry);
         Ok(result)
@@ -399,7 +449,10 @@ impl Journal {
 
     /// Opens a subscription's records for a new incarnation of its actor.
     pub fn open(&self, subscription_key: SubscriptionKey) -> PendingResult<OpenedSubscription> {
-        self.enqueue(subscription_key.partition, |reply| WriterEntry::Open { subscription_key, reply })
+        self.enqueue(subscription_key.partition, |reply| WriterEntry::Open {
+            subscription_key,
+            reply,
+        })
     }
 
     /// Writes a subscription's changes. `done` is called when they are durable.
@@ -410,23 +463,40 @@ impl Journal {
         urgency: WriteUrgency,
         done: WriteCallback,
     ) {
-        let entry = WriterEntry::Append { owner, changes, urgency, done: CallOnce(Some(done)) };
-        self.writer(owner.subscription_key.partition).queue.send(entry);
+        let entry = WriterEntry::Append {
+            owner,
+            changes,
+            urgency,
+            done: CallOnce(Some(done)),
+        };
+        self.writer(owner.subscription_key.partition)
+            .queue
+            .send(entry);
     }
 
     /// Writes the results of a dead-letter actor.
-    pub fn write_dead_letters(&self, subscription_key: SubscriptionKey, write: DeadLetterWrite) -> PendingResult<()> {
-        self.enqueue(subscription_key.partition, |reply| WriterEntry::WriteDeadLetters {
-            subscription_key,
-            dead_letter_writes: write,
-            reply,
+    pub fn write_dead_letters(
+        &self,
+        subscription_key: SubscriptionKey,
+        write: DeadLetterWrite,
+    ) -> PendingResult<()> {
+        self.enqueue(subscription_key.partition, |reply| {
+            WriterEntry::WriteDeadLetters {
+                subscription_key,
+                dead_letter_writes: write,
+                reply,
+            }
         })
     }
 
-    /// Keeps the log of `partition` from `from` on, or from its beginning if that is later, until the guard is dropped:
-    /// for a reader that has not stored a position yet.
+    /// Keeps the log of `partition` from `from` on, or from its beginning if that is later, until
+    /// the guard is dropped: for a reader that has not stored a position yet.
     pub fn keep(&self, partition: PartitionId, from: Seq) -> PendingResult<LogGuard> {
-        self.enqueue(partition, |reply| WriterEntry::Keep { partition, from, reply })
+        self.enqueue(partition, |reply| WriterEntry::Keep {
+            partition,
+            from,
+            reply,
+        })
     }
 
     /// The reading threads.
@@ -451,12 +521,21 @@ impl Journal {
 
     /// The number of partitions whose logs are being examined for trimming.
     pub fn trimming(&self) -> usize {
-        self.0.writers.iter().map(|writer| writer.status.trimming()).sum()
+        self.0
+            .writers
+            .iter()
+            .map(|writer| writer.status.trimming())
+            .sum()
     }
 
     /// The state of the writers: that of the one in the worst state.
     pub fn state(&self) -> JournalState {
-        self.0.writers.iter().map(|writer| writer.status.state()).max().unwrap_or(JournalState::Closed)
+        self.0
+            .writers
+            .iter()
+            .map(|writer| writer.status.state())
+            .max()
+            .unwrap_or(JournalState::Closed)
     }
 
     /// The shards.
@@ -466,7 +545,11 @@ impl Journal {
 
     /// All partitions.
     pub fn partitions(&self) -> Vec<PartitionId> {
-        self.0.writers.iter().flat_map(|writer| writer.status.partitions()).collect()
+        self.0
+            .writers
+            .iter()
+            .flat_map(|writer| writer.status.partitions())
+            .collect()
     }
 
     /// The known damage of the store.
@@ -476,7 +559,12 @@ impl Journal {
 
     /// Starts the scrub, at this many bytes a second. It ends when the handle is dropped.
     pub fn scrub(&self, bytes_per_second: u64) -> Scrub {
-        let writers = self.0.writers.iter().map(|writer| Arc::clone(&writer.status)).collect();
+        let writers = self
+            .0
+            .writers
+            .iter()
+            .map(|writer| Arc::clone(&writer.status))
+            .collect();
         Scrub::start(self.0.reads.store(), writers, bytes_per_second)
     }
 
@@ -485,7 +573,14 @@ impl Journal {
         let (sync, group) = self.0.meter.counts();
         let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
         let read_panics = self.0.reads.panics();
-        figures::JournalFigures { sync, group, read_panics, store: self.0.reads.figures(), damage, scrubbed }
+        figures::JournalFigures {
+            sync,
+            group,
+            read_panics,
+            store: self.0.reads.figures(),
+            damage,
+            scrubbed,
+        }
     }
 
     /// Makes the writers end after they have written all entries that are queued now.
@@ -500,8 +595,8 @@ impl Journal {
         &self.0.writers[self.0.shards.writer_of(partition)]
     }
 
-    /// If the writer has ended, the entry is dropped together with its reply channel, and the caller gets
-    /// [`Error::Closed`].
+    /// If the writer has ended, the entry is dropped together with its reply channel, and the
+    /// caller gets [`Error::Closed`].
     fn enqueue<T>(
         &self,
         partition: PartitionId,

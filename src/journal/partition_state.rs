@@ -1,10 +1,11 @@
 //! The beginning and end of each partition's log, and how the beginning (the floor) moves.
 //!
-//! No reader sees the log below its partition's floor. Only the writer moves a floor: at most to the smallest durable
-//! low watermark, and not past what retention keeps. A lookup on another thread finds out how far (`plan`). The steps
-//! of a move, in order: events below the new floor that a pending delivery or a dead letter still needs are copied to
-//! `carried`; the new floor is synced in the same batch; then the store may free the space. A crash between two steps
-//! leaves the log longer than necessary, never too short.
+//! No reader sees the log below its partition's floor. Only the writer moves a floor: at most to
+//! the smallest durable low watermark, and not past what retention keeps. A lookup on another
+//! thread finds out how far (`plan`). The steps of a move, in order: events below the new floor
+//! that a pending delivery or a dead letter still needs are copied to `carried`; the new floor is
+//! synced in the same batch; then the store may free the space. A crash between two steps leaves
+//! the log longer than necessary, never too short.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,10 +35,12 @@ const CARRY_MAX: usize = 1024;
 /// The approximate maximum bytes copied in one move.
 const CARRY_BYTES: usize = 4 << 20;
 
-/// The number of sequences after the floor that are searched first for the end of what retention allows to remove.
+/// The number of sequences after the floor that are searched first for the end of what retention
+/// allows to remove.
 const SEARCHED_FIRST: u64 = 1024;
 
-/// A clock that is behind the last append by more was corrected. The saved clock of a process that was killed is some seconds old.
+/// A clock that is behind the last append by more was corrected. The saved clock of a process that
+/// was killed is some seconds old.
 const CORRECTION_MIN: Duration = Duration::from_secs(60);
 
 /// Limits of the logs.
@@ -45,7 +48,8 @@ const CORRECTION_MIN: Duration = Duration::from_secs(60);
 pub struct BacklogLimits {
     /// How long the log is kept for replay after all subscriptions have passed it.
     pub retention: Duration,
-    /// How much of a partition's log may wait for its slowest subscription; [`None`] for as much as fits on the disk.
+    /// How much of a partition's log may wait for its slowest subscription; [`None`] for as much as
+    /// fits on the disk.
     pub backlog: Option<BacklogBound>,
 }
 
@@ -63,7 +67,8 @@ pub struct BacklogBound {
 pub enum BacklogFullPolicy {
     /// Publish requests to the topic are refused.
     Refuse,
-    /// The oldest events that the slowest subscriptions have not read expire, shortly before the limit is reached.
+    /// The oldest events that the slowest subscriptions have not read expire, shortly before the
+    /// limit is reached.
     Expire,
 }
 
@@ -109,7 +114,10 @@ impl LowWatermark {
     /// Computes it from a cursor.
     pub(super) fn of(cursor: &Cursor) -> Option<Self> {
         let all = cursor.low()?;
-        Some(Self { all, own: cursor.own_low().unwrap_or(all) })
+        Some(Self {
+            all,
+            own: cursor.own_low().unwrap_or(all),
+        })
     }
 }
 
@@ -124,20 +132,33 @@ pub(super) struct PartitionLogs {
 
 impl PartitionState {
     pub(super) fn found() -> Self {
-        Self::from(FloorRecord { floor: Seq::FIRST, next: Seq::FIRST, ..FloorRecord::default() })
+        Self::from(FloorRecord {
+            floor: Seq::FIRST,
+            next: Seq::FIRST,
+            ..FloorRecord::default()
+        })
     }
 
     pub(super) fn end(&self) -> LogEnd {
-        LogEnd { next: self.next, running: self.running }
+        LogEnd {
+            next: self.next,
+            running: self.running,
+        }
     }
 
-    /// The time of an append by `clock`, which reads `now`. Within a process it never decreases. A clock that continues that of an
-    /// earlier process and is far behind the last append was corrected, and is right.
+    /// The time of an append by `clock`, which reads `now`. Within a process it never decreases. A
+    /// clock that continues that of an earlier process and is far behind the last append was
+    /// corrected, and is right.
     pub(super) fn append_time(&self, clock: &Clock, now: Timestamp) -> Timestamp {
-        if self.is_corrected(clock, now) { now } else { self.appended.max(now) }
+        if self.is_corrected(clock, now) {
+            now
+        } else {
+            self.appended.max(now)
+        }
     }
 
-    /// Begins an append at `now`. Returns its time, and whether the record must be written with it: from there on times are lower.
+    /// Begins an append at `now`. Returns its time, and whether the record must be written with it:
+    /// from there on times are lower.
     pub(super) fn begin_append(&mut self, clock: &Clock, now: Timestamp) -> (Timestamp, bool) {
         let is_corrected = self.is_corrected(clock, now);
         if is_corrected {
@@ -157,14 +178,42 @@ impl PartitionState {
     }
 
     pub(super) fn record(&self) -> FloorRecord {
-        let Self { floor, next, running, appended, set_back, passed: _ } = *self;
-        FloorRecord { floor, next, running, appended, set_back }
+        let Self {
+            floor,
+            next,
+            running,
+            appended,
+            set_back,
+            passed: _,
+        } = *self;
+        FloorRecord {
+            floor,
+            next,
+            running,
+            appended,
+            set_back,
+        }
     }
 }
 
 impl From<FloorRecord> for PartitionState {
-    fn from(FloorRecord { floor, next, running, appended, set_back }: FloorRecord) -> Self {
-        Self { floor, next, running, appended, set_back, passed: PassedEvents::default() }
+    fn from(
+        FloorRecord {
+            floor,
+            next,
+            running,
+            appended,
+            set_back,
+        }: FloorRecord,
+    ) -> Self {
+        Self {
+            floor,
+            next,
+            running,
+            appended,
+            set_back,
+            passed: PassedEvents::default(),
+        }
     }
 }
 
@@ -173,21 +222,25 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
     let mut partitions = IdMap::default();
     let mut bad = None;
     let range = keys::meta_of(MetaKind::Floor);
-    store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match (
-        keys::parse_floor(key),
-        FloorRecord::decode(value),
-    ) {
-        (Some(id), Ok(record)) => {
-            if record.floor != FloorRecord::ABANDONED {
-                partitions.insert(id, PartitionState::from(record));
+    store.scan(
+        Family::Meta,
+        &range.start,
+        &range.end,
+        &mut |key, value| match (keys::parse_floor(key), FloorRecord::decode(value)) {
+            (Some(id), Ok(record)) => {
+                if record.floor != FloorRecord::ABANDONED {
+                    partitions.insert(id, PartitionState::from(record));
+                }
+                ControlFlow::Continue(())
             }
-            ControlFlow::Continue(())
-        }
-        (id, floor) => {
-            bad = Some(StoreError::damaged(format!("the floor of {id:?} cannot be decoded: {floor:?}")));
-            ControlFlow::Break(())
-        }
-    })?;
+            (id, floor) => {
+                bad = Some(StoreError::damaged(format!(
+                    "the floor of {id:?} cannot be decoded: {floor:?}"
+                )));
+                ControlFlow::Break(())
+            }
+        },
+    )?;
     if let Some(bad) = bad {
         return Err(bad.into());
     }
@@ -204,7 +257,14 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
         }
     }
     let mut lows: IdMap<PartitionId, LowWatermarks> = IdMap::default();
-    for (SubscriptionKey { partition, subscription }, cursor) in reader::scan_cursors(store)? {
+    for (
+        SubscriptionKey {
+            partition,
+            subscription,
+        },
+        cursor,
+    ) in reader::scan_cursors(store)?
+    {
         if let Some(low) = LowWatermark::of(&cursor) {
             lows.entry(partition).or_default().insert(subscription, low);
         }
@@ -234,7 +294,8 @@ pub(super) struct TrimLookup {
 pub(super) struct TrimPlan {
     /// The new floor.
     pub(super) target: Seq,
-    /// The events below `target` that a pending delivery or a dead letter needs, encoded for `carried`.
+    /// The events below `target` that a pending delivery or a dead letter needs, encoded for
+    /// `carried`.
     pub(super) carried: BTreeMap<Seq, Bytes>,
     /// The time of append of the event at `target`, if only its age keeps it.
     pub(super) ages: Option<Timestamp>,
@@ -244,20 +305,51 @@ pub(super) struct TrimPlan {
 
 /// Computes a plan. Only reads the store.
 pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
-    let TrimLookup { id, floor, next, set_back, low, kept } = *look;
+    let TrimLookup {
+        id,
+        floor,
+        next,
+        set_back,
+        low,
+        kept,
+    } = *look;
     let aged = match kept {
-        None => LogPosition { at: next, appended: None },
+        None => LogPosition {
+            at: next,
+            appended: None,
+        },
         Some(kept) if set_back.is_some_and(|set_back| floor < set_back) => {
             position::by_time(store, id, floor..next, set_back, kept)?
         }
         Some(kept) => aged(store, id, floor, next, kept)?,
     };
-    let (target, ages) = if aged.at < low { (aged.at, aged.appended) } else { (low, None) };
-    carry(store, id, floor, TrimPlan { target, carried: BTreeMap::new(), ages, is_part: false })
+    let (target, ages) = if aged.at < low {
+        (aged.at, aged.appended)
+    } else {
+        (low, None)
+    };
+    carry(
+        store,
+        id,
+        floor,
+        TrimPlan {
+            target,
+            carried: BTreeMap::new(),
+            ages,
+            is_part: false,
+        },
+    )
 }
 
-/// The first event that retention keeps. It is usually close to the floor, so a short range is searched first.
-fn aged(store: &dyn Store, id: PartitionId, floor: Seq, next: Seq, kept: Timestamp) -> Result<LogPosition, StoreError> {
+/// The first event that retention keeps. It is usually close to the floor, so a short range is
+/// searched first.
+fn aged(
+    store: &dyn Store,
+    id: PartitionId,
+    floor: Seq,
+    next: Seq,
+    kept: Timestamp,
+) -> Result<LogPosition, StoreError> {
     let (mut from, mut length) = (floor, SEARCHED_FIRST);
     loop {
         let end = Seq(from.0.saturating_add(length)).min(next);
@@ -269,16 +361,32 @@ fn aged(store: &dyn Store, id: PartitionId, floor: Seq, next: Seq, kept: Timesta
     }
 }
 
-/// Completes a plan with the events that must be copied; those that it already has are not read again. Lowers the
-/// target if there are too many for one move.
-pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPlan) -> Result<TrimPlan, StoreError> {
-    let TrimPlan { mut target, carried: mut known, ages, is_part } = plan;
+/// Completes a plan with the events that must be copied; those that it already has are not read
+/// again. Lowers the target if there are too many for one move.
+pub(super) fn carry(
+    store: &dyn Store,
+    id: PartitionId,
+    floor: Seq,
+    plan: TrimPlan,
+) -> Result<TrimPlan, StoreError> {
+    let TrimPlan {
+        mut target,
+        carried: mut known,
+        ages,
+        is_part,
+    } = plan;
     let aimed = target;
     let mut needed = BTreeSet::new();
     let first = (SubscriptionId(0), Lane(0));
     for (family, range) in [
-        (Family::Pending, keys::pending(id, floor, first.0, first.1)..keys::pending_below(id, target).end),
-        (Family::Pin, keys::pin(id, floor, first.0, first.1)..keys::pins_below(id, target).end),
+        (
+            Family::Pending,
+            keys::pending(id, floor, first.0, first.1)..keys::pending_below(id, target).end,
+        ),
+        (
+            Family::Pin,
+            keys::pin(id, floor, first.0, first.1)..keys::pins_below(id, target).end,
+        ),
     ] {
         let mut found = BTreeSet::new();
         let mut visit = |key: &[u8], _: &[u8]| {
@@ -292,10 +400,13 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
             }
             ControlFlow::Continue(())
         };
-        // A floor passes each record once, so that it would only displace others from the block cache.
+        // A floor passes each record once, so that it would only displace others from the block
+        // cache.
         match store.scan_apart(family, &range.start, &range.end, &mut visit) {
             // Passes over what is damaged.
-            Err(StoreError::Damaged(_)) => store.scan(family, &range.start, &range.end, &mut visit)?,
+            Err(StoreError::Damaged(_)) => {
+                store.scan(family, &range.start, &range.end, &mut visit)?
+            }
             scanned => scanned?,
         }
         needed.extend(found);
@@ -311,7 +422,8 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
             Some(encoded) => Some(encoded),
             None => match events.find(seq) {
                 Ok(event) => event.map(|event| ChunkBuilder::single(&event)),
-                // An event that cannot be read is not copied. Readers get an error for it in either place.
+                // An event that cannot be read is not copied. Readers get an error for it in either
+                // place.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
             },
@@ -322,7 +434,12 @@ pub(super) fn carry(store: &dyn Store, id: PartitionId, floor: Seq, plan: TrimPl
         }
     }
     let is_part = is_part || target < aimed;
-    Ok(TrimPlan { target, carried, ages: ages.filter(|_| !is_part), is_part })
+    Ok(TrimPlan {
+        target,
+        carried,
+        ages: ages.filter(|_| !is_part),
+        is_part,
+    })
 }
 
 /// Adds the move of a floor to `batch`.
@@ -330,6 +447,9 @@ pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState
     for (seq, encoded) in plan.carried.range(..plan.target) {
         batch.put(Family::Carried, keys::carried(id, *seq), encoded.clone());
     }
-    let record = FloorRecord { floor: plan.target, ..partition.record() };
+    let record = FloorRecord {
+        floor: plan.target,
+        ..partition.record()
+    };
     batch.put(Family::Meta, keys::floor(id), record.encode());
 }

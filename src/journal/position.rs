@@ -1,11 +1,12 @@
 //! Binary search for a position in a log.
 //!
-//! A chunk stores its time of append and the totals before it. Both never decrease within a partition, so a condition
-//! on them has one position at which it changes, and only the chunks on the search path are read. Sequences may have
-//! gaps, several chunks may have the same time, and chunks below the floor are ignored.
+//! A chunk stores its time of append and the totals before it. Both never decrease within a
+//! partition, so a condition on them has one position at which it changes, and only the chunks on
+//! the search path are read. Sequences may have gaps, several chunks may have the same time, and
+//! chunks below the floor are ignored.
 //!
-//! Times decrease once where a wrong clock was corrected ([`FloorRecord::set_back`]). An event before that place is at least as
-//! old as the first one behind it, whatever its own time says.
+//! Times decrease once where a wrong clock was corrected ([`FloorRecord::set_back`]). An event
+//! before that place is at least as old as the first one behind it, whatever its own time says.
 
 use std::ops::{ControlFlow, Range};
 
@@ -34,7 +35,9 @@ pub(super) fn position_by_time(
     end: Seq,
     time: Timestamp,
 ) -> Result<LogPosition, StoreError> {
-    let FloorRecord { floor, set_back, .. } = floor_record(store, partition)?;
+    let FloorRecord {
+        floor, set_back, ..
+    } = floor_record(store, partition)?;
     by_time(store, partition, floor..end, set_back, time)
 }
 
@@ -50,7 +53,8 @@ pub(super) fn by_time(
     let Some(split) = set_back.filter(|split| range.contains(split)) else {
         return between(store, partition, range.start, range.end, is_passed);
     };
-    let is_first_passed = first_chunk(store, partition, split..range.end)?.is_some_and(|chunk| is_passed(&chunk));
+    let is_first_passed =
+        first_chunk(store, partition, split..range.end)?.is_some_and(|chunk| is_passed(&chunk));
     if !is_first_passed {
         let position = between(store, partition, range.start, split, is_passed)?;
         if position.appended.is_some() {
@@ -61,8 +65,15 @@ pub(super) fn by_time(
 }
 
 /// The first chunk in a range; [`None`] if it has none, or one that cannot be read.
-fn first_chunk(store: &dyn Store, partition: PartitionId, range: Range<Seq>) -> Result<Option<Chunk>, StoreError> {
-    let (start, end) = (keys::log(partition, range.start), keys::log(partition, range.end));
+fn first_chunk(
+    store: &dyn Store,
+    partition: PartitionId,
+    range: Range<Seq>,
+) -> Result<Option<Chunk>, StoreError> {
+    let (start, end) = (
+        keys::log(partition, range.start),
+        keys::log(partition, range.end),
+    );
     let mut first = None;
     let scanned = store.scan(Family::Log, &start, &end, &mut |key, value| {
         first = chunk_of(key, Bytes::copy_from_slice(value)).ok();
@@ -75,20 +86,29 @@ fn first_chunk(store: &dyn Store, partition: PartitionId, range: Range<Seq>) -> 
     }
 }
 
-/// The first position, from the floor to `end`, whose chunk does not satisfy `is_passed`. No later chunk may satisfy
-/// it.
+/// The first position, from the floor to `end`, whose chunk does not satisfy `is_passed`. No later
+/// chunk may satisfy it.
 pub(super) fn position(
     store: &dyn Store,
     partition: PartitionId,
     end: Seq,
     is_passed: impl Fn(&Chunk) -> bool,
 ) -> Result<LogPosition, StoreError> {
-    between(store, partition, floor_record(store, partition)?.floor, end, is_passed)
+    between(
+        store,
+        partition,
+        floor_record(store, partition)?.floor,
+        end,
+        is_passed,
+    )
 }
 
 fn floor_record(store: &dyn Store, partition: PartitionId) -> Result<FloorRecord, StoreError> {
     let record = store.get(Family::Meta, &keys::floor(partition))?;
-    let record = record.map(|record| FloorRecord::decode(&record)).transpose().map_err(StoreError::damaged)?;
+    let record = record
+        .map(|record| FloorRecord::decode(&record))
+        .transpose()
+        .map_err(StoreError::damaged)?;
     Ok(record.unwrap_or_default())
 }
 
@@ -101,13 +121,18 @@ pub(super) fn between(
     is_passed: impl Fn(&Chunk) -> bool,
 ) -> Result<LogPosition, StoreError> {
     let lowest = keys::log_of(partition).start;
-    let mut found = LogPosition { at: end, appended: None };
+    let mut found = LogPosition {
+        at: end,
+        appended: None,
+    };
     // All chunks below `low` are passed. From `high` on, none is passed, or all are unreadable.
     let (mut low, mut high) = (floor, end);
     while low < high {
         let middle = Seq(low.0 + (high.0 - low.0) / 2);
         let last = store.last(Family::Log, &lowest, &keys::log(partition, middle.plus(1)));
-        let chunk = match last.and_then(|last| last.map(|(key, value)| chunk_of(&key, value)).transpose()) {
+        let chunk = match last
+            .and_then(|last| last.map(|(key, value)| chunk_of(&key, value)).transpose())
+        {
             Err(StoreError::Damaged(_)) if store.damage().is_some() => {
                 let next = walk::next_chunk(store, partition, middle, high)?;
                 if next.is_none() {
@@ -120,7 +145,10 @@ pub(super) fn between(
         };
         match chunk {
             Some(chunk) if chunk.end() > low && !is_passed(&chunk) => {
-                found = LogPosition { at: chunk.first.max(low), appended: Some(chunk.appended) };
+                found = LogPosition {
+                    at: chunk.first.max(low),
+                    appended: Some(chunk.appended),
+                };
                 high = found.at.min(middle);
             }
             Some(chunk) => low = chunk.end().max(middle.plus(1)),

@@ -1,7 +1,7 @@
 //! The queue of the writer's thread.
 //!
-//! Invariant: an entry wakes the writer only if the writer waits for entries of its kind. To wake a thread costs more
-//! than to encode an outcome, and outcomes wait for others anyway.
+//! Invariant: an entry wakes the writer only if the writer waits for entries of its kind. To wake a
+//! thread costs more than to encode an outcome, and outcomes wait for others anyway.
 
 use std::{
     collections::VecDeque,
@@ -88,10 +88,24 @@ pub(super) struct EntryReceiver {
 
 /// A queue.
 pub(super) fn queue() -> (EntrySender, EntryReceiver) {
-    let state =
-        QueueState { entries: VecDeque::new(), urgent: 0, usual: 0, awaited: Awaited::Nothing, is_closed: false };
-    let queue = Arc::new(Queue { state: Mutex::new(state), ready: Condvar::new() });
-    (EntrySender(Arc::clone(&queue)), EntryReceiver { queue, taken: VecDeque::new() })
+    let state = QueueState {
+        entries: VecDeque::new(),
+        urgent: 0,
+        usual: 0,
+        awaited: Awaited::Nothing,
+        is_closed: false,
+    };
+    let queue = Arc::new(Queue {
+        state: Mutex::new(state),
+        ready: Condvar::new(),
+    });
+    (
+        EntrySender(Arc::clone(&queue)),
+        EntryReceiver {
+            queue,
+            taken: VecDeque::new(),
+        },
+    )
 }
 
 impl EntrySender {
@@ -128,14 +142,18 @@ impl Drop for EntrySender {
 }
 
 impl EntryReceiver {
-    /// Waits for entries of this kind, for at most `most`. Returns whether there are any, or the senders are gone.
+    /// Waits for entries of this kind, for at most `most`. Returns whether there are any, or the
+    /// senders are gone.
     pub(super) fn wait(&mut self, awaited: Awaited, most: Duration) -> bool {
         if !self.taken.is_empty() {
             return true;
         }
         let mut state = self.queue.lock();
         state.awaited = awaited;
-        let waited = self.queue.ready.wait_timeout_while(state, most, |state| !state.has(awaited));
+        let waited = self
+            .queue
+            .ready
+            .wait_timeout_while(state, most, |state| !state.has(awaited));
         (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.awaited = Awaited::Nothing;
         state.has(awaited)

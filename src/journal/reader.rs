@@ -1,5 +1,5 @@
-//! Reads of the store, on two threads of their own and in bounded slices, because reading a disk must not block an
-//! actor's thread.
+//! Reads of the store, on two threads of their own and in bounded slices, because reading a disk
+//! must not block an actor's thread.
 
 mod dead_letters;
 mod event_records;
@@ -22,7 +22,9 @@ use crate::{
     Error, PendingResult,
     position::{self, LogPosition},
 };
-use gridhook_event::{Event, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk};
+use gridhook_event::{
+    Event, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk,
+};
 use gridhook_policy::{
     outcome::Failure,
     record::{Cursor, DueKey, FetchedPending, PendingDelivery, Traffic, job::Job},
@@ -36,7 +38,8 @@ use gridhook_store::{
     records::StoredRecord,
 };
 
-/// Two: one slow read does not block all others, and more threads would only wait for the same disk.
+/// Two: one slow read does not block all others, and more threads would only wait for the same
+/// disk.
 const THREADS: usize = 2;
 
 /// Due times that one task reads: some 20 ms. Tasks of others run in between.
@@ -59,7 +62,11 @@ impl ReaderPool {
         let (jobs, queue) = mpsc::channel::<ReadTask>();
         let queue = Arc::new(Mutex::new(queue));
         for index in 0..THREADS {
-            let (queue, store, span) = (Arc::clone(&queue), Arc::clone(&store), tracing::Span::current());
+            let (queue, store, span) = (
+                Arc::clone(&queue),
+                Arc::clone(&store),
+                tracing::Span::current(),
+            );
             let work = move || {
                 let _in = span.entered();
                 loop {
@@ -75,16 +82,27 @@ impl ReaderPool {
                 .spawn(work)
                 .expect("a process that cannot start a thread cannot start");
         }
-        Self { jobs, store, panics: Arc::default() }
+        Self {
+            jobs,
+            store,
+            panics: Arc::default(),
+        }
     }
 
-    /// Reads the log of `partition` from `from` to before `end`, or the first part of it: about `bytes_max` bytes, and
-    /// at least one chunk.
-    pub fn log(&self, partition: PartitionId, from: Seq, end: Seq, bytes_max: usize) -> PendingResult<LogSlice> {
+    /// Reads the log of `partition` from `from` to before `end`, or the first part of it: about
+    /// `bytes_max` bytes, and at least one chunk.
+    pub fn log(
+        &self,
+        partition: PartitionId,
+        from: Seq,
+        end: Seq,
+        bytes_max: usize,
+    ) -> PendingResult<LogSlice> {
         self.run(move |store| Ok(read_log(store, partition, from, end, bytes_max)?))
     }
 
-    /// Like [`ReaderPool::log`], if `admit` grants a permit for the bytes read. Otherwise the result is their number.
+    /// Like [`ReaderPool::log`], if `admit` grants a permit for the bytes read. Otherwise the
+    /// result is their number.
     pub fn log_within<R: Send + 'static>(
         &self,
         partition: PartitionId,
@@ -100,18 +118,33 @@ impl ReaderPool {
     }
 
     /// Finds the first event of `partition` before `end` that was appended at `before` or later.
-    pub fn position(&self, partition: PartitionId, end: Seq, before: Timestamp) -> PendingResult<LogPosition> {
+    pub fn position(
+        &self,
+        partition: PartitionId,
+        end: Seq,
+        before: Timestamp,
+    ) -> PendingResult<LogPosition> {
         self.run(move |store| Ok(position::position_by_time(store, partition, end, before)?))
     }
 
-    /// Finds the first event of `partition` from which on at most `bytes` bytes of the log follow before `end`, rounded
-    /// to the beginning of a chunk.
-    pub fn last_bytes(&self, partition: PartitionId, end: LogEnd, bytes: u64) -> PendingResult<LogPosition> {
+    /// Finds the first event of `partition` from which on at most `bytes` bytes of the log follow
+    /// before `end`, rounded to the beginning of a chunk.
+    pub fn last_bytes(
+        &self,
+        partition: PartitionId,
+        end: LogEnd,
+        bytes: u64,
+    ) -> PendingResult<LogPosition> {
         let passed = end.running.bytes.saturating_sub(bytes);
-        self.run(move |store| Ok(position::position(store, partition, end.next, |chunk| chunk.before.bytes < passed)?))
+        self.run(move |store| {
+            Ok(position::position(store, partition, end.next, |chunk| {
+                chunk.before.bytes < passed
+            })?)
+        })
     }
 
-    /// Reads up to `max` due times of a subscription from `from` on, in order, and whether these are all.
+    /// Reads up to `max` due times of a subscription from `from` on, in order, and whether these
+    /// are all.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -135,7 +168,10 @@ impl ReaderPool {
         from: DueKey,
         max: usize,
     ) -> Result<(Vec<DueKey>, bool), Error> {
-        self.due_where(subscription_key, from, max, move |lane| Traffic::of(lane) == of).await
+        self.due_where(subscription_key, from, max, move |lane| {
+            Traffic::of(lane) == of
+        })
+        .await
     }
 
     /// Reads in parts, because the keys of a job may be among millions of others.
@@ -149,7 +185,9 @@ impl ReaderPool {
         let mut keys = Vec::new();
         loop {
             let room = max - keys.len();
-            let part = self.run(move |store| read_due(store, subscription_key, from, room, is_wanted)).await?;
+            let part = self
+                .run(move |store| read_due(store, subscription_key, from, room, is_wanted))
+                .await?;
             keys.extend(part.keys);
             match part.next {
                 None => return Ok((keys, true)),
@@ -164,8 +202,8 @@ impl ReaderPool {
         self.run(move |store| Ok(ended_jobs(store, subscription_key)?))
     }
 
-    /// Reads events and a subscription's pending deliveries of them, in the given order. The result ends after about
-    /// `bytes_max` bytes.
+    /// Reads events and a subscription's pending deliveries of them, in the given order. The result
+    /// ends after about `bytes_max` bytes.
     pub fn fetch(
         &self,
         subscription_key: SubscriptionKey,
@@ -175,7 +213,8 @@ impl ReaderPool {
         self.run(move |store| fetch(store, subscription_key, &wanted, bytes_max))
     }
 
-    /// Like [`ReaderPool::fetch`], if `admit` grants a permit for the bytes read. Otherwise the result is their number.
+    /// Like [`ReaderPool::fetch`], if `admit` grants a permit for the bytes read. Otherwise the
+    /// result is their number.
     pub fn fetch_within<R: Send + 'static>(
         &self,
         subscription_key: SubscriptionKey,
@@ -185,20 +224,25 @@ impl ReaderPool {
     ) -> PendingResult<Result<(Vec<FetchedPending>, R), usize>> {
         self.run(move |store| {
             let fetched = fetch(store, subscription_key, &wanted, bytes_max)?;
-            let bytes = fetched.iter().filter_map(|fetched| fetched.event.as_ref()).map(Event::wire_len).sum();
+            let bytes = fetched
+                .iter()
+                .filter_map(|fetched| fetched.event.as_ref())
+                .map(Event::wire_len)
+                .sum();
             Ok(admit(bytes).map(|room| (fetched, room)).ok_or(bytes))
         })
     }
 
-    /// Reads a subscription's pending deliveries of these events, without the events, in the given order; [`None`] if
-    /// there is none.
+    /// Reads a subscription's pending deliveries of these events, without the events, in the given
+    /// order; [`None`] if there is none.
     pub fn pending(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<(Lane, Seq)>,
     ) -> PendingResult<Vec<(Lane, Seq, Option<PendingDelivery>)>> {
         self.run(move |store| {
-            let read = |(lane, seq)| Ok((lane, seq, read_pending(store, subscription_key, lane, seq)?));
+            let read =
+                |(lane, seq)| Ok((lane, seq, read_pending(store, subscription_key, lane, seq)?));
             wanted.into_iter().map(read).collect()
         })
     }
@@ -208,7 +252,9 @@ impl ReaderPool {
         self.run(move |store| {
             let range = keys::carried_of(partition);
             let last = store.last(Family::Carried, &range.start, &range.end)?;
-            Ok(last.and_then(|(key, _)| keys::parse_carried(&key)).map(|(_, seq)| seq))
+            Ok(last
+                .and_then(|(key, _)| keys::parse_carried(&key))
+                .map(|(_, seq)| seq))
         })
     }
 
@@ -221,12 +267,16 @@ impl ReaderPool {
     pub fn all_meta(&self, kind: MetaKind) -> Result<Vec<(String, Bytes)>, Error> {
         let mut found = Vec::new();
         let range = keys::meta_of(kind);
-        self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, value| {
-            if let Some((_, name)) = keys::parse_meta(key) {
-                found.push((String::from_utf8_lossy(name).into_owned(), Bytes::copy_from_slice(value)));
-            }
-            ControlFlow::Continue(())
-        })?;
+        self.store
+            .scan(Family::Meta, &range.start, &range.end, &mut |key, value| {
+                if let Some((_, name)) = keys::parse_meta(key) {
+                    found.push((
+                        String::from_utf8_lossy(name).into_owned(),
+                        Bytes::copy_from_slice(value),
+                    ));
+                }
+                ControlFlow::Continue(())
+            })?;
         Ok(found)
     }
 
@@ -249,16 +299,19 @@ impl ReaderPool {
         scan_cursors(&*self.store)
     }
 
-    /// The largest number of a partition that has a floor, and of a deleted subscription whose records remain. The floor
-    /// stays when its partition is deleted; either would remove the records of a successor with the same number.
+    /// The largest number of a partition that has a floor, and of a deleted subscription whose
+    /// records remain. The floor stays when its partition is deleted; either would remove the
+    /// records of a successor with the same number.
     pub fn largest_numbers(&self) -> Result<(PartitionId, SubscriptionId), Error> {
         let (mut partition, mut subscription) = (PartitionId(0), SubscriptionId(0));
         for range in [keys::meta_of(MetaKind::Floor), keys::reaps()] {
-            self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
-                subscription = keys::parse_reap(key).map_or(subscription, |of| subscription.max(of.subscription));
-                partition = keys::parse_floor(key).map_or(partition, |of| partition.max(of));
-                ControlFlow::Continue(())
-            })?;
+            self.store
+                .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+                    subscription = keys::parse_reap(key)
+                        .map_or(subscription, |of| subscription.max(of.subscription));
+                    partition = keys::parse_floor(key).map_or(partition, |of| partition.max(of));
+                    ControlFlow::Continue(())
+                })?;
         }
         Ok((partition, subscription))
     }
@@ -270,7 +323,8 @@ impl ReaderPool {
         let (reply, result) = PendingResult::new();
         let panics = Arc::clone(&self.panics);
         let job: ReadTask = Box::new(move |store| {
-            // A panic must not end the thread, because other callers need it. The panic hook has logged it.
+            // A panic must not end the thread, because other callers need it. The panic hook has
+            // logged it.
             let answer = catch_unwind(AssertUnwindSafe(|| job(store))).unwrap_or_else(|_| {
                 panics.fetch_add(1, Ordering::Relaxed);
                 Err(Error::Damaged("a read panicked".to_owned()))
@@ -278,7 +332,8 @@ impl ReaderPool {
             // The caller may have been dropped.
             reply.send(answer).ok();
         });
-        // If the threads have ended, the reply channel is dropped with the job, and the caller gets [`Error::Closed`].
+        // If the threads have ended, the reply channel is dropped with the job, and the caller gets
+        // [`Error::Closed`].
         self.jobs.send(job).ok();
         result
     }
@@ -288,27 +343,33 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
     let mut found = Vec::new();
     let mut bad = None;
     let range = keys::cursors();
-    store.scan(Family::Cursor, &range.start, &range.end, &mut |key, value| match (
-        keys::parse_cursor(key),
-        Cursor::decode(value),
-    ) {
-        (Some(subscription_key), Ok(cursor)) => {
-            found.push((subscription_key, cursor));
-            ControlFlow::Continue(())
-        }
-        (subscription_key, cursor) => {
-            bad =
-                Some(StoreError::damaged(format!("the cursor of {subscription_key:?} cannot be decoded: {cursor:?}")));
-            ControlFlow::Break(())
-        }
-    })?;
+    store.scan(
+        Family::Cursor,
+        &range.start,
+        &range.end,
+        &mut |key, value| match (keys::parse_cursor(key), Cursor::decode(value)) {
+            (Some(subscription_key), Ok(cursor)) => {
+                found.push((subscription_key, cursor));
+                ControlFlow::Continue(())
+            }
+            (subscription_key, cursor) => {
+                bad = Some(StoreError::damaged(format!(
+                    "the cursor of {subscription_key:?} cannot be decoded: {cursor:?}"
+                )));
+                ControlFlow::Break(())
+            }
+        },
+    )?;
     match bad {
         Some(bad) => Err(bad.into()),
         None => Ok(found),
     }
 }
 
-pub(super) fn ended_jobs(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Vec<Job>, StoreError> {
+pub(super) fn ended_jobs(
+    store: &dyn Store,
+    subscription_key: SubscriptionKey,
+) -> Result<Vec<Job>, StoreError> {
     let mut jobs = Vec::new();
     let range = keys::ended_jobs_of(subscription_key);
     store.scan(Family::Meta, &range.start, &range.end, &mut |_, value| {
@@ -334,25 +395,34 @@ fn read_due(
 ) -> Result<DuePart, Error> {
     let (mut keys, mut next, mut scanned) = (Vec::new(), None, 0);
     let start = keys::due(subscription_key, from.due, from.lane, from.seq);
-    let result = store.scan(Family::Due, &start, &keys::due_of(subscription_key).end, &mut |key, _| {
-        let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
-        if keys.len() == max || scanned == DUE_PART {
-            next = key;
-        }
-        if next.is_some() {
-            return ControlFlow::Break(());
-        }
-        scanned += 1;
-        keys.extend(key.filter(|key| is_wanted(key.lane)));
-        ControlFlow::Continue(())
-    });
+    let result = store.scan(
+        Family::Due,
+        &start,
+        &keys::due_of(subscription_key).end,
+        &mut |key, _| {
+            let key = keys::parse_due(key).map(|(_, due, lane, seq)| DueKey { due, lane, seq });
+            if keys.len() == max || scanned == DUE_PART {
+                next = key;
+            }
+            if next.is_some() {
+                return ControlFlow::Break(());
+            }
+            scanned += 1;
+            keys.extend(key.filter(|key| is_wanted(key.lane)));
+            ControlFlow::Continue(())
+        },
+    );
     match result {
         Ok(()) => Ok(DuePart { keys, next }),
         // The due times can be rebuilt from the pending deliveries.
         Err(StoreError::Damaged(_)) if store.damage().is_some() => {
             let mut keys: Vec<DueKey> = Vec::new();
             each_pending(store, subscription_key, &mut |lane, seq, pending| {
-                let key = DueKey { due: pending.due, lane, seq };
+                let key = DueKey {
+                    due: pending.due,
+                    lane,
+                    seq,
+                };
                 if key >= from && is_wanted(lane) {
                     keys.push(key);
                 }
@@ -373,19 +443,24 @@ fn each_pending(
     visit: &mut dyn FnMut(Lane, Seq, PendingDelivery),
 ) -> Result<(), StoreError> {
     let range = keys::pending_below(of.partition, Seq(u64::MAX));
-    store.scan(Family::Pending, &range.start, &range.end, &mut |key, value| {
-        if let (Some((_, seq, subscription, lane)), Ok(pending)) =
-            (keys::parse_pending(key), PendingDelivery::decode(value))
-            && subscription == of.subscription
-        {
-            visit(lane, seq, pending);
-        }
-        ControlFlow::Continue(())
-    })
+    store.scan(
+        Family::Pending,
+        &range.start,
+        &range.end,
+        &mut |key, value| {
+            if let (Some((_, seq, subscription, lane)), Ok(pending)) =
+                (keys::parse_pending(key), PendingDelivery::decode(value))
+                && subscription == of.subscription
+            {
+                visit(lane, seq, pending);
+            }
+            ControlFlow::Continue(())
+        },
+    )
 }
 
-/// Rebuilds an unreadable pending delivery from its due time. The number of attempts is lost. [`None`] if there is no
-/// due time either.
+/// Rebuilds an unreadable pending delivery from its due time. The number of attempts is lost.
+/// [`None`] if there is no due time either.
 fn rebuild_pending(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
@@ -396,7 +471,11 @@ fn rebuild_pending(
     store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
         let due = keys::parse_due(key).filter(|(_, _, of, at)| (*of, *at) == (lane, seq));
         found = due.map(|(_, due, ..)| due);
-        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if found.is_some() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     })?;
     let rebuild = |due| PendingDelivery {
         attempts: 1,
@@ -415,12 +494,23 @@ fn read_pending(
     lane: Lane,
     seq: Seq,
 ) -> Result<Option<PendingDelivery>, StoreError> {
-    let SubscriptionKey { partition, subscription } = subscription_key;
-    let pending = store.get(Family::Pending, &keys::pending(partition, seq, subscription, lane));
+    let SubscriptionKey {
+        partition,
+        subscription,
+    } = subscription_key;
+    let pending = store.get(
+        Family::Pending,
+        &keys::pending(partition, seq, subscription, lane),
+    );
     match pending.and_then(|pending| {
-        pending.map(|value| PendingDelivery::decode(&value)).transpose().map_err(StoreError::damaged)
+        pending
+            .map(|value| PendingDelivery::decode(&value))
+            .transpose()
+            .map_err(StoreError::damaged)
     }) {
-        Err(StoreError::Damaged(_)) if store.damage().is_some() => rebuild_pending(store, subscription_key, lane, seq),
+        Err(StoreError::Damaged(_)) if store.damage().is_some() => {
+            rebuild_pending(store, subscription_key, lane, seq)
+        }
         pending => pending,
     }
 }
@@ -441,7 +531,12 @@ fn fetch(
         let pending = read_pending(store, subscription_key, lane, seq)?;
         let event = events.find_if_readable(seq)?;
         bytes += event.as_ref().map_or(0, Event::wire_len);
-        found.push(FetchedPending { lane, seq, pending, event });
+        found.push(FetchedPending {
+            lane,
+            seq,
+            pending,
+            event,
+        });
     }
     Ok(found)
 }

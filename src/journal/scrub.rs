@@ -1,8 +1,8 @@
 //! The scrub: reads all tables repeatedly, to detect damage before a damaged record is needed.
 //!
-//! A pass reads every record of every family at the configured rate, without filling the block cache. If the log is
-//! damaged, each partition's log is then read, so that the gaps are known exactly. A pass begins when the process
-//! starts, and the next one [`PASS_WAIT`] after its end.
+//! A pass reads every record of every family at the configured rate, without filling the block
+//! cache. If the log is damaged, each partition's log is then read, so that the gaps are known
+//! exactly. A pass begins when the process starts, and the next one [`PASS_WAIT`] after its end.
 //!
 //! Not here: whether records are consistent with each other. `gridhook fsck` checks that.
 
@@ -38,7 +38,11 @@ pub struct Scrub {
 struct Ended;
 
 impl Scrub {
-    pub(super) fn start(store: Arc<dyn Store>, writers: Vec<Arc<WriterStatus>>, bytes_per_second: u64) -> Self {
+    pub(super) fn start(
+        store: Arc<dyn Store>,
+        writers: Vec<Arc<WriterStatus>>,
+        bytes_per_second: u64,
+    ) -> Self {
         if bytes_per_second == 0 {
             return Self { _alive: None };
         }
@@ -46,12 +50,19 @@ impl Scrub {
         let span = tracing::Span::current();
         let run = move || {
             let _in = span.entered();
-            let scrubber = Scrubber { store: &*store, writers: &writers, bytes_per_second, ended };
+            let scrubber = Scrubber {
+                store: &*store,
+                writers: &writers,
+                bytes_per_second,
+                ended,
+            };
             loop {
                 match scrubber.pass() {
                     Ok(()) if scrubber.pause(PASS_WAIT).is_ok() => {}
                     Ok(()) | Err(ScrubEnd::Ended) => return,
-                    Err(ScrubEnd::Store(error)) => return tracing::warn!(%error, "the scrub of the store failed"),
+                    Err(ScrubEnd::Store(error)) => {
+                        return tracing::warn!(%error, "the scrub of the store failed");
+                    }
                 }
             }
         };
@@ -59,7 +70,9 @@ impl Scrub {
             .name("scrub".to_owned())
             .spawn(run)
             .expect("a process that cannot start a thread cannot start");
-        Self { _alive: Some(alive) }
+        Self {
+            _alive: Some(alive),
+        }
     }
 }
 
@@ -89,7 +102,9 @@ impl From<StoreError> for ScrubEnd {
 
 impl Scrubber<'_> {
     fn pass(&self) -> Result<(), ScrubEnd> {
-        let Some(damage) = self.store.damage() else { return Ok(()) };
+        let Some(damage) = self.store.damage() else {
+            return Ok(());
+        };
         damage.begin_pass();
         let mut is_log_damaged = false;
         for family in Family::ALL {
@@ -104,7 +119,10 @@ impl Scrubber<'_> {
         }
         damage.end_pass();
         let damaged = damage.seen().families;
-        for family in Family::ALL.into_iter().filter(|family| !damaged.contains(family)) {
+        for family in Family::ALL
+            .into_iter()
+            .filter(|family| !damaged.contains(family))
+        {
             self.store.set_compaction_paused(family, false);
         }
         Ok(())
@@ -116,12 +134,18 @@ impl Scrubber<'_> {
         let (mut from, mut is_damaged) = (range.start, false);
         loop {
             let (mut bytes, mut last) = (0, Vec::new());
-            let scanned = self.store.scan_apart(family, &from, &range.end, &mut |key, value| {
-                bytes += (key.len() + value.len()) as u64;
-                last.clear();
-                last.extend_from_slice(key);
-                if bytes < SLICE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            });
+            let scanned = self
+                .store
+                .scan_apart(family, &from, &range.end, &mut |key, value| {
+                    bytes += (key.len() + value.len()) as u64;
+                    last.clear();
+                    last.extend_from_slice(key);
+                    if bytes < SLICE {
+                        ControlFlow::Continue(())
+                    } else {
+                        ControlFlow::Break(())
+                    }
+                });
             self.spend(bytes)?;
             let is_whole = scanned.is_ok();
             match scanned {
@@ -147,8 +171,13 @@ impl Scrubber<'_> {
     /// Reads the log of a partition, which records its gaps.
     fn log(&self, writer: &WriterStatus, partition: PartitionId) -> Result<(), ScrubEnd> {
         let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
-        let floor = floor.and_then(|floor| FloorRecord::decode(&floor).ok()).unwrap_or_default().floor;
-        let Some(end) = writer.end(partition).map(|end| end.next) else { return Ok(()) };
+        let floor = floor
+            .and_then(|floor| FloorRecord::decode(&floor).ok())
+            .unwrap_or_default()
+            .floor;
+        let Some(end) = writer.end(partition).map(|end| end.next) else {
+            return Ok(());
+        };
         let mut at = floor;
         while at < end {
             let slice = read_log(self.store, partition, at, end, SLICE as usize)?;
@@ -159,7 +188,13 @@ impl Scrubber<'_> {
             {
                 damage.lose(partition, at, slice.upto);
             }
-            self.spend(slice.chunks.iter().map(|chunk| chunk.bytes_len() as u64).sum())?;
+            self.spend(
+                slice
+                    .chunks
+                    .iter()
+                    .map(|chunk| chunk.bytes_len() as u64)
+                    .sum(),
+            )?;
             at = slice.upto.max(at.plus(1));
         }
         Ok(())
@@ -167,8 +202,13 @@ impl Scrubber<'_> {
 
     /// Pauses for as long as reading this many bytes may take.
     fn spend(&self, bytes: u64) -> Result<(), Ended> {
-        self.store.damage().into_iter().for_each(|damage| damage.scrub(bytes));
-        self.pause(Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64))
+        self.store
+            .damage()
+            .into_iter()
+            .for_each(|damage| damage.scrub(bytes));
+        self.pause(Duration::from_secs_f64(
+            bytes as f64 / self.bytes_per_second as f64,
+        ))
     }
 
     fn pause(&self, time: Duration) -> Result<(), Ended> {

@@ -1,13 +1,15 @@
 //! Shards: each has a writer of its own, and a part of the partitions.
 //!
-//! All shards are in one store: a record's key begins with its partition, so the partition says which writer changes it,
-//! nothing about shards is stored, and fsck, backups and the watermark know of none. RocksDB syncs writes of several
-//! threads together. The records of the control plane have a writer too. With one shard that is the shard's, so a
-//! change of both is one batch.
+//! All shards are in one store: a record's key begins with its partition, so the partition says
+//! which writer changes it, nothing about shards is stored, and fsck, backups and the watermark
+//! know of none. RocksDB syncs writes of several threads together. The records of the control plane
+//! have a writer too. With one shard that is the shard's, so a change of both is one batch.
 
 use std::collections::BTreeMap;
 
-use super::{Error, Journal, MetaChange, PendingResult, WriterEntry, partition_state::PartitionLogs};
+use super::{
+    Error, Journal, MetaChange, PendingResult, WriterEntry, partition_state::PartitionLogs,
+};
 use gridhook_event::PartitionId;
 use gridhook_store::keys::{MetaKind, parse_redrive_name};
 
@@ -49,8 +51,8 @@ impl Shards {
         self.0
     }
 
-    /// The shard of a partition, from 0. Partitions are numbered in the order of their creation, so that each shard has
-    /// as many as any other, and consecutive ones are in different shards.
+    /// The shard of a partition, from 0. Partitions are numbered in the order of their creation, so
+    /// that each shard has as many as any other, and consecutive ones are in different shards.
     pub fn of(self, partition: PartitionId) -> u16 {
         // The remainder is less than the number of shards.
         (partition.0 % u32::from(self.count())) as u16
@@ -58,17 +60,27 @@ impl Shards {
 
     /// The number of writers.
     pub(super) fn writers(self) -> usize {
-        if self.count() == 1 { 1 } else { 1 + usize::from(self.count()) }
+        if self.count() == 1 {
+            1
+        } else {
+            1 + usize::from(self.count())
+        }
     }
 
     /// The writer of a partition.
     pub(super) fn writer_of(self, partition: PartitionId) -> usize {
-        if self.count() == 1 { CONTROL } else { 1 + usize::from(self.of(partition)) }
+        if self.count() == 1 {
+            CONTROL
+        } else {
+            1 + usize::from(self.of(partition))
+        }
     }
 
     /// The state of the logs of each writer.
     pub(super) fn split(self, logs: PartitionLogs) -> Vec<PartitionLogs> {
-        let mut split: Vec<PartitionLogs> = (0..self.writers()).map(|_| PartitionLogs::default()).collect();
+        let mut split: Vec<PartitionLogs> = (0..self.writers())
+            .map(|_| PartitionLogs::default())
+            .collect();
         for (id, partition) in logs.partitions {
             split[self.writer_of(id)].partitions.insert(id, partition);
         }
@@ -81,7 +93,10 @@ impl Shards {
     /// The steps of a change.
     fn steps(self, changes: Vec<MetaChange>) -> ChangeSteps {
         if self.count() == 1 {
-            return ChangeSteps { control: Some(changes), ..ChangeSteps::default() };
+            return ChangeSteps {
+                control: Some(changes),
+                ..ChangeSteps::default()
+            };
         }
         let mut steps = ChangeSteps::default();
         let mut control = Vec::new();
@@ -89,18 +104,27 @@ impl Shards {
         for change in changes {
             let (by_writer, partition) = match &change {
                 MetaChange::CreatePartition(id) => (&mut steps.created, *id),
-                MetaChange::Subscribe(subscription_key, _) => (&mut steps.created, subscription_key.partition),
-                MetaChange::Unsubscribe(subscription_key) => (&mut steps.deleted, subscription_key.partition),
+                MetaChange::Subscribe(subscription_key, _) => {
+                    (&mut steps.created, subscription_key.partition)
+                }
+                MetaChange::Unsubscribe(subscription_key) => {
+                    (&mut steps.deleted, subscription_key.partition)
+                }
                 MetaChange::DeletePartition(id) => (&mut steps.deleted, *id),
-                MetaChange::Put(kind, name, _) | MetaChange::Delete(kind, name) => match redrive(*kind, name) {
-                    Some(partition) => (&mut steps.created, partition),
-                    None => {
-                        control.push(change);
-                        continue;
+                MetaChange::Put(kind, name, _) | MetaChange::Delete(kind, name) => {
+                    match redrive(*kind, name) {
+                        Some(partition) => (&mut steps.created, partition),
+                        None => {
+                            control.push(change);
+                            continue;
+                        }
                     }
-                },
+                }
             };
-            by_writer.entry(self.writer_of(partition)).or_default().push(change);
+            by_writer
+                .entry(self.writer_of(partition))
+                .or_default()
+                .push(change);
         }
         // A change of nothing waits for what was queued before.
         steps.control = (is_empty || !control.is_empty()).then_some(control);
@@ -109,16 +133,25 @@ impl Shards {
 }
 
 impl Journal {
-    /// Writes changes of the control plane. Changes of one shard are written together. If there are more shards, what is
-    /// created in them is durable before the records that name it, and deleted after them: a crash in between leaves
-    /// partitions and subscriptions that no record names. The next start passes them to [`Journal::discard`], with any
-    /// number of shards.
-    pub fn change(&self, changes: Vec<MetaChange>) -> impl Future<Output = Result<(), Error>> + Send + use<> {
-        let ChangeSteps { created, control, deleted } = self.0.shards.steps(changes);
+    /// Writes changes of the control plane. Changes of one shard are written together. If there are
+    /// more shards, what is created in them is durable before the records that name it, and deleted
+    /// after them: a crash in between leaves partitions and subscriptions that no record names. The
+    /// next start passes them to [`Journal::discard`], with any number of shards.
+    pub fn change(
+        &self,
+        changes: Vec<MetaChange>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
+        let ChangeSteps {
+            created,
+            control,
+            deleted,
+        } = self.0.shards.steps(changes);
         let undone = undo(&created);
         let is_first = created.is_empty();
-        let created: Vec<_> =
-            created.into_iter().map(|(writer, changes)| self.write_meta(writer, changes, false)).collect();
+        let created: Vec<_> = created
+            .into_iter()
+            .map(|(writer, changes)| self.write_meta(writer, changes, false))
+            .collect();
         // What waits for nothing is in the queue when this returns.
         let (begun, control) = match control {
             Some(control) if is_first => (Some(self.write_meta(CONTROL, control, false)), None),
@@ -137,26 +170,45 @@ impl Journal {
                 }
             };
             if let Err(error) = written.await {
-                undone.into_iter().for_each(|(writer, changes)| drop(journal.write_meta(writer, changes, true)));
+                undone
+                    .into_iter()
+                    .for_each(|(writer, changes)| drop(journal.write_meta(writer, changes, true)));
                 return Err(error);
             }
-            let deleted = deleted.into_iter().map(|(writer, changes)| journal.write_meta(writer, changes, true));
+            let deleted = deleted
+                .into_iter()
+                .map(|(writer, changes)| journal.write_meta(writer, changes, true));
             futures_util::future::try_join_all(deleted).await.map(drop)
         }
     }
 
     /// Deletes partitions and subscriptions that no record of the control plane names.
     pub fn discard(&self, changes: Vec<MetaChange>) {
-        let ChangeSteps { control, deleted, .. } = self.0.shards.steps(changes);
-        for (writer, changes) in control.map(|changes| (CONTROL, changes)).into_iter().chain(deleted) {
+        let ChangeSteps {
+            control, deleted, ..
+        } = self.0.shards.steps(changes);
+        for (writer, changes) in control
+            .map(|changes| (CONTROL, changes))
+            .into_iter()
+            .chain(deleted)
+        {
             drop(self.write_meta(writer, changes, true));
         }
     }
 
     /// Changes that complete others wait for space instead of being refused.
-    fn write_meta(&self, writer: usize, changes: Vec<MetaChange>, completes: bool) -> PendingResult<()> {
+    fn write_meta(
+        &self,
+        writer: usize,
+        changes: Vec<MetaChange>,
+        completes: bool,
+    ) -> PendingResult<()> {
         let (reply, result) = PendingResult::new();
-        self.0.writers[writer].queue.send(WriterEntry::Meta { changes, completes, reply });
+        self.0.writers[writer].queue.send(WriterEntry::Meta {
+            changes,
+            completes,
+            reply,
+        });
         result
     }
 }
@@ -171,10 +223,16 @@ fn redrive(kind: MetaKind, name: &str) -> Option<PartitionId> {
 fn undo(created: &ByWriter) -> ByWriter {
     let undo = |change: &MetaChange| match change {
         MetaChange::CreatePartition(id) => Some(MetaChange::DeletePartition(*id)),
-        MetaChange::Subscribe(subscription_key, _) => Some(MetaChange::Unsubscribe(*subscription_key)),
-        MetaChange::Put(..) | MetaChange::Delete(..) | MetaChange::Unsubscribe(_) | MetaChange::DeletePartition(_) => {
-            None
+        MetaChange::Subscribe(subscription_key, _) => {
+            Some(MetaChange::Unsubscribe(*subscription_key))
         }
+        MetaChange::Put(..)
+        | MetaChange::Delete(..)
+        | MetaChange::Unsubscribe(_)
+        | MetaChange::DeletePartition(_) => None,
     };
-    created.iter().map(|(writer, changes)| (*writer, changes.iter().filter_map(undo).collect())).collect()
+    created
+        .iter()
+        .map(|(writer, changes)| (*writer, changes.iter().filter_map(undo).collect()))
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! The state that a writer shares with all threads: whether it can write, the ends of the logs, and partitions with
-//! too large a backlog.
+//! The state that a writer shares with all threads: whether it can write, the ends of the logs, and
+//! partitions with too large a backlog.
 
 use std::{
     sync::{
@@ -33,7 +33,8 @@ pub struct CrowdedPartition {
     pub bytes: u64,
     /// Whether publish requests are refused.
     pub is_full: bool,
-    /// The bytes to which the backlog is reduced by expiring events; [`None`] if publishers wait instead.
+    /// The bytes to which the backlog is reduced by expiring events; [`None`] if publishers wait
+    /// instead.
     pub keep: Option<u64>,
 }
 
@@ -45,7 +46,10 @@ pub(super) struct WriterMeter {
 
 impl WriterMeter {
     pub(super) fn new() -> Self {
-        Self { sync: Histogram::new(&DURATIONS), group: Histogram::new(&EVENTS) }
+        Self {
+            sync: Histogram::new(&DURATIONS),
+            group: Histogram::new(&EVENTS),
+        }
     }
 
     /// Records that `entries` entries were written and synced.
@@ -72,7 +76,10 @@ pub(super) struct WriterStatus {
 }
 
 impl WriterStatus {
-    pub(super) fn new(ends: impl Iterator<Item = (PartitionId, LogEnd)>, meter: Arc<WriterMeter>) -> Self {
+    pub(super) fn new(
+        ends: impl Iterator<Item = (PartitionId, LogEnd)>,
+        meter: Arc<WriterMeter>,
+    ) -> Self {
         Self {
             meter,
             state: AtomicU8::new(JournalState::Writable as u8),
@@ -102,7 +109,12 @@ impl WriterStatus {
 
     /// All partitions.
     pub(super) fn partitions(&self) -> Vec<PartitionId> {
-        self.ends.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+        self.ends
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .keys()
+            .copied()
+            .collect()
     }
 
     pub(super) fn set_end(&self, partition: PartitionId, end: Option<LogEnd>) {
@@ -118,7 +130,8 @@ impl WriterStatus {
         self.trimming.store(partitions, Ordering::Release);
     }
 
-    /// How many writes had ids of topics with duplicate detection. A read that begins now sees all of them.
+    /// How many writes had ids of topics with duplicate detection. A read that begins now sees all
+    /// of them.
     pub(super) fn ids_version(&self) -> u64 {
         self.ids_version.load(Ordering::Acquire)
     }
@@ -131,13 +144,20 @@ impl WriterStatus {
         get(&self.crowded_partitions, partition)
     }
 
-    pub(super) fn set_crowded_partition(&self, partition: PartitionId, crowded: Option<CrowdedPartition>) {
+    pub(super) fn set_crowded_partition(
+        &self,
+        partition: PartitionId,
+        crowded: Option<CrowdedPartition>,
+    ) {
         set(&self.crowded_partitions, partition, crowded);
     }
 }
 
 fn get<T: Copy>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId) -> Option<T> {
-    of.read().unwrap_or_else(PoisonError::into_inner).get(&partition).copied()
+    of.read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .get(&partition)
+        .copied()
 }
 
 fn set<T>(of: &RwLock<IdMap<PartitionId, T>>, partition: PartitionId, value: Option<T>) {

@@ -1,7 +1,9 @@
-//! Chapters of the manual: Markdown files that are compiled in, printed by `gridhook help` and written as man pages.
+//! Chapters of the manual: Markdown files that are compiled in, printed by `gridhook help` and
+//! written as man pages.
 //!
-//! The chapters use a part of Markdown only: headings, paragraphs, lists of one level, tables and fenced blocks. A row
-//! of a table becomes a term with a description, because neither a terminal nor man has columns of wrapped text.
+//! The chapters use a part of Markdown only: headings, paragraphs, lists of one level, tables and
+//! fenced blocks. A row of a table becomes a term with a description, because neither a terminal
+//! nor man has columns of wrapped text.
 
 use std::fmt::Write as _;
 
@@ -72,7 +74,11 @@ enum Block<'a> {
 impl Chapter {
     /// The first heading.
     pub fn title(&self) -> &'static str {
-        self.markdown.lines().next().unwrap_or_default().trim_start_matches("# ")
+        self.markdown
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("# ")
     }
 
     /// The chapter as it is printed in a terminal.
@@ -87,7 +93,10 @@ impl Chapter {
             }
             previous_is_row = is_row;
             match block {
-                Block::Heading { level: 1, text: title } => text.push_str(&format!("{}\n", title.to_uppercase())),
+                Block::Heading {
+                    level: 1,
+                    text: title,
+                } => text.push_str(&format!("{}\n", title.to_uppercase())),
                 Block::Heading { text: title, .. } => text.push_str(&format!("{title}\n")),
                 Block::Paragraph(words) => wrap(&words, "", "", &mut text),
                 Block::Item(words) => wrap(&words, "- ", "  ", &mut text),
@@ -113,7 +122,8 @@ impl Chapter {
         let mut page = Roff::new();
         let name = format!("gridhook-{}", self.name);
         page.control("TH", [name.as_str(), "1"]);
-        page.control("SH", ["NAME"]).text([roman(format!("{name} - {}", self.title()))]);
+        page.control("SH", ["NAME"])
+            .text([roman(format!("{name} - {}", self.title()))]);
         page.extend([self.sections()]);
         page
     }
@@ -124,7 +134,9 @@ impl Chapter {
         roff.control("SH", [self.title().to_uppercase().as_str()]);
         for block in parse(self.markdown).into_iter().skip(1) {
             match block {
-                Block::Heading { level, text } => roff.control(if level == 2 { "SH" } else { "SS" }, [text]),
+                Block::Heading { level, text } => {
+                    roff.control(if level == 2 { "SH" } else { "SS" }, [text])
+                }
                 Block::Paragraph(words) => roff.control("PP", []).text(inlines(&words)),
                 Block::Item(words) => roff.control("IP", ["\\(bu", "2"]).text(inlines(&words)),
                 Block::Entry { term, lines } => {
@@ -138,7 +150,9 @@ impl Chapter {
                     &mut roff
                 }
                 Block::Code(lines) => {
-                    roff.control("PP", []).control("nf", []).control("RS", ["4"]);
+                    roff.control("PP", [])
+                        .control("nf", [])
+                        .control("RS", ["4"]);
                     for line in lines {
                         roff.text([roman(line)]);
                     }
@@ -152,8 +166,19 @@ impl Chapter {
 
 /// Text in which words between backticks are bold.
 fn inlines(text: &str) -> Vec<Inline> {
-    let parts = text.split('`').enumerate().filter(|(_, part)| !part.is_empty());
-    parts.map(|(number, part)| if number % 2 == 1 { bold(part) } else { roman(part) }).collect()
+    let parts = text
+        .split('`')
+        .enumerate()
+        .filter(|(_, part)| !part.is_empty());
+    parts
+        .map(|(number, part)| {
+            if number % 2 == 1 {
+                bold(part)
+            } else {
+                roman(part)
+            }
+        })
+        .collect()
 }
 
 fn wrap(words: &str, first: &str, rest: &str, text: &mut String) {
@@ -184,10 +209,15 @@ fn parse(markdown: &str) -> Vec<Block<'_>> {
     let mut lines = markdown.lines().peekable();
     while let Some(line) = lines.next() {
         if line.starts_with("```") {
-            blocks.push(Block::Code(lines.by_ref().take_while(|line| *line != "```").collect()));
+            blocks.push(Block::Code(
+                lines.by_ref().take_while(|line| *line != "```").collect(),
+            ));
         } else if line.starts_with('#') {
             let text = line.trim_start_matches('#');
-            blocks.push(Block::Heading { level: line.len() - text.len(), text: text.trim() });
+            blocks.push(Block::Heading {
+                level: line.len() - text.len(),
+                text: text.trim(),
+            });
         } else if line.starts_with('|') {
             let headings = cells(line);
             // The row of hyphens.
@@ -214,8 +244,9 @@ fn parse(markdown: &str) -> Vec<Block<'_>> {
             // A picture, for readers of the file.
         } else if !line.is_empty() {
             let mut words = line.to_owned();
-            let goes_on =
-                |line: &&str| !line.is_empty() && !line.starts_with(['|', '#', '`']) && !line.starts_with("- ");
+            let goes_on = |line: &&str| {
+                !line.is_empty() && !line.starts_with(['|', '#', '`']) && !line.starts_with("- ")
+            };
             while let Some(more) = lines.next_if(|line| goes_on(line)) {
                 words.push_str(&format!(" {more}"));
             }

@@ -1,6 +1,7 @@
 //! Histograms with fixed buckets.
 //!
-//! All histograms of a scale have the same buckets, so they can be added. Values are integers: microseconds, or events.
+//! All histograms of a scale have the same buckets, so they can be added. Values are integers:
+//! microseconds, or events.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -50,7 +51,16 @@ pub const DURATIONS: BucketScale = BucketScale {
 
 /// Durations of a request's phases: fewer buckets, because there are five phases.
 pub const PHASES: BucketScale = BucketScale {
-    bounds: &[MILLI / 2, 2 * MILLI, 10 * MILLI, 50 * MILLI, 200 * MILLI, SECOND, 5 * SECOND, 30 * SECOND],
+    bounds: &[
+        MILLI / 2,
+        2 * MILLI,
+        10 * MILLI,
+        50 * MILLI,
+        200 * MILLI,
+        SECOND,
+        5 * SECOND,
+        30 * SECOND,
+    ],
     per_unit: SECOND,
 };
 
@@ -72,10 +82,13 @@ pub const WAITS: BucketScale = BucketScale {
 };
 
 /// Numbers of events in a batch.
-pub const EVENTS: BucketScale = BucketScale { bounds: &[1, 2, 5, 10, 50, 100, 500, 1_000, 5_000], per_unit: 1 };
+pub const EVENTS: BucketScale = BucketScale {
+    bounds: &[1, 2, 5, 10, 50, 100, 500, 1_000, 5_000],
+    per_unit: 1,
+};
 
-/// A histogram for concurrent use, with as many ranges as its scale. It has no allocation of its own: a subscription has nine,
-/// and each request changes several of them.
+/// A histogram for concurrent use, with as many ranges as its scale. It has no allocation of its
+/// own: a subscription has nine, and each request changes several of them.
 #[derive(Debug)]
 pub struct Histogram<const RANGES: usize> {
     scale: &'static BucketScale,
@@ -89,8 +102,16 @@ impl<const RANGES: usize> Histogram<RANGES> {
     /// # Panics
     /// The scale has another number of ranges.
     pub fn new(scale: &'static BucketScale) -> Self {
-        assert_eq!(scale.ranges(), RANGES, "a histogram has the ranges of its scale");
-        Self { scale, ranges: [const { AtomicU64::new(0) }; RANGES], sum: AtomicU64::new(0) }
+        assert_eq!(
+            scale.ranges(),
+            RANGES,
+            "a histogram has the ranges of its scale"
+        );
+        Self {
+            scale,
+            ranges: [const { AtomicU64::new(0) }; RANGES],
+            sum: AtomicU64::new(0),
+        }
     }
 
     /// Adds a value.
@@ -107,8 +128,16 @@ impl<const RANGES: usize> Histogram<RANGES> {
 
     /// The present counts.
     pub fn counts(&self) -> HistogramCounts {
-        let ranges = self.ranges.iter().map(|range| range.load(Ordering::Relaxed)).collect();
-        HistogramCounts { scale: self.scale, ranges, sum: self.sum.load(Ordering::Relaxed) }
+        let ranges = self
+            .ranges
+            .iter()
+            .map(|range| range.load(Ordering::Relaxed))
+            .collect();
+        HistogramCounts {
+            scale: self.scale,
+            ranges,
+            sum: self.sum.load(Ordering::Relaxed),
+        }
     }
 }
 
@@ -123,7 +152,11 @@ pub struct HistogramCounts {
 impl HistogramCounts {
     /// No counts.
     pub fn none(scale: &'static BucketScale) -> Self {
-        Self { scale, ranges: vec![0; scale.bounds.len() + 1], sum: 0 }
+        Self {
+            scale,
+            ranges: vec![0; scale.bounds.len() + 1],
+            sum: 0,
+        }
     }
 
     /// Adds the counts of another histogram of the same scale.
@@ -160,11 +193,18 @@ impl HistogramCounts {
 
     /// The number of values up to each bound, in the reported unit. The last bound is [`None`].
     pub fn upto(&self) -> impl Iterator<Item = (Option<f64>, u64)> + '_ {
-        let bounds = self.scale.bounds.iter().map(|bound| Some(*bound as f64 / self.scale.per_unit as f64));
+        let bounds = self
+            .scale
+            .bounds
+            .iter()
+            .map(|bound| Some(*bound as f64 / self.scale.per_unit as f64));
         let mut so_far = 0;
-        bounds.chain([None]).zip(&self.ranges).map(move |(bound, count)| {
-            so_far += count;
-            (bound, so_far)
-        })
+        bounds
+            .chain([None])
+            .zip(&self.ranges)
+            .map(move |(bound, count)| {
+                so_far += count;
+                (bound, so_far)
+            })
     }
 }

@@ -1,10 +1,11 @@
 //! A history of counters and gauges in memory, in three resolutions, as charts need it.
 //!
-//! Each scope has a ring of points for each resolution. A ring has its full size from the beginning, so the memory is
-//! known: about 15 KB for each scope. A moment that was not sampled is a gap.
+//! Each scope has a ring of points for each resolution. A ring has its full size from the
+//! beginning, so the memory is known: about 15 KB for each scope. A moment that was not sampled is
+//! a gap.
 //!
-//! Invariant: a counter that falls, because one of those that it sums up was deleted, loses at most the steps since the
-//! last sample.
+//! Invariant: a counter that falls, because one of those that it sums up was deleted, loses at most
+//! the steps since the last sample.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -23,7 +24,9 @@ pub const GAUGES: usize = 2;
 pub const RANGES: usize = DURATIONS.bounds.len() + 1;
 
 /// A point that was not sampled.
-const GAP: Point = Point { values: [u32::MAX; COUNTERS + GAUGES + 2] };
+const GAP: Point = Point {
+    values: [u32::MAX; COUNTERS + GAUGES + 2],
+};
 
 /// The figures of a scope at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,7 +46,8 @@ pub struct Step {
     pub counters: [u32; COUNTERS],
     /// The maximum of each gauge.
     pub gauges: [u32; GAUGES],
-    /// The median and the 99th percentile of response times in microseconds; [`None`] without responses.
+    /// The median and the 99th percentile of response times in microseconds; [`None`] without
+    /// responses.
     pub percentiles: [Option<u32>; 2],
 }
 
@@ -59,7 +63,8 @@ struct Track {
     last: Sample,
     /// Sums that never fall …
     total: Sample,
-    /// … as they were at the beginning of the current step, and the maxima of the gauges since then.
+    /// … as they were at the beginning of the current step, and the maxima of the gauges since
+    /// then.
     begun: [Sample; RESOLUTIONS.len()],
     is_current: bool,
 }
@@ -67,25 +72,31 @@ struct Track {
 /// The history of scopes of type `K`.
 pub struct History<K> {
     tracks: HashMap<K, Track>,
-    /// Number of the current step of each resolution, counted from the epoch; [`None`] before the first sample.
+    /// Number of the current step of each resolution, counted from the epoch; [`None`] before the
+    /// first sample.
     steps: Option<[u64; RESOLUTIONS.len()]>,
 }
 
 impl<K> Default for History<K> {
     fn default() -> Self {
-        Self { tracks: HashMap::new(), steps: None }
+        Self {
+            tracks: HashMap::new(),
+            steps: None,
+        }
     }
 }
 
 impl<K> History<K> {
-    /// Memory of a history with this number of scopes: their rings, and the table of the map, which grows in powers of two.
+    /// Memory of a history with this number of scopes: their rings, and the table of the map, which
+    /// grows in powers of two.
     pub const fn bytes(scopes: usize) -> usize {
         let (mut points, mut resolution) = (0, 0);
         while resolution < RESOLUTIONS.len() {
             points += RESOLUTIONS[resolution].1;
             resolution += 1;
         }
-        scopes * points * size_of::<Point>() + (scopes * 8 / 7 + 1).next_power_of_two() * (size_of::<(K, Track)>() + 1)
+        scopes * points * size_of::<Point>()
+            + (scopes * 8 / 7 + 1).next_power_of_two() * (size_of::<(K, Track)>() + 1)
     }
 }
 
@@ -94,7 +105,9 @@ impl<K: Hash + Eq> History<K> {
     pub fn sample(&mut self, seconds: u64, samples: impl IntoIterator<Item = (K, Sample)>) {
         let steps = RESOLUTIONS.map(|(length, _)| seconds / length);
         let before = self.steps.replace(steps).unwrap_or(steps);
-        self.tracks.values_mut().for_each(|track| track.is_current = false);
+        self.tracks
+            .values_mut()
+            .for_each(|track| track.is_current = false);
         for (scope, sample) in samples {
             if let Some(track) = self.tracks.get_mut(&scope) {
                 track.add(sample);
@@ -108,8 +121,9 @@ impl<K: Hash + Eq> History<K> {
         self.tracks.retain(|_, track| track.is_current);
     }
 
-    /// The steps of a scope in one of [`RESOLUTIONS`], oldest first, and the time in seconds at which the first begins.
-    /// The step that has not ended is missing. [`None`] if the scope has no history.
+    /// The steps of a scope in one of [`RESOLUTIONS`], oldest first, and the time in seconds at
+    /// which the first begins. The step that has not ended is missing. [`None`] if the scope has no
+    /// history.
     pub fn steps(&self, scope: &K, resolution: usize) -> Option<(u64, Vec<Option<Step>>)> {
         let (length, points) = RESOLUTIONS[resolution];
         let (track, current) = (self.tracks.get(scope)?, self.steps?[resolution]);
@@ -125,7 +139,10 @@ impl Track {
             rings: RESOLUTIONS.map(|(_, points)| vec![GAP; points].into_boxed_slice()),
             last: sample,
             total: Sample::default(),
-            begun: [Sample { gauges: sample.gauges, ..Sample::default() }; RESOLUTIONS.len()],
+            begun: [Sample {
+                gauges: sample.gauges,
+                ..Sample::default()
+            }; RESOLUTIONS.len()],
             is_current: true,
         }
     }
@@ -136,10 +153,22 @@ impl Track {
                 *total += now.saturating_sub(*last);
             }
         };
-        rises(&mut self.total.counters, &sample.counters, &self.last.counters);
-        rises(&mut self.total.responses, &sample.responses, &self.last.responses);
+        rises(
+            &mut self.total.counters,
+            &sample.counters,
+            &self.last.counters,
+        );
+        rises(
+            &mut self.total.responses,
+            &sample.responses,
+            &self.last.responses,
+        );
         for begun in &mut self.begun {
-            begun.gauges.iter_mut().zip(sample.gauges).for_each(|(most, now)| *most = now.max(*most));
+            begun
+                .gauges
+                .iter_mut()
+                .zip(sample.gauges)
+                .for_each(|(most, now)| *most = now.max(*most));
         }
         (self.last, self.is_current) = (sample, true);
     }
@@ -152,14 +181,21 @@ impl Track {
         let (ring, begun) = (&mut self.rings[resolution], &mut self.begun[resolution]);
         let points = ring.len();
         // After a step of the clock, in either direction, what was not sampled is a gap.
-        let missed = if now > before { before + 1..now } else { now.saturating_sub(points as u64)..now };
+        let missed = if now > before {
+            before + 1..now
+        } else {
+            now.saturating_sub(points as u64)..now
+        };
         for number in missed.rev().take(points) {
             ring[index(number, points)] = GAP;
         }
         if now > before {
             ring[index(before, points)] = Point::between(begun, &self.total);
         }
-        *begun = Sample { gauges: self.last.gauges, ..self.total };
+        *begun = Sample {
+            gauges: self.last.gauges,
+            ..self.total
+        };
     }
 }
 
@@ -175,31 +211,54 @@ fn saturated(value: u64) -> u32 {
 impl Point {
     fn between(begun: &Sample, end: &Sample) -> Self {
         let mut responses = end.responses;
-        responses.iter_mut().zip(begun.responses).for_each(|(count, before)| *count -= before);
-        let counters = end.counters.iter().zip(begun.counters).map(|(end, begun)| saturated(end - begun));
+        responses
+            .iter_mut()
+            .zip(begun.responses)
+            .for_each(|(count, before)| *count -= before);
+        let counters = end
+            .counters
+            .iter()
+            .zip(begun.counters)
+            .map(|(end, begun)| saturated(end - begun));
         let percentiles = [0.5, 0.99].map(|share| quantile(&responses, share).unwrap_or(u32::MAX));
-        let mut values = counters.chain(begun.gauges.map(saturated)).chain(percentiles);
-        Self { values: std::array::from_fn(|_| values.next().unwrap_or_default()) }
+        let mut values = counters
+            .chain(begun.gauges.map(saturated))
+            .chain(percentiles);
+        Self {
+            values: std::array::from_fn(|_| values.next().unwrap_or_default()),
+        }
     }
 
     fn step(&self) -> Option<Step> {
         let (counters, rest) = self.values.split_first_chunk()?;
         let (gauges, rest) = rest.split_first_chunk()?;
         let percentile = |value: u32| (value != u32::MAX).then_some(value);
-        let step =
-            Step { counters: *counters, gauges: *gauges, percentiles: [percentile(rest[0]), percentile(rest[1])] };
+        let step = Step {
+            counters: *counters,
+            gauges: *gauges,
+            percentiles: [percentile(rest[0]), percentile(rest[1])],
+        };
         (*self != GAP).then_some(step)
     }
 }
 
-/// The value below which this share of the responses was, in microseconds; interpolated within its range.
+/// The value below which this share of the responses was, in microseconds; interpolated within its
+/// range.
 pub fn quantile(responses: &[u64; RANGES], share: f64) -> Option<u32> {
     let all: u64 = responses.iter().sum();
     let rank = share * all as f64;
     let mut before = 0;
-    for (range, count) in responses.iter().enumerate().filter(|(_, count)| **count > 0) {
+    for (range, count) in responses
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count > 0)
+    {
         if (before + count) as f64 >= rank {
-            let low = if range == 0 { 0 } else { DURATIONS.bounds[range - 1] };
+            let low = if range == 0 {
+                0
+            } else {
+                DURATIONS.bounds[range - 1]
+            };
             // The last range has no upper bound.
             let high = DURATIONS.bounds.get(range).copied().unwrap_or(low);
             let part = (rank - before as f64) / *count as f64;

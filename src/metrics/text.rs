@@ -1,10 +1,11 @@
 //! Metric families as text: Prometheus' text format (0.0.4) and OpenMetrics (1.0).
 //!
-//! OpenMetrics omits `_total` from the name of a counter's family, escapes more in help texts, and ends with `# EOF`.
-//! The samples are byte for byte the same, so series continue when the format changes.
+//! OpenMetrics omits `_total` from the name of a counter's family, escapes more in help texts, and
+//! ends with `# EOF`. The samples are byte for byte the same, so series continue when the format
+//! changes.
 //!
-//! Invariants: the samples of a family follow its help and type. A family without samples is omitted. The value of a
-//! label cannot end its line or its quotes.
+//! Invariants: the samples of a family follow its help and type. A family without samples is
+//! omitted. The value of a label cannot end its line or its quotes.
 
 use std::fmt::{self, Write};
 
@@ -95,7 +96,9 @@ impl fmt::Display for SampleValue {
         match self {
             Self::Whole(value) => value.fmt(f),
             Self::Real(value) if value.is_nan() => f.write_str("NaN"),
-            Self::Real(value) if value.is_infinite() => f.write_str(if *value > 0.0 { "+Inf" } else { "-Inf" }),
+            Self::Real(value) if value.is_infinite() => {
+                f.write_str(if *value > 0.0 { "+Inf" } else { "-Inf" })
+            }
             Self::Real(value) => value.fmt(f),
         }
     }
@@ -117,7 +120,12 @@ pub struct MetricsText {
 impl MetricsText {
     /// An empty text.
     pub fn new(format: TextFormat) -> Self {
-        Self { format, out: String::new(), family: None, help_written: false }
+        Self {
+            format,
+            out: String::new(),
+            family: None,
+            help_written: false,
+        }
     }
 
     /// Starts a family. Samples that follow belong to it.
@@ -128,17 +136,27 @@ impl MetricsText {
 
     /// Adds a sample.
     pub fn sample(&mut self, labels: &Labels<'_>, value: impl Into<SampleValue>) {
-        let Some(family) = self.begin_family() else { return };
+        let Some(family) = self.begin_family() else {
+            return;
+        };
         self.line(family.name, "", labels, None, value.into());
     }
 
     /// Adds a histogram.
     pub fn histogram(&mut self, labels: &Labels<'_>, counts: &HistogramCounts) {
-        let Some(family) = self.begin_family() else { return };
+        let Some(family) = self.begin_family() else {
+            return;
+        };
         for (bound, count) in counts.upto() {
             // OpenMetrics requires a fraction; both formats use it.
             let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| format!("{bound:?}"));
-            self.line(family.name, "_bucket", labels, Some(("le", &bound)), count.into());
+            self.line(
+                family.name,
+                "_bucket",
+                labels,
+                Some(("le", &bound)),
+                count.into(),
+            );
         }
         self.line(family.name, "_sum", labels, None, counts.sum().into());
         self.line(family.name, "_count", labels, None, counts.count().into());
@@ -157,7 +175,9 @@ impl MetricsText {
         let family = self.family?;
         if !std::mem::replace(&mut self.help_written, true) {
             let name = match self.format {
-                TextFormat::OpenMetrics => family.name.strip_suffix("_total").unwrap_or(family.name),
+                TextFormat::OpenMetrics => {
+                    family.name.strip_suffix("_total").unwrap_or(family.name)
+                }
                 TextFormat::Prometheus => family.name,
             };
             let kind = match family.kind {
@@ -166,13 +186,24 @@ impl MetricsText {
                 MetricKind::Histogram => "histogram",
             };
             self.out.push_str(&format!("# HELP {name} "));
-            escape(&mut self.out, family.help, self.format == TextFormat::OpenMetrics);
+            escape(
+                &mut self.out,
+                family.help,
+                self.format == TextFormat::OpenMetrics,
+            );
             self.out.push_str(&format!("\n# TYPE {name} {kind}\n"));
         }
         Some(family)
     }
 
-    fn line(&mut self, name: &str, suffix: &str, labels: &Labels<'_>, last: Option<(&str, &str)>, value: SampleValue) {
+    fn line(
+        &mut self,
+        name: &str,
+        suffix: &str,
+        labels: &Labels<'_>,
+        last: Option<(&str, &str)>,
+        value: SampleValue,
+    ) {
         self.out.push_str(name);
         self.out.push_str(suffix);
         let mut between = '{';

@@ -1,9 +1,11 @@
-//! Sums of many scopes at recorded times, for figures over windows that are the same for every reader.
+//! Sums of many scopes at recorded times, for figures over windows that are the same for every
+//! reader.
 //!
-//! The times are shared by all scopes. A figure of a window is the present sum minus the sum at the newest time that is at least
-//! as long ago as the window, or at the oldest recorded time.
+//! The times are shared by all scopes. A figure of a window is the present sum minus the sum at the
+//! newest time that is at least as long ago as the window, or at the oldest recorded time.
 //!
-//! Invariant: a scope whose sums have not changed since it was first recorded has no memory for them.
+//! Invariant: a scope whose sums have not changed since it was first recorded has no memory for
+//! them.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -25,9 +27,18 @@ impl WindowRule {
 
 /// A minute, an hour and a day.
 pub const WINDOWS: [WindowRule; 3] = [
-    WindowRule { length: 60, spacing: 10 },
-    WindowRule { length: 3_600, spacing: 900 },
-    WindowRule { length: 86_400, spacing: 21_600 },
+    WindowRule {
+        length: 60,
+        spacing: 10,
+    },
+    WindowRule {
+        length: 3_600,
+        spacing: 900,
+    },
+    WindowRule {
+        length: 86_400,
+        spacing: 21_600,
+    },
 ];
 
 /// The recorded times of one window, newest at `count - 1`, modulo their number.
@@ -63,7 +74,9 @@ pub struct RecordedSums<'a, V>(Option<(V, Option<&'a [V]>)>);
 impl<V: Copy + Default> RecordedSums<'_, V> {
     /// The sums at the beginning of a window.
     pub fn at(&self, start: WindowStart) -> V {
-        let Some((base, sums)) = self.0 else { return V::default() };
+        let Some((base, sums)) = self.0 else {
+            return V::default();
+        };
         sums.map_or(base, |sums| sums[start.place])
     }
 }
@@ -81,11 +94,19 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
     pub fn new(rules: &[WindowRule]) -> Self {
         let mut first = 0;
         let times = rules.iter().map(|rule| {
-            let times = Times { rule: *rule, seconds: vec![0; rule.times()].into(), count: 0, first };
+            let times = Times {
+                rule: *rule,
+                seconds: vec![0; rule.times()].into(),
+                count: 0,
+                first,
+            };
             first += rule.times();
             times
         });
-        Self { times: times.collect(), scopes: HashMap::new() }
+        Self {
+            times: times.collect(),
+            scopes: HashMap::new(),
+        }
     }
 
     /// Whether a window needs the sums of this time.
@@ -93,23 +114,35 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
         self.times.iter().any(|times| times.is_due(seconds))
     }
 
-    /// Records the sums of all scopes at a time. Scopes without sums are forgotten. Those that were created since the last
-    /// recorded time had none before.
+    /// Records the sums of all scopes at a time. Scopes without sums are forgotten. Those that were
+    /// created since the last recorded time had none before.
     pub fn record(&mut self, seconds: u64, sums: impl IntoIterator<Item = (K, V)>) {
         let is_first = self.times.iter().all(|times| times.count == 0);
-        let places: Vec<usize> = self.times.iter_mut().filter_map(|times| times.advance(seconds)).collect();
+        let places: Vec<usize> = self
+            .times
+            .iter_mut()
+            .filter_map(|times| times.advance(seconds))
+            .collect();
         let all = self.times.iter().map(|times| times.seconds.len()).sum();
-        self.scopes.values_mut().for_each(|scope| scope.is_current = false);
+        self.scopes
+            .values_mut()
+            .for_each(|scope| scope.is_current = false);
         for (key, sum) in sums {
             let scope = self.scopes.entry(key).or_insert_with(|| {
                 let base = if is_first { sum } else { V::default() };
-                ScopeWindows { base, sums: None, is_current: true }
+                ScopeWindows {
+                    base,
+                    sums: None,
+                    is_current: true,
+                }
             });
             scope.is_current = true;
             if scope.sums.is_none() && scope.base == sum {
                 continue;
             }
-            let own = scope.sums.get_or_insert_with(|| vec![scope.base; all].into());
+            let own = scope
+                .sums
+                .get_or_insert_with(|| vec![scope.base; all].into());
             places.iter().for_each(|place| own[*place] = sum);
         }
         self.scopes.retain(|_, scope| scope.is_current);
@@ -117,12 +150,19 @@ impl<K: Hash + Eq, V: Copy + Default + PartialEq> Windows<K, V> {
 
     /// The beginning of each window; [`None`] before anything was recorded.
     pub fn starts(&self, seconds: u64) -> Vec<Option<WindowStart>> {
-        self.times.iter().map(|times| times.start(seconds)).collect()
+        self.times
+            .iter()
+            .map(|times| times.start(seconds))
+            .collect()
     }
 
     /// The recorded sums of a scope.
     pub fn sums(&self, scope: &K) -> RecordedSums<'_, V> {
-        RecordedSums(self.scopes.get(scope).map(|scope| (scope.base, scope.sums.as_deref())))
+        RecordedSums(
+            self.scopes
+                .get(scope)
+                .map(|scope| (scope.base, scope.sums.as_deref())),
+        )
     }
 }
 
@@ -133,7 +173,8 @@ impl Times {
     }
 
     fn is_due(&self, seconds: u64) -> bool {
-        self.newest().is_none_or(|newest| seconds < newest || seconds - newest >= self.rule.spacing)
+        self.newest()
+            .is_none_or(|newest| seconds < newest || seconds - newest >= self.rule.spacing)
     }
 
     /// Begins a time if it is due. Returns the place of its sums.
@@ -156,7 +197,10 @@ impl Times {
         let mut oldest = None;
         for number in (self.count - kept..self.count).rev() {
             let index = number % self.seconds.len();
-            let start = WindowStart { seconds: self.seconds[index], place: self.first + index };
+            let start = WindowStart {
+                seconds: self.seconds[index],
+                place: self.first + index,
+            };
             oldest = Some(start);
             if seconds.saturating_sub(start.seconds) >= self.rule.length {
                 break;

@@ -7,8 +7,9 @@ use gridhook_event::Timestamp;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// The forms of a schedule.
-pub const SCHEDULE_FORMS: &str = "an interval from 1s to 365d (\"6h\"), a time of day in UTC (\"03:00\"), or an interval \
-                                  that divides a day or is a number of days, with a time of day (\"6h from 03:00\")";
+pub const SCHEDULE_FORMS: &str = "an interval from 1s to 365d (\"6h\"), a time of day in UTC \
+    (\"03:00\"), or an interval that divides a day or is a number of days, with a time of day \
+    (\"6h from 03:00\")";
 
 /// A retry after a failure comes no later than this, however long the interval is.
 const RETRY_MAX: Duration = Duration::from_secs(600);
@@ -30,7 +31,9 @@ impl FromStr for BackupSchedule {
             None if text.contains(':') => ("1d", Some(text)),
             None => (text, None),
         };
-        let offset = time.map(|time| time_of_day(time).ok_or(SCHEDULE_FORMS)).transpose()?;
+        let offset = time
+            .map(|time| time_of_day(time).ok_or(SCHEDULE_FORMS))
+            .transpose()?;
         let interval = humantime::parse_duration(interval.trim()).map_err(|_| SCHEDULE_FORMS)?;
         if interval < Duration::from_secs(1) || interval > DAY * 365 {
             return Err(SCHEDULE_FORMS);
@@ -47,13 +50,16 @@ fn time_of_day(text: &str) -> Option<Duration> {
     let (hour, minute) = text.trim().split_once(':')?;
     let number = |part: &str| part.parse::<u8>().ok().filter(|_| part.len() == 2);
     let (hour, minute) = (number(hour)?, number(minute)?);
-    (hour < 24 && minute < 60).then(|| Duration::from_secs(u64::from(hour) * 3_600 + u64::from(minute) * 60))
+    (hour < 24 && minute < 60)
+        .then(|| Duration::from_secs(u64::from(hour) * 3_600 + u64::from(minute) * 60))
 }
 
 impl fmt::Display for BackupSchedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         humantime::format_duration(self.interval).fmt(f)?;
-        let Some(offset) = self.offset else { return Ok(()) };
+        let Some(offset) = self.offset else {
+            return Ok(());
+        };
         let minutes = offset.as_secs() / 60;
         write!(f, " from {:02}:{:02}", minutes / 60, minutes % 60)
     }
@@ -65,8 +71,8 @@ impl BackupSchedule {
         self.interval
     }
 
-    /// When the next backup is due. `last` is the newest backup; without one, intervals count from `started`, and a
-    /// schedule without a time of day is due at once.
+    /// When the next backup is due. `last` is the newest backup; without one, intervals count from
+    /// `started`, and a schedule without a time of day is due at once.
     pub fn due(&self, last: Option<Timestamp>, started: Timestamp) -> Timestamp {
         match (self.offset, last) {
             (None, None) => started,
@@ -104,7 +110,8 @@ pub struct BackupAge {
 }
 
 impl BackupRetention {
-    /// Whether each of `all` is kept; they are ordered from the oldest to the newest. The newest sound one always is.
+    /// Whether each of `all` is kept; they are ordered from the oldest to the newest. The newest
+    /// sound one always is.
     pub fn keeps(&self, all: &[BackupAge], now: Timestamp) -> Vec<bool> {
         let newest_sound = all.iter().rposition(|backup| backup.sound);
         let first = all.len().saturating_sub(self.count);

@@ -1,9 +1,12 @@
-//! Selects the events of a request: those available now, up to a number and a preferred size. A batch never waits for
-//! more events.
+//! Selects the events of a request: those available now, up to a number and a preferred size. A
+//! batch never waits for more events.
 
 use std::collections::VecDeque;
 
-use crate::{SendItem, order::OrderHash, outcome::LastOutcome, property::PropertyGroup, record::PendingDelivery};
+use crate::{
+    SendItem, order::OrderHash, outcome::LastOutcome, property::PropertyGroup,
+    record::PendingDelivery,
+};
 use gridhook_event::{Event, Schema, Timestamp};
 
 /// Limits of one request.
@@ -17,8 +20,8 @@ pub struct BatchLimits {
     pub schema: Schema,
 }
 
-/// Minimum unread events that count as a backlog when an endpoint recovers, unless four batches are more. Fewer are
-/// sent so soon that the difference is not visible.
+/// Minimum unread events that count as a backlog when an endpoint recovers, unless four batches are
+/// more. Fewer are sent so soon that the difference is not visible.
 const BACKLOG_MIN: u32 = 256;
 
 impl BatchLimits {
@@ -50,7 +53,8 @@ pub enum Turn {
     Go,
     /// It waits for an earlier event of its key, which is in flight.
     Wait,
-    /// It waits for long: an earlier event of its key failed. It makes room for events of other keys.
+    /// It waits for long: an earlier event of its key failed. It makes room for events of other
+    /// keys.
     SetAside,
 }
 
@@ -68,28 +72,37 @@ pub struct LastAttempt {
 impl LastAttempt {
     /// An attempt of pull delivery, where no HTTP status says how it ended.
     pub(super) fn of_client(outcome: impl Into<LastOutcome>, tried: Timestamp) -> Self {
-        Self { outcome: outcome.into(), status: None, tried }
+        Self {
+            outcome: outcome.into(),
+            status: None,
+            tried,
+        }
     }
 }
 
 impl From<&PendingDelivery> for LastAttempt {
     fn from(pending: &PendingDelivery) -> Self {
-        Self { outcome: pending.last, status: pending.status, tried: pending.tried }
+        Self {
+            outcome: pending.last,
+            status: pending.status,
+            tried: pending.tried,
+        }
     }
 }
 
 /// How far a batch looks ahead past events of other groups.
 const LOOK_AHEAD: usize = 1024;
 
-/// The indexes in `queue` of the next batch, ascending. Its events have the same number of attempts, because a request
-/// has one `aeg-delivery-count`. They are of one lane, because a ledger entry is, and of one group, because a request
-/// has one set of headers. The first event is always included, so that none waits forever. Empty only if the queue is.
+/// The indexes in `queue` of the next batch, ascending. Its events have the same number of
+/// attempts, because a request has one `aeg-delivery-count`. They are of one lane, because a ledger
+/// entry is, and of one group, because a request has one set of headers. The first event is always
+/// included, so that none waits forever. Empty only if the queue is.
 pub fn pick(queue: &VecDeque<ReadyEvent>, limits: BatchLimits) -> Vec<usize> {
     pick_in_turn(queue, limits, |_| Turn::Go).0
 }
 
-/// The same among the events whose turn it is, and the indexes of the events before the last of these that are to be
-/// set aside.
+/// The same among the events whose turn it is, and the indexes of the events before the last of
+/// these that are to be set aside.
 pub fn pick_in_turn(
     queue: &VecDeque<ReadyEvent>,
     limits: BatchLimits,
@@ -99,7 +112,8 @@ pub fn pick_in_turn(
     let (mut indexes, mut aside): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
     let mut first: Option<&ReadyEvent> = None;
     let mut left_out: Vec<OrderHash> = Vec::new();
-    // The brackets of the array. Each event counts a comma; the last comma stands for the second bracket.
+    // The brackets of the array. Each event counts a comma; the last comma stands for the second
+    // bracket.
     let mut bytes = 1;
     for (index, ready) in queue.iter().enumerate().take(LOOK_AHEAD.max(events_max)) {
         match turn(ready) {
@@ -136,10 +150,16 @@ pub fn pick_in_turn(
 
 /// Removes the events at these ascending indexes.
 pub fn remove(queue: &mut VecDeque<ReadyEvent>, indexes: &[usize]) -> Vec<ReadyEvent> {
-    let Some(last) = indexes.last() else { return Vec::new() };
+    let Some(last) = indexes.last() else {
+        return Vec::new();
+    };
     let (mut taken, mut left) = (Vec::with_capacity(indexes.len()), Vec::new());
     for (index, ready) in queue.drain(..=*last).enumerate() {
-        let list = if indexes.get(taken.len()) == Some(&index) { &mut taken } else { &mut left };
+        let list = if indexes.get(taken.len()) == Some(&index) {
+            &mut taken
+        } else {
+            &mut left
+        };
         list.push(ready);
     }
     for ready in left.into_iter().rev() {

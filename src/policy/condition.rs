@@ -1,6 +1,8 @@
-//! The condition of an event subscription: one word for how it is, the same in the API, the commands, the metrics and the dashboard.
+//! The condition of an event subscription: one word for how it is, the same in the API, the
+//! commands, the metrics and the dashboard.
 //!
-//! What it does not do: it keeps no state and has no effect. [`crate::endpoint`] decides about suspensions.
+//! What it does not do: it keeps no state and has no effect. [`crate::endpoint`] decides about
+//! suspensions.
 
 use std::fmt;
 
@@ -39,8 +41,15 @@ pub enum Condition {
 
 impl Condition {
     /// All of them, the worst first.
-    pub const ALL: [Self; 7] =
-        [Self::Failing, Self::Suspended, Self::Held, Self::Waiting, Self::Slow, Self::Healthy, Self::Idle];
+    pub const ALL: [Self; 7] = [
+        Self::Failing,
+        Self::Suspended,
+        Self::Held,
+        Self::Waiting,
+        Self::Slow,
+        Self::Healthy,
+        Self::Idle,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -81,14 +90,18 @@ pub struct WindowOutcomes {
 }
 
 impl WindowOutcomes {
-    /// Requests or ended events, whichever are more: events that are given up without a request count, too.
+    /// Requests or ended events, whichever are more: events that are given up without a request
+    /// count, too.
     fn size(self) -> u32 {
-        self.requests.max(self.delivered.saturating_add(self.given_up))
+        self.requests
+            .max(self.delivered.saturating_add(self.given_up))
     }
 
-    /// The share of good outcomes: of requests or of ended events, whichever is smaller. [`None`] without outcomes.
+    /// The share of good outcomes: of requests or of ended events, whichever is smaller. [`None`]
+    /// without outcomes.
     pub fn good_share(self) -> Option<f64> {
-        let share = |bad: u32, all: u32| (all > 0).then(|| 1.0 - f64::from(bad.min(all)) / f64::from(all));
+        let share =
+            |bad: u32, all: u32| (all > 0).then(|| 1.0 - f64::from(bad.min(all)) / f64::from(all));
         let of_requests = share(self.failed, self.requests);
         let of_events = share(self.given_up, self.delivered.saturating_add(self.given_up));
         of_requests.into_iter().chain(of_events).reduce(f64::min)
@@ -102,7 +115,8 @@ pub struct ConditionFacts {
     pub health: Health,
     /// Whether it is held, and why.
     pub held: Option<HeldBy>,
-    /// Whether clients pull from it, and none has received or waits since the shortest window began.
+    /// Whether clients pull from it, and none has received or waits since the shortest window
+    /// began.
     pub lacks_receiver: bool,
     /// Events that are unread, pending or in flight.
     pub waiting: u64,
@@ -144,11 +158,17 @@ pub fn judge_condition(facts: &ConditionFacts) -> ConditionVerdict {
 
 /// The shortest window with enough outcomes, so that a mend shows soon; else the longest with any.
 fn judged_window(windows: &[WindowOutcomes; WINDOWS]) -> Option<usize> {
-    let has_enough = windows.iter().position(|window| window.size() >= REQUESTS_MIN);
+    let has_enough = windows
+        .iter()
+        .position(|window| window.size() >= REQUESTS_MIN);
     has_enough.or_else(|| windows.iter().rposition(|window| window.size() > 0))
 }
 
 fn is_failing(window: WindowOutcomes) -> bool {
-    let least = if window.size() >= REQUESTS_MIN { GOOD_SHARE_MIN } else { FEW_GOOD_SHARE_MIN };
+    let least = if window.size() >= REQUESTS_MIN {
+        GOOD_SHARE_MIN
+    } else {
+        FEW_GOOD_SHARE_MIN
+    };
     window.good_share().is_some_and(|share| share < least)
 }

@@ -1,11 +1,12 @@
 //! Resolves a subscription's `deadLetterDestination`: which store, and which path in it.
 //!
-//! A store has an address, and each object in it has a path below that address. The address of a store may omit the
-//! bucket or container: then the first part of each path names it. A storage account can thus stand for a bucket with a
-//! folder per container, or for all buckets. One rule covers both: the container is appended to the address.
+//! A store has an address, and each object in it has a path below that address. The address of a
+//! store may omit the bucket or container: then the first part of each path names it. A storage
+//! account can thus stand for a bucket with a folder per container, or for all buckets. One rule
+//! covers both: the container is appended to the address.
 //!
-//! Invariants: a destination is always below the address of a store that the operator configured. No part of its path
-//! is empty or leads upwards.
+//! Invariants: a destination is always below the address of a store that the operator configured.
+//! No part of its path is empty or leads upwards.
 //!
 //! What it does not do: it has no credentials and does not check whether the store exists.
 
@@ -14,18 +15,20 @@ use std::fmt;
 /// The name of the store configured by `dead_letter.folder`.
 pub const FOLDER: &str = "folder";
 
-/// 200 bytes: file systems allow 255, and the name of a temporary file is longer than that of its file.
+/// 200 bytes: file systems allow 255, and the name of a temporary file is longer than that of its
+/// file.
 const PART_BYTES_MAX: usize = 200;
 
-/// S3 allows names of 1,024 bytes; the container, the subscription's folder and the file name follow this path.
+/// S3 allows names of 1,024 bytes; the container, the subscription's folder and the file name
+/// follow this path.
 const PATH_BYTES_MAX: usize = 512;
 
 /// The host suffix of Azure storage accounts.
 const AZURE_HOST: &str = ".blob.core.windows.net";
 
 /// The forms of an address.
-pub const FORMS: &str = "file:///folder, s3://bucket/prefix, gs://bucket/prefix, https://account.blob.core.windows.net/container \
-                         or az://account/container";
+pub const FORMS: &str = "file:///folder, s3://bucket/prefix, gs://bucket/prefix, \
+    https://account.blob.core.windows.net/container or az://account/container";
 
 /// The kind of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,13 +70,27 @@ impl StoreAddress {
     pub fn parse(text: &str) -> Result<Self, InvalidAddress> {
         let (scheme, rest) = text.split_once("://").ok_or(InvalidAddress::Form)?;
         let (kind, account, path) = match scheme {
-            "file" => (StoreKind::Folder, "", rest.strip_prefix('/').ok_or(InvalidAddress::Form)?),
+            "file" => (
+                StoreKind::Folder,
+                "",
+                rest.strip_prefix('/').ok_or(InvalidAddress::Form)?,
+            ),
             "s3" => (StoreKind::S3, "", rest),
             "gs" => (StoreKind::Google, "", rest),
             "az" | "https" => {
                 let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-                let account = if scheme == "az" { Some(authority) } else { authority.strip_suffix(AZURE_HOST) };
-                (StoreKind::Azure, account.filter(|account| is_account(account)).ok_or(InvalidAddress::Form)?, path)
+                let account = if scheme == "az" {
+                    Some(authority)
+                } else {
+                    authority.strip_suffix(AZURE_HOST)
+                };
+                (
+                    StoreKind::Azure,
+                    account
+                        .filter(|account| is_account(account))
+                        .ok_or(InvalidAddress::Form)?,
+                    path,
+                )
             }
             _ => return Err(InvalidAddress::Form),
         };
@@ -83,17 +100,28 @@ impl StoreAddress {
                 "the path of an address can have at most {PATH_BYTES_MAX} bytes"
             )));
         }
-        let path = if path.is_empty() { Vec::new() } else { path.split('/').map(str::to_owned).collect() };
+        let path = if path.is_empty() {
+            Vec::new()
+        } else {
+            path.split('/').map(str::to_owned).collect()
+        };
         path.iter()
             .try_for_each(|part| check_part(part).and_then(|()| check_plain(part)))
             .map_err(InvalidAddress::Part)?;
-        Ok(Self { kind, account: account.to_owned(), path })
+        Ok(Self {
+            kind,
+            account: account.to_owned(),
+            path,
+        })
     }
 
     /// The path of `inner` below this address; [`None`] if it is elsewhere.
     fn below<'a>(&self, inner: &'a Self) -> Option<&'a [String]> {
         let same = self.kind == inner.kind && self.account == inner.account;
-        inner.path.strip_prefix(self.path.as_slice()).filter(|_| same)
+        inner
+            .path
+            .strip_prefix(self.path.as_slice())
+            .filter(|_| same)
     }
 }
 
@@ -110,19 +138,29 @@ impl fmt::Display for StoreAddress {
 }
 
 fn is_account(text: &str) -> bool {
-    (3..=24).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    (3..=24).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
 }
 
 /// Checks whether `part` (a container, a subscription's name) can be part of a file path.
 pub fn check_part(part: &str) -> Result<(), String> {
     if part.is_empty() || part.len() > PART_BYTES_MAX {
-        return Err(format!("a part of a dead-letter path must have 1 to {PART_BYTES_MAX} bytes"));
+        return Err(format!(
+            "a part of a dead-letter path must have 1 to {PART_BYTES_MAX} bytes"
+        ));
     }
     if part.chars().all(|c| c == '.') {
         return Err(format!("`{part}` can't be a part of a dead-letter path"));
     }
-    if let Some(bad) = part.chars().find(|c| matches!(c, '/' | '\\' | ':') || c.is_control()) {
-        return Err(format!("a part of a dead-letter path can't have the character {bad:?}"));
+    if let Some(bad) = part
+        .chars()
+        .find(|c| matches!(c, '/' | '\\' | ':') || c.is_control())
+    {
+        return Err(format!(
+            "a part of a dead-letter path can't have the character {bad:?}"
+        ));
     }
     Ok(())
 }
@@ -130,7 +168,9 @@ pub fn check_part(part: &str) -> Result<(), String> {
 /// Rejects characters that start a query, a fragment or an escape in a URL.
 fn check_plain(part: &str) -> Result<(), String> {
     match part.chars().find(|c| matches!(c, '%' | '?' | '#')) {
-        Some(bad) => Err(format!("the path of an address can't have the character {bad:?}")),
+        Some(bad) => Err(format!(
+            "the path of an address can't have the character {bad:?}"
+        )),
         None => Ok(()),
     }
 }
@@ -151,7 +191,8 @@ pub struct NamedStore {
     pub name: String,
     /// Its address.
     pub address: StoreAddress,
-    /// The storage accounts it stands for, as resource ids or names. `*`: all accounts without a store of their own.
+    /// The storage accounts it stands for, as resource ids or names. `*`: all accounts without a
+    /// store of their own.
     pub accounts: Vec<String>,
 }
 
@@ -180,7 +221,8 @@ pub enum UnknownDestination {
     },
     /// No store stands for the storage account.
     #[error(
-        "is \"{given}\", a storage account that no store of dead_letter.stores has among its accounts; allowed is {allowed}"
+        "is \"{given}\", a storage account that no store of dead_letter.stores has among its \
+         accounts; allowed is {allowed}"
     )]
     Account {
         /// The given value.
@@ -189,7 +231,9 @@ pub enum UnknownDestination {
         allowed: String,
     },
     /// The store has no bucket or container of its own, and none was given.
-    #[error("is \"{given}\", which names no bucket; allowed is one behind it, or as blobContainerName")]
+    #[error(
+        "is \"{given}\", which names no bucket; allowed is one behind it, or as blobContainerName"
+    )]
     NoBucket {
         /// The given value.
         given: String,
@@ -207,8 +251,13 @@ impl NamedStores {
         Self(stores)
     }
 
-    /// Resolves a storage account's resource id, or an address, and a container. An address needs no container.
-    pub fn find(&self, resource_id: &str, container: &str) -> Result<DeadLetterDestination, UnknownDestination> {
+    /// Resolves a storage account's resource id, or an address, and a container. An address needs
+    /// no container.
+    pub fn find(
+        &self,
+        resource_id: &str,
+        container: &str,
+    ) -> Result<DeadLetterDestination, UnknownDestination> {
         let (store, mut parts) = if is_address(resource_id) {
             self.by_address(resource_id)?
         } else {
@@ -217,21 +266,39 @@ impl NamedStores {
         parts.extend(Some(container.to_owned()).filter(|container| !container.is_empty()));
         let own = store.address.kind == StoreKind::Folder || !store.address.path.is_empty();
         if !own && parts.is_empty() {
-            return Err(UnknownDestination::NoBucket { given: resource_id.to_owned() });
+            return Err(UnknownDestination::NoBucket {
+                given: resource_id.to_owned(),
+            });
         }
-        Ok(DeadLetterDestination { store: store.name.clone(), folder: parts.join("/") })
+        Ok(DeadLetterDestination {
+            store: store.name.clone(),
+            folder: parts.join("/"),
+        })
     }
 
     /// The innermost store that contains the address, and the path below it.
     fn by_address(&self, given: &str) -> Result<(&NamedStore, Vec<String>), UnknownDestination> {
-        let address = StoreAddress::parse(given)
-            .map_err(|problem| UnknownDestination::Malformed { given: given.to_owned(), problem })?;
-        let found = self.0.iter().filter_map(|known| Some((known, known.address.below(&address)?)));
+        let address =
+            StoreAddress::parse(given).map_err(|problem| UnknownDestination::Malformed {
+                given: given.to_owned(),
+                problem,
+            })?;
+        let found = self
+            .0
+            .iter()
+            .filter_map(|known| Some((known, known.address.below(&address)?)));
         match found.min_by_key(|(_, rest)| rest.len()) {
             Some((known, rest)) => Ok((known, rest.to_vec())),
             None => {
-                let known: Vec<String> = self.0.iter().map(|known| known.address.to_string()).collect();
-                Err(UnknownDestination::Elsewhere { given: given.to_owned(), allowed: one_of(known) })
+                let known: Vec<String> = self
+                    .0
+                    .iter()
+                    .map(|known| known.address.to_string())
+                    .collect();
+                Err(UnknownDestination::Elsewhere {
+                    given: given.to_owned(),
+                    allowed: one_of(known),
+                })
             }
         }
     }
@@ -239,16 +306,26 @@ impl NamedStores {
     fn by_account(&self, given: &str) -> Result<&NamedStore, UnknownDestination> {
         let name = given.rsplit('/').next().unwrap_or(given);
         let stands = |known: &&NamedStore| {
-            known
-                .accounts
-                .iter()
-                .any(|account| account.eq_ignore_ascii_case(given) || account.eq_ignore_ascii_case(name))
+            known.accounts.iter().any(|account| {
+                account.eq_ignore_ascii_case(given) || account.eq_ignore_ascii_case(name)
+            })
         };
         let rest = |known: &&NamedStore| known.accounts.iter().any(|account| account == "*");
-        self.0.iter().find(stands).or_else(|| self.0.iter().find(rest)).ok_or_else(|| {
-            let known = self.0.iter().flat_map(|known| known.accounts.clone()).collect();
-            UnknownDestination::Account { given: given.to_owned(), allowed: one_of(known) }
-        })
+        self.0
+            .iter()
+            .find(stands)
+            .or_else(|| self.0.iter().find(rest))
+            .ok_or_else(|| {
+                let known = self
+                    .0
+                    .iter()
+                    .flat_map(|known| known.accounts.clone())
+                    .collect();
+                UnknownDestination::Account {
+                    given: given.to_owned(),
+                    allowed: one_of(known),
+                }
+            })
     }
 }
 

@@ -1,11 +1,13 @@
-//! The delivery history of an event for one subscription: its ledger entries in order, and the final or present state.
+//! The delivery history of an event for one subscription: its ledger entries in order, and the
+//! final or present state.
 //!
-//! An entry of filtered events covers a part of the log, except the events that have another entry of the lane. Whether
-//! it covers this event is decided by that version of the filter. If the filter or the event is no longer known, an
-//! entry of an attempt in the same lane proves that it does not.
+//! An entry of filtered events covers a part of the log, except the events that have another entry
+//! of the lane. Whether it covers this event is decided by that version of the filter. If the
+//! filter or the event is no longer known, an entry of an attempt in the same lane proves that it
+//! does not.
 //!
-//! Invariant: a final state stays. A delivery is final whatever a repeated attempt resulted in; otherwise the last
-//! entry counts.
+//! Invariant: a final state stays. A delivery is final whatever a repeated attempt resulted in;
+//! otherwise the last entry counts.
 //!
 //! What it does not do: it predicts nothing. [`explain`](super::explain) does.
 
@@ -26,7 +28,8 @@ pub struct HistoryInput<'a> {
     pub seq: Seq,
     /// The ledger entries that mention it, in any order.
     pub lines: &'a [LedgerLine],
-    /// The results of the filter versions that entries mention, as far as they and the event are known.
+    /// The results of the filter versions that entries mention, as far as they and the event are
+    /// known.
     pub filters: &'a BTreeMap<u32, filter::FilterResult>,
     /// The event's state and the subscription's cursor; [`None`] if the subscription was deleted.
     pub present: Option<(&'a EventState, &'a Cursor)>,
@@ -99,9 +102,21 @@ pub enum DeadLetterState {
 
 /// Derives the delivery history of an event.
 pub fn delivery_history(known: HistoryInput<'_>) -> DeliveryHistory {
-    let mut steps: Vec<LedgerLine> = known.lines.iter().filter(|line| is_about(line, &known)).cloned().collect();
+    let mut steps: Vec<LedgerLine> = known
+        .lines
+        .iter()
+        .filter(|line| is_about(line, &known))
+        .cloned()
+        .collect();
     // Giving up follows the attempt that was written with it.
-    steps.sort_by_key(|line| (line.entry.at, line.lane, line.attempt, rank(&line.entry.what)));
+    steps.sort_by_key(|line| {
+        (
+            line.entry.at,
+            line.lane,
+            line.attempt,
+            rank(&line.entry.what),
+        )
+    });
     let verdict = verdict(&steps, &known);
     DeliveryHistory { steps, verdict }
 }
@@ -112,7 +127,9 @@ fn rank(what: &LedgerEvent) -> u8 {
         LedgerEvent::Lease(LeaseStep::Received { .. }) => 0,
         LedgerEvent::Attempted { .. } | LedgerEvent::Lease(LeaseStep::Renewed { .. }) => 1,
         LedgerEvent::Late { .. } => 2,
-        LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Released { .. } | LeaseStep::Expired) => 2,
+        LedgerEvent::Lease(
+            LeaseStep::Acknowledged | LeaseStep::Released { .. } | LeaseStep::Expired,
+        ) => 2,
         LedgerEvent::GivenUp { .. } => 3,
         LedgerEvent::Canceled => 4,
         LedgerEvent::Filed { .. } | LedgerEvent::Lost { .. } => 5,
@@ -122,29 +139,36 @@ fn rank(what: &LedgerEvent) -> u8 {
 
 /// Whether an entry is about the event itself.
 fn is_about(line: &LedgerLine, known: &HistoryInput<'_>) -> bool {
-    let LedgerEvent::Filtered { version } = line.entry.what else { return true };
+    let LedgerEvent::Filtered { version } = line.entry.what else {
+        return true;
+    };
     match known.filters.get(&version) {
         Some(verdict) => *verdict != filter::FilterResult::Match,
         None => {
             let other = |other: &LedgerLine| {
                 other.lane == line.lane && !matches!(other.entry.what, LedgerEvent::Filtered { .. })
             };
-            !known.lines.iter().any(other) && !known.present.is_some_and(|(state, _)| is_under_way(state))
+            !known.lines.iter().any(other)
+                && !known.present.is_some_and(|(state, _)| is_under_way(state))
         }
     }
 }
 
 fn is_under_way(state: &EventState) -> bool {
     match state {
-        EventState::InFlight { .. } | EventState::Pending { .. } | EventState::Open | EventState::DeadLetter { .. } => {
-            true
-        }
+        EventState::InFlight { .. }
+        | EventState::Pending { .. }
+        | EventState::Open
+        | EventState::DeadLetter { .. } => true,
         EventState::HeldBack { .. }
         | EventState::Blocking { .. }
         | EventState::Locked { .. }
         | EventState::Released { .. }
         | EventState::Available { .. } => true,
-        EventState::Unread { .. } | EventState::Filtered | EventState::Passed | EventState::Unpublished => false,
+        EventState::Unread { .. }
+        | EventState::Filtered
+        | EventState::Passed
+        | EventState::Unpublished => false,
     }
 }
 
@@ -156,28 +180,63 @@ fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
         }
         let (at, attempt) = (entry.at, *attempt);
         let next = match (&entry.what, &last) {
-            (LedgerEvent::Attempted { outcome: Outcome::Delivered, .. }, _) => {
-                HistoryEnd::Delivered { at, attempt, late: false }
-            }
-            (LedgerEvent::Late { settled: true }, _) => HistoryEnd::Delivered { at, attempt, late: true },
-            (LedgerEvent::Lease(LeaseStep::Acknowledged), _) => HistoryEnd::Delivered { at, attempt, late: false },
-            (LedgerEvent::Attempted { .. } | LedgerEvent::Lease(_) | LedgerEvent::Redriven { .. }, _) => {
-                HistoryEnd::Pending
-            }
-            (LedgerEvent::GivenUp { reason, dead_lettered }, _) => HistoryEnd::GivenUp {
+            (
+                LedgerEvent::Attempted {
+                    outcome: Outcome::Delivered,
+                    ..
+                },
+                _,
+            ) => HistoryEnd::Delivered {
+                at,
+                attempt,
+                late: false,
+            },
+            (LedgerEvent::Late { settled: true }, _) => HistoryEnd::Delivered {
+                at,
+                attempt,
+                late: true,
+            },
+            (LedgerEvent::Lease(LeaseStep::Acknowledged), _) => HistoryEnd::Delivered {
+                at,
+                attempt,
+                late: false,
+            },
+            (
+                LedgerEvent::Attempted { .. }
+                | LedgerEvent::Lease(_)
+                | LedgerEvent::Redriven { .. },
+                _,
+            ) => HistoryEnd::Pending,
+            (
+                LedgerEvent::GivenUp {
+                    reason,
+                    dead_lettered,
+                },
+                _,
+            ) => HistoryEnd::GivenUp {
                 reason: *reason,
-                then: if *dead_lettered { DeadLetterState::Waits } else { DeadLetterState::Dropped },
+                then: if *dead_lettered {
+                    DeadLetterState::Waits
+                } else {
+                    DeadLetterState::Dropped
+                },
             },
             (LedgerEvent::Filed { file }, Some(HistoryEnd::GivenUp { reason, .. })) => {
-                HistoryEnd::GivenUp { reason: *reason, then: DeadLetterState::Filed(Arc::clone(file)) }
+                HistoryEnd::GivenUp {
+                    reason: *reason,
+                    then: DeadLetterState::Filed(Arc::clone(file)),
+                }
             }
             (LedgerEvent::Lost { why }, Some(HistoryEnd::GivenUp { reason, .. })) => {
-                HistoryEnd::GivenUp { reason: *reason, then: DeadLetterState::Lost(Arc::clone(why)) }
+                HistoryEnd::GivenUp {
+                    reason: *reason,
+                    then: DeadLetterState::Lost(Arc::clone(why)),
+                }
             }
             (LedgerEvent::Canceled, _) => HistoryEnd::Canceled,
             (LedgerEvent::Filtered { version }, None) => HistoryEnd::Filtered { version: *version },
-            // A late response, or a filter in another lane, changes nothing that ended. If the entry of giving up is
-            // gone, the reason of a dead-letter file is unknown.
+            // A late response, or a filter in another lane, changes nothing that ended. If the
+            // entry of giving up is gone, the reason of a dead-letter file is unknown.
             (
                 LedgerEvent::Late { settled: false }
                 | LedgerEvent::Filtered { .. }
@@ -191,9 +250,14 @@ fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
         last = Some(next);
     }
     match (last, known.present) {
-        (Some(verdict @ (HistoryEnd::Delivered { .. } | HistoryEnd::GivenUp { .. } | HistoryEnd::Canceled)), _) => {
-            verdict
-        }
+        (
+            Some(
+                verdict @ (HistoryEnd::Delivered { .. }
+                | HistoryEnd::GivenUp { .. }
+                | HistoryEnd::Canceled),
+            ),
+            _,
+        ) => verdict,
         (_, Some((state, _))) if is_under_way(state) => HistoryEnd::Pending,
         (Some(verdict @ HistoryEnd::Filtered { .. }), _) => verdict,
         (_, Some((EventState::Unpublished, _))) => HistoryEnd::Unpublished,
@@ -201,7 +265,9 @@ fn verdict(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
         (_, Some((_, cursor))) if is_unread(cursor, known.seq) => HistoryEnd::Unread,
         // Requests in flight when the subscription was deleted have no ledger entry.
         (Some(HistoryEnd::Pending), None) => HistoryEnd::Canceled,
-        (_, _) => HistoryEnd::Unknown { ledger_from: known.oldest },
+        (_, _) => HistoryEnd::Unknown {
+            ledger_from: known.oldest,
+        },
     }
 }
 

@@ -1,10 +1,11 @@
-//! One edition of the delivery policy as data: the retry schedule, the meaning of statuses, the durations of probation.
+//! One edition of the delivery policy as data: the retry schedule, the meaning of statuses, the
+//! durations of probation.
 //!
-//! The numbers and their sources are in `config/editions/*.toml`. `config` reads a file, adds its base and calls
-//! [`Edition::check`] once; the policy relies on what it checks.
+//! The numbers and their sources are in `config/editions/*.toml`. `config` reads a file, adds its
+//! base and calls [`Edition::check`] once; the policy relies on what it checks.
 //!
-//! What it does not do: it computes nothing, has no defaults (a file and its base contain everything), and does not know
-//! the name of an edition, so that no branch can depend on it.
+//! What it does not do: it computes nothing, has no defaults (a file and its base contain
+//! everything), and does not know the name of an edition, so that no branch can depend on it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -38,7 +39,8 @@ pub struct Edition {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrySchedule {
-    /// The steps after the first, second, third failure: never empty, never zero, ascending if they are offsets.
+    /// The steps after the first, second, third failure: never empty, never zero, ascending if they
+    /// are offsets.
     #[serde(deserialize_with = "durations")]
     pub schedule: Vec<Duration>,
     /// The origin of a step.
@@ -87,15 +89,15 @@ pub enum EndpointKind {
     Resource,
 }
 
-/// The meaning of a failure for one kind of destination. The lists do not contradict each other, and name
-/// failures only.
+/// The meaning of a failure for one kind of destination. The lists do not contradict each other,
+/// and name failures only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailureRules {
     /// Statuses after which an event is given up at once.
     pub never_retried: Vec<u16>,
-    /// Statuses after which an event is given up at once if it becomes a dead letter. Without a dead-letter destination
-    /// it is tried again, after the wait of the status.
+    /// Statuses after which an event is given up at once if it becomes a dead letter. Without a
+    /// dead-letter destination it is tried again, after the wait of the status.
     pub never_retried_with_dead_letter: Vec<u16>,
     /// Failures without a status after which an event is given up at once.
     pub never_retried_without_status: Vec<Failure>,
@@ -115,7 +117,8 @@ pub struct ProbationRules {
     pub after_failures: u32,
     /// The share of failed requests that suspends it too: above 0, at most 1 …
     pub failure_share: f64,
-    /// … of those that ended in this window, over which the rate of successes is also measured: at least one second …
+    /// … of those that ended in this window, over which the rate of successes is also measured: at
+    /// least one second …
     #[serde(with = "humantime_serde")]
     pub window: Duration,
     /// … if they are at least this many: at least one.
@@ -131,8 +134,8 @@ pub struct ProbationRules {
     pub longest: Duration,
 }
 
-/// The rate of requests for an endpoint that failed recently. Its last healthy rate is the mean rate of successes in
-/// the last window without probation.
+/// The rate of requests for an endpoint that failed recently. Its last healthy rate is the mean
+/// rate of successes in the last window without probation.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaceRules {
@@ -143,8 +146,8 @@ pub struct PaceRules {
     pub climb: Duration,
     /// … and then grows by this share in each second without failure …
     pub growth_share: f64,
-    /// … but never above this multiple of the larger of the last healthy rate and the present rate of successes: at
-    /// least 1.
+    /// … but never above this multiple of the larger of the last healthy rate and the present rate
+    /// of successes: at least 1.
     pub over_share: f64,
     /// A failure reduces the rate to this share of the accepted rate: above 0, at most 1.
     pub after_failure_share: f64,
@@ -166,7 +169,8 @@ pub struct DeadLetterRules {
     pub delay: Duration,
     /// The layout of the file.
     pub layout: FileLayout,
-    /// The waits after the first, second, third failed write to a store; the last one repeats. Never empty, none zero.
+    /// The waits after the first, second, third failed write to a store; the last one repeats.
+    /// Never empty, none zero.
     #[serde(deserialize_with = "durations")]
     pub retry: Vec<Duration>,
     /// How long a store may be unreachable before an event is dropped.
@@ -221,24 +225,46 @@ impl RetrySchedule {
     pub fn with_waits(&self, waits: &[String]) -> Result<Self, String> {
         let allowed = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
         let read = |(index, text): (usize, &String)| {
-            humantime_serde::re::humantime::parse_duration(text).ok().filter(|wait| allowed.contains(wait)).ok_or_else(
-                || {
+            humantime_serde::re::humantime::parse_duration(text)
+                .ok()
+                .filter(|wait| allowed.contains(wait))
+                .ok_or_else(|| {
                     let text = text.escape_debug();
-                    format!("retryPolicy.schedule[{index}] is \"{text}\"; allowed is a wait from 1s to 7d, such as 30s")
-                },
-            )
+                    format!(
+                        "retryPolicy.schedule[{index}] is \"{text}\"; allowed is a wait from \
+                         1s to 7d, such as 30s"
+                    )
+                })
         };
-        let schedule = waits.iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let schedule = waits
+            .iter()
+            .enumerate()
+            .map(read)
+            .collect::<Result<Vec<_>, _>>()?;
         match schedule.last() {
-            Some(last) if schedule.len() <= Self::WAITS_MAX => {
-                Ok(Self { repeat: *last, steps: StepOrigin::Delays, schedule, ..self.clone() })
-            }
-            _ => Err(format!("retryPolicy.schedule has {} waits; allowed are 1 to {}", waits.len(), Self::WAITS_MAX)),
+            Some(last) if schedule.len() <= Self::WAITS_MAX => Ok(Self {
+                repeat: *last,
+                steps: StepOrigin::Delays,
+                schedule,
+                ..self.clone()
+            }),
+            _ => Err(format!(
+                "retryPolicy.schedule has {} waits; allowed are 1 to {}",
+                waits.len(),
+                Self::WAITS_MAX
+            )),
         }
     }
 
     fn check(&self) -> Result<(), String> {
-        let Self { schedule, steps, repeat, jitter_share, jitter_max: _, retry_after_max: _ } = self;
+        let Self {
+            schedule,
+            steps,
+            repeat,
+            jitter_share,
+            jitter_max: _,
+            retry_after_max: _,
+        } = self;
         if schedule.is_empty() {
             return Err("retry.schedule is empty; allowed are one step or more".to_owned());
         }
@@ -250,13 +276,17 @@ impl RetrySchedule {
             StepOrigin::Offsets if schedule.is_sorted_by(|a, b| a < b) => {}
             StepOrigin::Offsets => {
                 return Err(
-                    "retry.schedule does not ascend; allowed are ascending offsets from the first attempt".into()
+                    "retry.schedule does not ascend; allowed are ascending offsets from the first \
+                     attempt"
+                        .into(),
                 );
             }
         }
         positive("retry.repeat", *repeat)?;
         if !(0.0..=1.0).contains(jitter_share) {
-            return Err(format!("retry.jitter_share is {jitter_share}; allowed is a number from 0 to 1"));
+            return Err(format!(
+                "retry.jitter_share is {jitter_share}; allowed is a number from 0 to 1"
+            ));
         }
         Ok(())
     }
@@ -268,7 +298,10 @@ impl SettingRange {
         if 1 <= min && min <= default && default <= max {
             return Ok(());
         }
-        Err(format!("{key} has min {min}, default {default}, max {max}; allowed is 1 <= min <= default <= max"))
+        Err(format!(
+            "{key} has min {min}, default {default}, max {max}; allowed is 1 <= min <= default <= \
+             max"
+        ))
     }
 }
 
@@ -297,7 +330,10 @@ impl FailureRules {
 
     /// The rules for a subscription with or without a dead-letter destination.
     pub fn terms(&self, dead_letter: bool) -> SubscriptionTerms<'_> {
-        SubscriptionTerms { rules: self, dead_letter }
+        SubscriptionTerms {
+            rules: self,
+            dead_letter,
+        }
     }
 
     fn check(&self, key: &str) -> Result<(), String> {
@@ -309,23 +345,38 @@ impl FailureRules {
             otherwise: _,
         } = self;
         for status in never_retried.iter().chain(with).chain(waits.keys()) {
-            let failure = (100..=599).contains(status) && Outcome::of_status(*status) != Outcome::Delivered;
+            let failure =
+                (100..=599).contains(status) && Outcome::of_status(*status) != Outcome::Delivered;
             if !failure {
-                return Err(format!("{key} speaks of status {status}; allowed are 100 to 599 without 200 to 204"));
+                return Err(format!(
+                    "{key} speaks of status {status}; allowed are 100 to 599 without 200 to 204"
+                ));
             }
         }
-        if let Some(both) = never_retried.iter().find(|status| waits.contains_key(status)) {
-            return Err(format!("{key} has a wait for status {both} and never retries it; allowed is one of the two"));
+        if let Some(both) = never_retried
+            .iter()
+            .find(|status| waits.contains_key(status))
+        {
+            return Err(format!(
+                "{key} has a wait for status {both} and never retries it; allowed is one of the two"
+            ));
         }
         if let Some(both) = never_retried.iter().find(|status| with.contains(status)) {
             return Err(format!(
-                "{key} has status {both} in both lists of what is never retried; allowed is one of them"
+                "{key} has status {both} in both lists of what is never retried; allowed is one of \
+                 them"
             ));
         }
-        if let Some(other) = never_retried_without_status.iter().find(|failure| !Self::WITHOUT_STATUS.contains(failure))
+        if let Some(other) = never_retried_without_status
+            .iter()
+            .find(|failure| !Self::WITHOUT_STATUS.contains(failure))
         {
-            let allowed = Self::WITHOUT_STATUS.map(|failure| failure.to_string()).join(", ");
-            return Err(format!("{key}.never_retried_without_status names {other}; allowed are {allowed}"));
+            let allowed = Self::WITHOUT_STATUS
+                .map(|failure| failure.to_string())
+                .join(", ");
+            return Err(format!(
+                "{key}.never_retried_without_status names {other}; allowed are {allowed}"
+            ));
         }
         Ok(())
     }
@@ -333,8 +384,19 @@ impl FailureRules {
 
 impl ProbationRules {
     fn check(&self) -> Result<(), String> {
-        let Self { after_failures, failure_share, window, requests_min, durations, otherwise, longest } = self;
-        for (key, count) in [("after_failures", after_failures), ("requests_min", requests_min)] {
+        let Self {
+            after_failures,
+            failure_share,
+            window,
+            requests_min,
+            durations,
+            otherwise,
+            longest,
+        } = self;
+        for (key, count) in [
+            ("after_failures", after_failures),
+            ("requests_min", requests_min),
+        ] {
             if *count == 0 {
                 return Err(format!("probation.{key} is 0; allowed is 1 or more"));
             }
@@ -342,16 +404,26 @@ impl ProbationRules {
         share("probation.failure_share", *failure_share)?;
         if *window < Duration::from_secs(1) {
             let window = humantime_serde::re::humantime::format_duration(*window);
-            return Err(format!("probation.window is {window}; allowed is 1s or more"));
+            return Err(format!(
+                "probation.window is {window}; allowed is 1s or more"
+            ));
         }
         for (failure, duration) in durations {
             positive(&format!("probation.durations.{failure}"), *duration)?;
         }
         positive("probation.otherwise", *otherwise)?;
-        let most = durations.values().chain([otherwise]).max().copied().unwrap_or_default();
+        let most = durations
+            .values()
+            .chain([otherwise])
+            .max()
+            .copied()
+            .unwrap_or_default();
         if *longest < most {
-            let [longest, most] = [*longest, most].map(humantime_serde::re::humantime::format_duration);
-            return Err(format!("probation.longest is {longest}; allowed is {most}, the longest duration, or more"));
+            let [longest, most] =
+                [*longest, most].map(humantime_serde::re::humantime::format_duration);
+            return Err(format!(
+                "probation.longest is {longest}; allowed is {most}, the longest duration, or more"
+            ));
         }
         Ok(())
     }
@@ -359,20 +431,39 @@ impl ProbationRules {
 
 impl PaceRules {
     fn check(&self) -> Result<(), String> {
-        let Self { start_share, climb, growth_share, over_share, .. } = self;
-        let Self { after_failure_share, tolerated_share, least, forgotten_after, .. } = self;
+        let Self {
+            start_share,
+            climb,
+            growth_share,
+            over_share,
+            ..
+        } = self;
+        let Self {
+            after_failure_share,
+            tolerated_share,
+            least,
+            forgotten_after,
+            ..
+        } = self;
         share("pace.start_share", *start_share)?;
         positive("pace.climb", *climb)?;
         share("pace.growth_share", *growth_share)?;
         if !(1.0..=10.0).contains(over_share) {
-            return Err(format!("pace.over_share is {over_share}; allowed is a number from 1 to 10"));
+            return Err(format!(
+                "pace.over_share is {over_share}; allowed is a number from 1 to 10"
+            ));
         }
         share("pace.after_failure_share", *after_failure_share)?;
         if !(0.0..=1.0).contains(tolerated_share) {
-            return Err(format!("pace.tolerated_share is {tolerated_share}; allowed is a number from 0 to 1"));
+            return Err(format!(
+                "pace.tolerated_share is {tolerated_share}; allowed is a number from 0 to 1"
+            ));
         }
         if !(0.001..=1000.0).contains(least) {
-            return Err(format!("pace.least is {least}; allowed is a number from 0.001 to 1000, requests in a second"));
+            return Err(format!(
+                "pace.least is {least}; allowed is a number from 0.001 to 1000, requests in a \
+                 second"
+            ));
         }
         positive("pace.forgotten_after", *forgotten_after)
     }
@@ -383,7 +474,9 @@ impl DeadLetterRules {
         if self.retry.is_empty() {
             return Err("dead_letter.retry is empty; allowed is one duration or more".to_owned());
         }
-        self.retry.iter().try_for_each(|wait| positive("dead_letter.retry", *wait))
+        self.retry
+            .iter()
+            .try_for_each(|wait| positive("dead_letter.retry", *wait))
     }
 }
 
@@ -391,12 +484,16 @@ fn share(key: &str, share: f64) -> Result<(), String> {
     if share > 0.0 && share <= 1.0 {
         return Ok(());
     }
-    Err(format!("{key} is {share}; allowed is a number above 0, 1 at most"))
+    Err(format!(
+        "{key} is {share}; allowed is a number above 0, 1 at most"
+    ))
 }
 
 fn positive(key: &str, duration: Duration) -> Result<(), String> {
     if duration.is_zero() {
-        return Err(format!("{key} is 0; allowed is a duration longer than nothing"));
+        return Err(format!(
+            "{key} is 0; allowed is a duration longer than nothing"
+        ));
     }
     Ok(())
 }
@@ -404,7 +501,10 @@ fn positive(key: &str, duration: Duration) -> Result<(), String> {
 type EditionFile = humantime_serde::Serde<Duration>;
 
 fn durations<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
-    Ok(Vec::<EditionFile>::deserialize(from)?.into_iter().map(EditionFile::into_inner).collect())
+    Ok(Vec::<EditionFile>::deserialize(from)?
+        .into_iter()
+        .map(EditionFile::into_inner)
+        .collect())
 }
 
 fn durations_by<'de, D, K>(from: D) -> Result<BTreeMap<K, Duration>, D::Error>
@@ -413,5 +513,8 @@ where
     K: Deserialize<'de> + Ord,
 {
     let written = BTreeMap::<K, EditionFile>::deserialize(from)?;
-    Ok(written.into_iter().map(|(key, duration)| (key, duration.into_inner())).collect())
+    Ok(written
+        .into_iter()
+        .map(|(key, duration)| (key, duration.into_inner()))
+        .collect())
 }

@@ -1,16 +1,16 @@
 //! Explains why an event waits, and when each of its next attempts would be.
 //!
-//! The forecast uses the functions that will make the decisions ([`retry::judge`] above all), so it says what would
-//! happen. It assumes that each further attempt fails like the last one, that the endpoint is not suspended meanwhile,
-//! and that it requests no longer wait. A pace is named but not included, because it depends on all other waiting
-//! events.
+//! The forecast uses the functions that will make the decisions ([`retry::judge`] above all), so it
+//! says what would happen. It assumes that each further attempt fails like the last one, that the
+//! endpoint is not suspended meanwhile, and that it requests no longer wait. A pace is named but
+//! not included, because it depends on all other waiting events.
 //!
-//! Invariants: no random numbers. Each attempt has its earliest time, and the maximum delay that jitter may add. The
-//! schedule ends as the event would (maximum attempts, time to live, or dead-lettering in probation), and names the
-//! reason.
+//! Invariants: no random numbers. Each attempt has its earliest time, and the maximum delay that
+//! jitter may add. The schedule ends as the event would (maximum attempts, time to live, or
+//! dead-lettering in probation), and names the reason.
 //!
-//! What it does not do: it looks nothing up. The caller collects the [`ExplainInput`] from disk and memory. If the two
-//! were read at different moments, the requests in flight are the newer facts.
+//! What it does not do: it looks nothing up. The caller collects the [`ExplainInput`] from disk and
+//! memory. If the two were read at different moments, the requests in flight are the newer facts.
 
 mod pulled;
 
@@ -22,7 +22,8 @@ use crate::{
     endpoint,
     outcome::{Failure, LastOutcome, Outcome, Reason, RequestResult},
     record::{
-        BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor, PendingDelivery, Rate,
+        BLOCKING, Cursor, DeadLetterRecord, EndpointView, HELD_BACK, Health, HeldBy, LaneCursor,
+        PendingDelivery, Rate,
     },
     retry::{self, Failed, Jitter, RetryDecision},
 };
@@ -219,7 +220,8 @@ pub enum Obstacle {
 /// What happens if every attempt fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forecast {
-    /// The assumed outcome of each attempt: that of the last one, else the cause of the suspension, else a timeout.
+    /// The assumed outcome of each attempt: that of the last one, else the cause of the suspension,
+    /// else a timeout.
     pub failure: Outcome,
     /// The assumed status, if any.
     pub status: Option<u16>,
@@ -256,34 +258,73 @@ pub fn explain(facts: ExplainInput<'_>) -> Explanation {
     }
     let state = state(&facts);
     let next = match &state {
-        EventState::InFlight { attempt, since, .. } => {
-            Some(FirstStep::AfterFailure { attempts: *attempt, sent: *since })
-        }
-        EventState::Pending { due, attempts, .. } => Some(FirstStep::At { due: *due, attempts: *attempts }),
-        EventState::Open | EventState::Unread { .. } => Some(FirstStep::At { due: facts.now, attempts: 0 }),
+        EventState::InFlight { attempt, since, .. } => Some(FirstStep::AfterFailure {
+            attempts: *attempt,
+            sent: *since,
+        }),
+        EventState::Pending { due, attempts, .. } => Some(FirstStep::At {
+            due: *due,
+            attempts: *attempts,
+        }),
+        EventState::Open | EventState::Unread { .. } => Some(FirstStep::At {
+            due: facts.now,
+            attempts: 0,
+        }),
         EventState::HeldBack { .. }
         | EventState::Blocking { .. }
         | EventState::Locked { .. }
         | EventState::Released { .. }
         | EventState::Available { .. } => None,
-        EventState::Filtered | EventState::DeadLetter { .. } | EventState::Passed | EventState::Unpublished => None,
+        EventState::Filtered
+        | EventState::DeadLetter { .. }
+        | EventState::Passed
+        | EventState::Unpublished => None,
     };
-    let obstacles = if next.is_some() { obstacles(&facts) } else { Vec::new() };
-    Explanation { state, obstacles, forecast: next.map(|next| forecast(&facts, next)) }
+    let obstacles = if next.is_some() {
+        obstacles(&facts)
+    } else {
+        Vec::new()
+    };
+    Explanation {
+        state,
+        obstacles,
+        forecast: next.map(|next| forecast(&facts, next)),
+    }
 }
 
 fn state(facts: &ExplainInput<'_>) -> EventState {
-    let ExplainInput { settings, cursor, requests, seq, event, pending, dead, now, .. } = *facts;
+    let ExplainInput {
+        settings,
+        cursor,
+        requests,
+        seq,
+        event,
+        pending,
+        dead,
+        now,
+        ..
+    } = *facts;
     let is_it = |item: &&SendItem| item.seq == seq && !item.lane.is_job();
-    let in_flight = requests.iter().find_map(|request| Some((request, request.items.iter().find(is_it)?)));
+    let in_flight = requests
+        .iter()
+        .find_map(|request| Some((request, request.items.iter().find(is_it)?)));
     if let Some((request, item)) = in_flight {
-        return EventState::InFlight { attempt: item.attempts + 1, since: request.sent, deadline: request.deadline };
+        return EventState::InFlight {
+            attempt: item.attempts + 1,
+            since: request.sent,
+            deadline: request.deadline,
+        };
     }
     if let Some((_, pending)) = pending.filter(|(_, pending)| pending.due == HELD_BACK) {
-        return EventState::HeldBack { attempts: pending.attempts };
+        return EventState::HeldBack {
+            attempts: pending.attempts,
+        };
     }
     if let Some((_, pending)) = pending.filter(|(_, pending)| pending.due == BLOCKING) {
-        return EventState::Blocking { attempts: pending.attempts, last: pending.into() };
+        return EventState::Blocking {
+            attempts: pending.attempts,
+            last: pending.into(),
+        };
     }
     if let Some((_, pending)) = pending.filter(|_| settings.pull.is_some()) {
         return pulled::pending_state(pending, now);
@@ -291,25 +332,41 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
     if let Some((_, pending)) = pending {
         // An operator may have it attempted at once, whatever its due time was.
         let due = pending.due.max(pending.tried);
-        return EventState::Pending { due, attempts: pending.attempts, last: pending.into() };
+        return EventState::Pending {
+            due,
+            attempts: pending.attempts,
+            last: pending.into(),
+        };
     }
     if let Some(WaitingDeadLetter { record }) = dead {
-        return EventState::DeadLetter { given_up: record.map(|(dead, due)| (dead.reason, due)) };
+        return EventState::DeadLetter {
+            given_up: record.map(|(dead, due)| (dead.reason, due)),
+        };
     }
     if seq >= facts.end {
         return EventState::Unpublished;
     }
-    if cursor.own_lanes().any(|lane| lane.open.binary_search(&seq).is_ok()) {
+    if cursor
+        .own_lanes()
+        .any(|lane| lane.open.binary_search(&seq).is_ok())
+    {
         return EventState::Open;
     }
     if event.is_some_and(|event| !event.matches) {
         return EventState::Filtered;
     }
     let is_unread = |lane: &&LaneCursor| {
-        lane.read <= seq && lane.end.is_none_or(|end| seq < end) && lane.done.binary_search(&seq).is_err()
+        lane.read <= seq
+            && lane.end.is_none_or(|end| seq < end)
+            && lane.done.binary_search(&seq).is_err()
     };
     // The lane that reaches it first.
-    match cursor.own_lanes().filter(is_unread).map(|lane| seq.0 - lane.read.0).min() {
+    match cursor
+        .own_lanes()
+        .filter(is_unread)
+        .map(|lane| seq.0 - lane.read.0)
+        .min()
+    {
         // Positions may have gaps, so this is an upper bound.
         Some(behind) => EventState::Unread { behind },
         None => EventState::Passed,
@@ -317,25 +374,64 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
 }
 
 fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
-    let ExplainInput { settings, cursor, endpoint, requests, .. } = *facts;
+    let ExplainInput {
+        settings,
+        cursor,
+        endpoint,
+        requests,
+        ..
+    } = *facts;
     let health = match cursor.health {
         Health::Healthy { .. } => endpoint.rate.map(|rate| Obstacle::Paced { rate }),
         // A probe is sent before its state is written.
-        Health::Suspended { cause, since, until, consecutive_suspensions }
-            if requests.iter().any(|request| request.endpoint == settings.endpoint && request.sent >= until) =>
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } if requests
+            .iter()
+            .any(|request| request.endpoint == settings.endpoint && request.sent >= until) =>
         {
-            Some(Obstacle::Probing { cause, since, consecutive_suspensions })
+            Some(Obstacle::Probing {
+                cause,
+                since,
+                consecutive_suspensions,
+            })
         }
-        Health::Suspended { cause, since, until, consecutive_suspensions } => {
-            Some(Obstacle::Suspended { cause, since, until, consecutive_suspensions })
-        }
-        Health::Probing { cause, since, consecutive_suspensions } => {
-            Some(Obstacle::Probing { cause, since, consecutive_suspensions })
-        }
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } => Some(Obstacle::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        }),
+        Health::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        } => Some(Obstacle::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        }),
     };
-    let asked = cursor.pace.wait_of(settings.endpoint).filter(|until| facts.now < *until);
+    let asked = cursor
+        .pace
+        .wait_of(settings.endpoint)
+        .filter(|until| facts.now < *until);
     let asked = asked.map(|until| Obstacle::RetryAfter { until });
-    cursor.held.map(|by| Obstacle::Held { by }).into_iter().chain(asked).chain(health).collect()
+    cursor
+        .held
+        .map(|by| Obstacle::Held { by })
+        .into_iter()
+        .chain(asked)
+        .chain(health)
+        .collect()
 }
 
 /// The start of the forecast.
@@ -348,16 +444,27 @@ enum FirstStep {
 
 /// A forecast without attempts and without an end.
 fn forecast_of_nothing(failure: Failure) -> Forecast {
-    Forecast { failure: failure.into(), status: None, attempts: Vec::new(), end: None }
+    Forecast {
+        failure: failure.into(),
+        status: None,
+        attempts: Vec::new(),
+        end: None,
+    }
 }
 
 /// Until when due events become dead letters at once.
 fn dead_letters_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
-    endpoint::client_error_until(facts.cursor.health).filter(|_| facts.settings.dead_letter_in_probation)
+    endpoint::client_error_until(facts.cursor.health)
+        .filter(|_| facts.settings.dead_letter_in_probation)
 }
 
 fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
-    let ExplainInput { settings, cursor, now, .. } = *facts;
+    let ExplainInput {
+        settings,
+        cursor,
+        now,
+        ..
+    } = *facts;
     let (opens, cause) = match cursor.health {
         Health::Healthy { .. } => (now, None),
         Health::Suspended { cause, until, .. } => (now.max(until), Some(cause)),
@@ -365,25 +472,57 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     };
     let opens = opens.max(cursor.pace.wait_of(settings.endpoint).unwrap_or_default());
     let failure = match facts.pending {
-        Some((_, PendingDelivery { attempts: 1.., last: LastOutcome::Attempted(last), status, .. })) => {
-            RequestResult { status: *status, ..RequestResult::bare(*last) }
-        }
+        Some((
+            _,
+            PendingDelivery {
+                attempts: 1..,
+                last: LastOutcome::Attempted(last),
+                status,
+                ..
+            },
+        )) => RequestResult {
+            status: *status,
+            ..RequestResult::bare(*last)
+        },
         Some(_) | None => RequestResult::bare(cause.unwrap_or(Failure::TimedOut)),
     };
-    let terms = settings.edition.rules(settings.destination).terms(settings.dead_letter);
+    let terms = settings
+        .edition
+        .rules(settings.destination)
+        .terms(settings.dead_letter);
     // When its first attempt was sent, if there was one.
     let known = facts.pending.and_then(|(_, pending)| pending.received);
     let fails = |number, first: Option<Timestamp>, sent, ended, jitter| {
-        let failed = Failed { number, first: known.or(first).unwrap_or(sent), sent, ended };
-        retry::judge(&settings.edition, terms, settings.attempts_max, failed, &failure, jitter)
+        let failed = Failed {
+            number,
+            first: known.or(first).unwrap_or(sent),
+            sent,
+            ended,
+        };
+        retry::judge(
+            &settings.edition,
+            terms,
+            settings.attempts_max,
+            failed,
+            &failure,
+            jitter,
+        )
     };
-    let end_with = |attempts, end| Forecast { failure: failure.outcome, status: failure.status, attempts, end };
+    let end_with = |attempts, end| Forecast {
+        failure: failure.outcome,
+        status: failure.status,
+        attempts,
+        end,
+    };
     let mut attempts = Vec::new();
     // The earliest and latest time of a first attempt that is part of the forecast.
     let mut first = None;
     let (mut made, mut at, mut latest) = match next {
         FirstStep::At { due, attempts } => (attempts, due, due),
-        FirstStep::AfterFailure { attempts: made, sent } => {
+        FirstStep::AfterFailure {
+            attempts: made,
+            sent,
+        } => {
             first = Some((sent, sent));
             match [0.0, 1.0].map(|jitter| fails(made, None, sent, now, Jitter(jitter))) {
                 [RetryDecision::Again(at), RetryDecision::Again(latest)] => (made, at, latest),
@@ -397,24 +536,49 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     let dead_letters = dead_letters_until(facts).is_some_and(|until| taken < until);
     let Some(stored) = facts.event else {
         let at = if dead_letters { taken } else { at.max(opens) };
-        return end_with(attempts, Some(ForecastEnd { reason: Reason::Missing, at }));
+        return end_with(
+            attempts,
+            Some(ForecastEnd {
+                reason: Reason::Missing,
+                at,
+            }),
+        );
     };
     let expires = settings.expires(stored.appended);
     if dead_letters {
-        let reason = if taken < expires { Reason::ProbationCausedByClientError } else { Reason::TimeToLiveExceeded };
+        let reason = if taken < expires {
+            Reason::ProbationCausedByClientError
+        } else {
+            Reason::TimeToLiveExceeded
+        };
         return end_with(attempts, Some(ForecastEnd { reason, at: taken }));
     }
     while attempts.len() < FORECAST_MAX {
         (at, latest) = (at.max(opens), latest.max(opens));
         if at >= expires {
-            return end_with(attempts, Some(ForecastEnd { reason: Reason::TimeToLiveExceeded, at }));
+            return end_with(
+                attempts,
+                Some(ForecastEnd {
+                    reason: Reason::TimeToLiveExceeded,
+                    at,
+                }),
+            );
         }
         made += 1;
-        attempts.push(ForecastAttempt { number: made, at, later_max: latest.since(at) });
+        attempts.push(ForecastAttempt {
+            number: made,
+            at,
+            later_max: latest.since(at),
+        });
         let (soonest, slowest) = *first.get_or_insert((at, latest));
         let after = fails(made, Some(soonest), at, at, Jitter(0.0));
-        match (after, fails(made, Some(slowest), latest, latest, Jitter(1.0))) {
-            (RetryDecision::Again(next), RetryDecision::Again(next_latest)) => (at, latest) = (next, next_latest),
+        match (
+            after,
+            fails(made, Some(slowest), latest, latest, Jitter(1.0)),
+        ) {
+            (RetryDecision::Again(next), RetryDecision::Again(next_latest)) => {
+                (at, latest) = (next, next_latest)
+            }
             (RetryDecision::Never(reason), _) | (_, RetryDecision::Never(reason)) => {
                 return end_with(attempts, Some(ForecastEnd { reason, at }));
             }

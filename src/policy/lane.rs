@@ -1,11 +1,14 @@
-//! A lane's position in the log: which events are read and wait to be sent, which were sent and have no outcome.
+//! A lane's position in the log: which events are read and wait to be sent, which were sent and
+//! have no outcome.
 //!
-//! The live lane follows the log. A part that it has not read can be cut off as a lane with an end, to be sent next to
-//! live events or to be given up. Each event is in one lane, and stays there once it was sent.
+//! The live lane follows the log. A part that it has not read can be cut off as a lane with an end,
+//! to be sent next to live events or to be given up. Each event is in one lane, and stays there
+//! once it was sent.
 //!
-//! Invariants: an event below `read` is passed (filtered, settled or pending) unless it is in flight. Ready events are not
-//! passed, so dropping them costs only another read. An event is counted when the lane passes it; filtered events are
-//! passed together with the ready event behind them.
+//! Invariants: an event below `read` is passed (filtered, settled or pending) unless it is in
+//! flight. Ready events are not passed, so dropping them costs only another read. An event is
+//! counted when the lane passes it; filtered events are passed together with the ready event behind
+//! them.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -23,8 +26,8 @@ use crate::{
 };
 use gridhook_event::{Event, Lane, Seq};
 
-/// Room for ready events that a lane keeps when it has none: a server with ten thousand subscriptions has as many lanes,
-/// most of which read one event at a time.
+/// Room for ready events that a lane keeps when it has none: a server with ten thousand
+/// subscriptions has as many lanes, most of which read one event at a time.
 const READY_KEPT: usize = 1;
 
 /// A lane.
@@ -34,7 +37,8 @@ pub struct LaneReader {
     end: Option<Seq>,
     /// The next event to read from the log.
     head: Seq,
-    /// Matching events that are read and not sent, each with the filtered events directly before it.
+    /// Matching events that are read and not sent, each with the filtered events directly before
+    /// it.
     ready: VecDeque<ReadyEvent>,
     /// Bytes of these events.
     ready_bytes: usize,
@@ -44,8 +48,8 @@ pub struct LaneReader {
     /// Sent for the first time, without an outcome.
     in_flight: SeqSet,
     in_flight_count: usize,
-    /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or they were in flight in the
-    /// lane from which this one was cut.
+    /// Events with an outcome that the lane has yet to pass: an earlier incarnation sent them, or
+    /// they were in flight in the lane from which this one was cut.
     done: BTreeSet<Seq>,
     /// Whether a read of the log is in progress.
     is_reading: bool,
@@ -94,7 +98,13 @@ impl LaneReader {
         let read = self.read();
         let open = self.in_flight.iter().collect();
         let done = self.done.range(read..).copied().collect();
-        LaneCursor { lane: self.lane, read, end: self.end, open, done }
+        LaneCursor {
+            lane: self.lane,
+            read,
+            end: self.end,
+            open,
+            done,
+        }
     }
 
     /// Everything below is passed unless it is in flight.
@@ -140,8 +150,8 @@ impl LaneReader {
         self.ready_bytes
     }
 
-    /// The slice to read next, if the lane has more before `end` and no read is in progress. The second value is the
-    /// lane's end, if it has one.
+    /// The slice to read next, if the lane has more before `end` and no read is in progress. The
+    /// second value is the lane's end, if it has one.
     pub fn next_read(&mut self, end: Seq) -> Option<(Seq, Option<Seq>)> {
         if self.is_reading || !self.is_unread(end) {
             return None;
@@ -165,12 +175,15 @@ impl LaneReader {
         self.head < self.end.map_or(end, |own| own.min(end))
     }
 
-    /// Takes the result of a read from `from`: everything up to `upto`, of which `events` match. `total` counts all. The
-    /// result of a canceled read is ignored. `grouping` lists the keys that separate batches, `order` the key that orders
-    /// events.
+    /// Takes the result of a read from `from`: everything up to `upto`, of which `events` match.
+    /// `total` counts all. The result of a canceled read is ignored. `grouping` lists the keys that
+    /// separate batches, `order` the key that orders events.
     pub fn add_read(
         &mut self,
-        Range { start: from, end: upto }: Range<Seq>,
+        Range {
+            start: from,
+            end: upto,
+        }: Range<Seq>,
         total: u64,
         events: Vec<Event>,
         grouping: &[FilterKey],
@@ -188,8 +201,8 @@ impl LaneReader {
         let mut next = from;
         let mut others = total.saturating_sub(events.len() as u64);
         for event in events {
-            // Positions may have gaps: the number between two matching events is bounded by their distance and by what
-            // is left.
+            // Positions may have gaps: the number between two matching events is bounded by their
+            // distance and by what is left.
             let between = event.seq.0.saturating_sub(next.0).min(others);
             others -= between;
             self.recent.push(next, between);
@@ -209,14 +222,21 @@ impl LaneReader {
             let group = PropertyGroup::of(grouping, &event);
             let order = order.and_then(|order| order.hash(&event));
             self.ready_bytes += event.memory_len();
-            self.ready.push_back(ReadyEvent { item, event, last: None, group, order });
+            self.ready.push_back(ReadyEvent {
+                item,
+                event,
+                last: None,
+                group,
+                order,
+            });
         }
         self.recent.push(next, others);
         self.head = upto;
     }
 
-    /// Takes the result of a read: nothing from `from` to `upto` can be read. Returns the events that end by it. They
-    /// count as done, so that a later incarnation which reads them again passes them.
+    /// Takes the result of a read: nothing from `from` to `upto` can be read. Returns the events
+    /// that end by it. They count as done, so that a later incarnation which reads them again
+    /// passes them.
     pub fn miss(&mut self, from: Seq, upto: Seq) -> SeqRuns {
         let mut missing = SeqRuns::default();
         if !self.is_reading || from != self.head {
@@ -233,8 +253,8 @@ impl LaneReader {
         missing
     }
 
-    /// Filtered events that are passed because no ready event precedes them. The second value is whether events that have
-    /// an outcome are passed too: nothing else writes the cursor for them.
+    /// Filtered events that are passed because no ready event precedes them. The second value is
+    /// whether events that have an outcome are passed too: nothing else writes the cursor for them.
     pub fn pass_skipped(&mut self) -> (SeqRuns, bool) {
         let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
         let done = self.done.len();
@@ -244,8 +264,8 @@ impl LaneReader {
         (passed, self.done.len() < done)
     }
 
-    /// Takes the next batch among the events whose turn it is, and those that are to be set aside. All are in flight from
-    /// now on.
+    /// Takes the next batch among the events whose turn it is, and those that are to be set aside.
+    /// All are in flight from now on.
     pub fn take(
         &mut self,
         limits: BatchLimits,
@@ -254,7 +274,9 @@ impl LaneReader {
         // With one event in a request it is nearly always the first.
         let mut first = None;
         if limits.events_max <= 1
-            && let Some(ready) = self.ready.pop_front_if(|ready| *first.insert(turn(ready)) == Turn::Go)
+            && let Some(ready) = self
+                .ready
+                .pop_front_if(|ready| *first.insert(turn(ready)) == Turn::Go)
         {
             self.stalled = false;
             self.begin(&ready);
@@ -276,7 +298,8 @@ impl LaneReader {
         }
         let of_batch = |(index, _): &(usize, ReadyEvent)| indexes.binary_search(index).is_ok();
         let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
-        let without_index = |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
+        let without_index =
+            |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
         (without_index(batch), without_index(aside))
     }
 
@@ -300,12 +323,18 @@ impl LaneReader {
         }
     }
 
-    /// An event taken from behind others leaves its filtered events to the next ready one, so that events are passed in
-    /// order.
+    /// An event taken from behind others leaves its filtered events to the next ready one, so that
+    /// events are passed in order.
     fn leave_skipped(&mut self, indexes: &[usize]) {
-        let in_order = indexes.iter().zip(0..).take_while(|(index, expected)| **index == *expected).count();
+        let in_order = indexes
+            .iter()
+            .zip(0..)
+            .take_while(|(index, expected)| **index == *expected)
+            .count();
         for index in indexes[in_order..].iter().rev() {
-            let Some(mut left) = self.skipped.remove(*index) else { continue };
+            let Some(mut left) = self.skipped.remove(*index) else {
+                continue;
+            };
             let next = self.skipped.get_mut(*index).unwrap_or(&mut self.recent);
             left.append(std::mem::take(next));
             *next = left;
@@ -336,7 +365,11 @@ impl LaneReader {
         let later = self.done.split_off(&upto);
         let mut done = std::mem::replace(&mut self.done, later);
         let head = std::mem::replace(&mut self.head, upto);
-        done.extend(self.in_flight.iter().filter(|seq| (head..upto).contains(seq)));
+        done.extend(
+            self.in_flight
+                .iter()
+                .filter(|seq| (head..upto).contains(seq)),
+        );
         Self {
             lane,
             end: Some(upto),
@@ -362,13 +395,18 @@ impl LaneReader {
 
     /// Extends the lane by a part that was cut off directly behind it.
     pub fn extend(&mut self, mut next: Self) {
-        assert_eq!(self.end, Some(next.head), "lane {:?} is extended by what does not follow it", self.lane);
+        assert_eq!(
+            self.end,
+            Some(next.head),
+            "lane {:?} is extended by what does not follow it",
+            self.lane
+        );
         self.end = next.end;
         self.done.append(&mut next.done);
     }
 
-    /// Notes an event in flight that this lane did not send: an earlier incarnation sent it, or nothing will. An event
-    /// with an outcome stays as it is.
+    /// Notes an event in flight that this lane did not send: an earlier incarnation sent it, or
+    /// nothing will. An event with an outcome stays as it is.
     pub fn note_in_flight(&mut self, seq: Seq) {
         self.forget_ready();
         if seq >= self.read() && !self.done.contains(&seq) {
@@ -376,7 +414,8 @@ impl LaneReader {
         }
     }
 
-    /// Notes the outcome of an event in flight. Returns false if it is not in flight: its outcome has been counted.
+    /// Notes the outcome of an event in flight. Returns false if it is not in flight: its outcome
+    /// has been counted.
     pub fn finish(&mut self, seq: Seq) -> bool {
         let was_in_flight = self.in_flight.remove(seq);
         self.in_flight_count -= usize::from(was_in_flight);
@@ -386,9 +425,11 @@ impl LaneReader {
         was_in_flight
     }
 
-    /// How many more events it may send for the first time, beside `others` that count like its own.
+    /// How many more events it may send for the first time, beside `others` that count like its
+    /// own.
     pub fn open_room(&self, others: usize) -> u32 {
-        u32::try_from(OPEN_EVENTS_MAX.saturating_sub(self.in_flight_count + others)).unwrap_or(u32::MAX)
+        u32::try_from(OPEN_EVENTS_MAX.saturating_sub(self.in_flight_count + others))
+            .unwrap_or(u32::MAX)
     }
 
     /// The number of events with an outcome that it has yet to pass.

@@ -1,4 +1,5 @@
-//! Order by key: what a subscription sets. The state is part of the state machine of the subscription.
+//! Order by key: what a subscription sets. The state is part of the state machine of the
+//! subscription.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -10,11 +11,14 @@ use gridhook_event::Event;
 pub struct OrderSettings {
     /// Events with the same value here are delivered one after the other.
     pub key: FilterKey,
-    /// Maximum events in flight, waiting for a retry or held back. At the limit nothing is sent for the first time.
+    /// Maximum events in flight, waiting for a retry or held back. At the limit nothing is sent for
+    /// the first time.
     pub tracked_max: usize,
-    /// Whether an event that would be given up blocks the later ones of its key, until an operator decides.
+    /// Whether an event that would be given up blocks the later ones of its key, until an operator
+    /// decides.
     pub blocks: bool,
-    /// Whether a request has one event of a key at most: the destination may take some events of a request only.
+    /// Whether a request has one event of a key at most: the destination may take some events of a
+    /// request only.
     pub one_of_a_key: bool,
 }
 
@@ -23,7 +27,8 @@ pub struct OrderSettings {
 pub struct OrderHash(pub u64);
 
 impl OrderSettings {
-    /// The order key of an event. [`None`] if it has no text, number or boolean there: nothing orders it.
+    /// The order key of an event. [`None`] if it has no text, number or boolean there: nothing
+    /// orders it.
     pub fn hash(&self, event: &Event) -> Option<OrderHash> {
         Some(OrderHash::of(&EventView::new(event).text(&self.key)?))
     }

@@ -1,7 +1,8 @@
 //! How requests end, in Event Grid's terms, and reasons why an event is given up.
 //!
-//! Three types, each a part of the next: a [`Failure`] is why a request failed, an [`Outcome`] is how a request ended,
-//! and a [`LastOutcome`] is what a record says of an event's last attempt. Each value has one stored byte and one name.
+//! Three types, each a part of the next: a [`Failure`] is why a request failed, an [`Outcome`] is
+//! how a request ended, and a [`LastOutcome`] is what a record says of an event's last attempt.
+//! Each value has one stored byte and one name.
 
 use std::{cmp::Ordering, fmt, num::NonZeroU32, time::Duration};
 
@@ -10,8 +11,8 @@ use serde::Deserialize;
 
 use gridhook_event::Seq;
 
-/// Why a request failed: a status other than 200 to 204, or no response. The values of `lastDeliveryOutcome` that stand
-/// for a failure, and `GenericError` of the delivery logs.
+/// Why a request failed: a status other than 200 to 204, or no response. The values of
+/// `lastDeliveryOutcome` that stand for a failure, and `GenericError` of the delivery logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub enum Failure {
     /// 404 or 410.
@@ -44,7 +45,8 @@ pub enum Failure {
     GenericError,
     /// The subscription's transformation failed. No request was made.
     TransformationFailed,
-    /// A service refuses the credentials that the operator has configured for it. It is never the fault of an event.
+    /// A service refuses the credentials that the operator has configured for it. It is never the
+    /// fault of an event.
     CredentialRefused,
 }
 
@@ -77,7 +79,8 @@ impl Failure {
 pub enum Outcome {
     /// Accepted: a status from 200 to 204.
     Delivered,
-    /// Aborted by gridhook: at shutdown, or because the sending task panicked. It says nothing about the endpoint.
+    /// Aborted by gridhook: at shutdown, or because the sending task panicked. It says nothing
+    /// about the endpoint.
     Aborted,
     /// The subscription was deleted meanwhile.
     Canceled,
@@ -139,8 +142,8 @@ impl<O: Into<Outcome>> From<O> for LastOutcome {
     }
 }
 
-/// The stored bytes and the names of these types, each as one list: a value without a byte, or two with the same byte,
-/// do not compile.
+/// The stored bytes and the names of these types, each as one list: a value without a byte, or two
+/// with the same byte, do not compile.
 macro_rules! stored_as {
     ($type:ty { $($value:ident = $byte:literal),+ $(,)? $(; $part:ident in $inner:ty)? }) => {
         impl $type {
@@ -224,13 +227,15 @@ pub enum Reason {
     TimeToLiveExceeded,
     /// The endpoint returned a status that is never retried.
     Undeliverable(Failure),
-    /// The endpoint is on probation after a client error, and the subscription is configured not to wait.
+    /// The endpoint is on probation after a client error, and the subscription is configured not to
+    /// wait.
     ProbationCausedByClientError,
     /// A poison event: the actor that processed it panicked repeatedly.
     Quarantined,
     /// The event's bytes are missing from a damaged store.
     Missing,
-    /// The topic's backlog reached its limit, and the operator chose to drop the oldest unread events.
+    /// The topic's backlog reached its limit, and the operator chose to drop the oldest unread
+    /// events.
     BacklogExceeded,
     /// A pull client rejected it.
     Rejected,
@@ -251,7 +256,9 @@ impl Reason {
             Self::Rejected,
             Self::RedriveCanceled,
         ];
-        alone.into_iter().chain(Failure::all().map(Self::Undeliverable))
+        alone
+            .into_iter()
+            .chain(Failure::all().map(Self::Undeliverable))
     }
 
     /// The two bytes stored for it; the second is a failure's.
@@ -292,10 +299,16 @@ impl fmt::Display for Reason {
             Self::MaxDeliveryAttemptsExceeded => f.write_str("MaxDeliveryAttemptsExceeded"),
             Self::TimeToLiveExceeded => f.write_str("TimeToLiveExceeded"),
             // The destination is not the cause.
-            Self::Undeliverable(Failure::TransformationFailed) => f.write_str("TransformationFailed"),
-            Self::Undeliverable(failure) if failure.is_http() => write!(f, "UndeliverableDueToHttp{failure}"),
+            Self::Undeliverable(Failure::TransformationFailed) => {
+                f.write_str("TransformationFailed")
+            }
+            Self::Undeliverable(failure) if failure.is_http() => {
+                write!(f, "UndeliverableDueToHttp{failure}")
+            }
             Self::Undeliverable(failure) => write!(f, "UndeliverableDueTo{failure}"),
-            Self::ProbationCausedByClientError => f.write_str("UndeliverableDueToProbationCausedByClientError"),
+            Self::ProbationCausedByClientError => {
+                f.write_str("UndeliverableDueToProbationCausedByClientError")
+            }
             Self::Quarantined => f.write_str("Quarantined"),
             Self::Missing => f.write_str("Missing"),
             Self::BacklogExceeded => f.write_str("BacklogExceeded"),
@@ -305,8 +318,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A duration in microseconds, from 1 µs to one hour, which is longer than any request. Zero is rounded up, so that an
-/// `Option` needs no extra space.
+/// A duration in microseconds, from 1 µs to one hour, which is longer than any request. Zero is
+/// rounded up, so that an `Option` needs no extra space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed(NonZeroU32);
 
@@ -323,8 +336,8 @@ impl Elapsed {
     }
 }
 
-/// Durations of the phases of a request; [`None`] for a phase that did not happen (a reused connection is not made) or
-/// did not end.
+/// Durations of the phases of a request; [`None`] for a phase that did not happen (a reused
+/// connection is not made) or did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestPhases {
     /// Name resolution.
@@ -356,12 +369,13 @@ pub struct RequestResult {
     pub body: Bytes,
     /// The error, if there was no response.
     pub detail: String,
-    /// Whether no connection was made because of the network: refused, no route, no name, or a timeout.
+    /// Whether no connection was made because of the network: refused, no route, no name, or a
+    /// timeout.
     pub unreached: bool,
     /// Whether it was sent a second time, with a new access token.
     pub repeated: bool,
-    /// The results of the single events where a service has taken some of them only; empty where the result is
-    /// that of all events.
+    /// The results of the single events where a service has taken some of them only; empty where
+    /// the result is that of all events.
     pub events: Vec<EventResult>,
 }
 
@@ -381,12 +395,22 @@ pub struct EventResult {
 impl EventResult {
     /// The event was accepted.
     pub fn delivered(seq: Seq) -> Self {
-        Self { seq, outcome: Outcome::Delivered, status: Some(200), detail: String::new() }
+        Self {
+            seq,
+            outcome: Outcome::Delivered,
+            status: Some(200),
+            detail: String::new(),
+        }
     }
 
     /// The event has the result that a request with it alone would have.
     pub fn new(seq: Seq, result: &RequestResult) -> Self {
-        Self { seq, outcome: result.outcome, status: result.status, detail: result.detail.clone() }
+        Self {
+            seq,
+            outcome: result.outcome,
+            status: result.status,
+            detail: result.detail.clone(),
+        }
     }
 }
 
@@ -407,23 +431,54 @@ impl RequestResult {
         }
     }
 
-    /// The result of a request with these results of its events. What it says about the endpoint is the worst that the events
-    /// say: it wants fewer requests, it failed, it took some of them.
+    /// The result of a request with these results of its events. What it says about the endpoint is
+    /// the worst that the events say: it wants fewer requests, it failed, it took some of them.
     #[must_use]
     pub fn with_events(self, events: Vec<EventResult>) -> Self {
-        let Some(first) = events.first() else { return self };
+        let Some(first) = events.first() else {
+            return self;
+        };
         let busy = |event: &&EventResult| event.outcome == Outcome::Failed(Failure::Busy);
         let delivered = |event: &&EventResult| event.outcome == Outcome::Delivered;
-        let worst = events.iter().find(busy).or_else(|| events.iter().find(delivered)).unwrap_or(first);
-        let EventResult { outcome, status, detail, seq: _ } = worst.clone();
-        let is_same = events.iter().all(|event| (event.outcome, event.status) == (outcome, status));
-        Self { outcome, status, detail, events: if is_same { Vec::new() } else { events }, ..self }
+        let worst = events
+            .iter()
+            .find(busy)
+            .or_else(|| events.iter().find(delivered))
+            .unwrap_or(first);
+        let EventResult {
+            outcome,
+            status,
+            detail,
+            seq: _,
+        } = worst.clone();
+        let is_same = events
+            .iter()
+            .all(|event| (event.outcome, event.status) == (outcome, status));
+        Self {
+            outcome,
+            status,
+            detail,
+            events: if is_same { Vec::new() } else { events },
+            ..self
+        }
     }
 
     /// The result of the events that have this result of their own.
     pub fn of_event(&self, event: &EventResult) -> Self {
-        let EventResult { outcome, status, detail, seq: _ } = event.clone();
-        Self { outcome, status, detail, body: Bytes::new(), events: Vec::new(), ..self.clone() }
+        let EventResult {
+            outcome,
+            status,
+            detail,
+            seq: _,
+        } = event.clone();
+        Self {
+            outcome,
+            status,
+            detail,
+            body: Bytes::new(),
+            events: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// Whether all events were accepted.

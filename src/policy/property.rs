@@ -1,10 +1,11 @@
-//! Delivery properties: headers that a subscription adds to its requests, either static or taken from the event.
+//! Delivery properties: headers that a subscription adds to its requests, either static or taken
+//! from the event.
 //!
 //! Invariants:
-//! - A request has one set of headers. A batch therefore contains only events with equal property values: its
-//!   [`PropertyGroup`].
-//! - An event cannot break a request: a value that is too long or has a control character counts as missing, and the
-//!   header is left out.
+//! - A request has one set of headers. A batch therefore contains only events with equal property
+//!   values: its [`PropertyGroup`].
+//! - An event cannot break a request: a value that is too long or has a control character counts as
+//!   missing, and the header is left out.
 //! - A static value may be a secret: only an explicit request returns it, and `Debug` hides it.
 
 use std::{borrow::Cow, fmt, sync::Arc};
@@ -20,7 +21,8 @@ pub const PROPERTIES_MAX: usize = 10;
 /// Azure's limit of a value.
 pub const VALUE_BYTES_MAX: usize = 4096;
 
-/// Maximum length of a name: 128 bytes. Common names have less than half, and ten names must not fill the request head.
+/// Maximum length of a name: 128 bytes. Common names have less than half, and ten names must not
+/// fill the request head.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// A header of every request, in ARM's form.
@@ -64,7 +66,8 @@ impl fmt::Debug for PropertySource {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PropertyError {
     /// The name is not a valid HTTP header name.
-    #[error("is \"{}\"; allowed are 1 to {NAME_BYTES_MAX} letters, digits and any of !#$%&'*+-.^_`|~", .0.escape_debug())]
+    #[error("is \"{}\"; allowed are 1 to {NAME_BYTES_MAX} letters, digits and any of \
+        !#$%&'*+-.^_`|~", .0.escape_debug())]
     Name(String),
     /// The name is reserved.
     #[error("is \"{name}\", which is not allowed: {because}")]
@@ -76,7 +79,8 @@ pub enum PropertyError {
     },
     /// A header cannot contain the value.
     #[error(
-        "has a character in it that a header cannot carry; allowed are printable ASCII characters, without a space at either end"
+        "has a character in it that a header cannot carry; allowed are printable ASCII characters, \
+         without a space at either end"
     )]
     Characters,
     /// The value is empty or too long.
@@ -116,7 +120,10 @@ pub fn check_name(name: &str, delivery: Schema) -> Result<(), PropertyError> {
     } else {
         return Ok(());
     };
-    Err(PropertyError::Reserved { name: name.to_owned(), because })
+    Err(PropertyError::Reserved {
+        name: name.to_owned(),
+        because,
+    })
 }
 
 /// Whether a static property can have this value.
@@ -125,15 +132,21 @@ pub fn check_value(value: &str) -> Result<(), PropertyError> {
         return Err(PropertyError::Length(value.len()));
     }
     let plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~')) && value.trim() == value;
-    if plain { Ok(()) } else { Err(PropertyError::Characters) }
+    if plain {
+        Ok(())
+    } else {
+        Err(PropertyError::Characters)
+    }
 }
 
 /// The event keys of dynamic properties.
 pub fn keys(properties: &[DeliveryProperty]) -> impl Iterator<Item = &FilterKey> {
-    properties.iter().filter_map(|DeliveryProperty { source, .. }| match source {
-        PropertySource::Dynamic { source_field } => Some(source_field),
-        PropertySource::Static { .. } => None,
-    })
+    properties
+        .iter()
+        .filter_map(|DeliveryProperty { source, .. }| match source {
+            PropertySource::Dynamic { source_field } => Some(source_field),
+            PropertySource::Static { .. } => None,
+        })
 }
 
 /// The headers of a request with `event`; without an event, those of every request.
@@ -142,29 +155,42 @@ pub fn headers(properties: &[DeliveryProperty], event: Option<&Event>) -> Vec<(S
         return Vec::new();
     }
     let view = event.map(EventView::new);
-    let pairs = properties.iter().filter_map(|DeliveryProperty { name, source }| {
-        let value = match source {
-            PropertySource::Static { value, .. } => value.clone(),
-            PropertySource::Dynamic { source_field } => value_at(view.as_ref()?, source_field)?,
-        };
-        Some((name.clone(), value))
-    });
+    let pairs = properties
+        .iter()
+        .filter_map(|DeliveryProperty { name, source }| {
+            let value = match source {
+                PropertySource::Static { value, .. } => value.clone(),
+                PropertySource::Dynamic { source_field } => value_at(view.as_ref()?, source_field)?,
+            };
+            Some((name.clone(), value))
+        });
     pairs.collect()
 }
 
 /// The properties without secrets.
 pub fn open(properties: &[DeliveryProperty]) -> Vec<DeliveryProperty> {
-    let is_open =
-        |property: &&DeliveryProperty| !matches!(property.source, PropertySource::Static { is_secret: true, .. });
+    let is_open = |property: &&DeliveryProperty| {
+        !matches!(
+            property.source,
+            PropertySource::Static {
+                is_secret: true,
+                ..
+            }
+        )
+    };
     properties.iter().filter(is_open).cloned().collect()
 }
 
-/// The value that an event has at `key`, if a header can contain it: a string, a number or a boolean.
+/// The value that an event has at `key`, if a header can contain it: a string, a number or a
+/// boolean.
 fn value_at(view: &EventView<'_>, key: &FilterKey) -> Option<String> {
-    view.text(key).filter(|text| is_value(text)).map(Cow::into_owned)
+    view.text(key)
+        .filter(|text| is_value(text))
+        .map(Cow::into_owned)
 }
 
-/// Whether a text of an event is the value of a header, which may be percent-encoded. Else the header is left out.
+/// Whether a text of an event is the value of a header, which may be percent-encoded. Else the
+/// header is left out.
 pub fn is_value(text: &str) -> bool {
     (1..=VALUE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
@@ -174,7 +200,8 @@ pub fn is_value(text: &str) -> bool {
 pub struct PropertyGroup(Option<Arc<[Option<String>]>>);
 
 impl PropertyGroup {
-    /// The group of `event`. Without dynamic properties all events are in one group, and nothing is read.
+    /// The group of `event`. Without dynamic properties all events are in one group, and nothing is
+    /// read.
     pub fn of(keys: &[FilterKey], event: &Event) -> Self {
         if keys.is_empty() {
             return Self::default();

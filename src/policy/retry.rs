@@ -34,9 +34,9 @@ pub struct Failed {
     pub ended: Timestamp,
 }
 
-/// Judges a failed attempt of at most `attempts_max`. The next attempt is never early: it waits for the longest of the
-/// schedule's step, the minimum wait for the status, and the wait that the endpoint requested. Jitter only adds to
-/// that.
+/// Judges a failed attempt of at most `attempts_max`. The next attempt is never early: it waits for
+/// the longest of the schedule's step, the minimum wait for the status, and the wait that the
+/// endpoint requested. Jitter only adds to that.
 pub fn judge(
     edition: &Edition,
     terms: SubscriptionTerms<'_>,
@@ -57,10 +57,22 @@ pub fn judge(
         None => rules.otherwise,
     };
     // A request that gridhook aborted says nothing about the endpoint, so no minimum wait applies.
-    let least = if answer.outcome == Outcome::Aborted { Duration::ZERO } else { least };
+    let least = if answer.outcome == Outcome::Aborted {
+        Duration::ZERO
+    } else {
+        least
+    };
     let asked = asked(edition, answer.retry_after).unwrap_or_default();
-    let wait = scheduled(&edition.retry, failed).since(failed.ended).max(least).max(asked);
-    RetryDecision::Again(failed.ended.after(wait).after(jitter_time(&edition.retry, wait, jitter)))
+    let wait = scheduled(&edition.retry, failed)
+        .since(failed.ended)
+        .max(least)
+        .max(asked);
+    RetryDecision::Again(
+        failed
+            .ended
+            .after(wait)
+            .after(jitter_time(&edition.retry, wait, jitter)),
+    )
 }
 
 /// How long the endpoint must not be called because it requested that, capped by the edition.
@@ -68,19 +80,30 @@ pub fn asked(edition: &Edition, retry_after: Option<Duration>) -> Option<Duratio
     retry_after.map(|wait| wait.min(edition.retry.retry_after_max))
 }
 
-/// Whether a failure is caused by the events of the request and says nothing about the endpoint's health: the endpoint
-/// read and rejected them. An edition whose probation table names the outcome says otherwise.
-pub fn blames_events(edition: &Edition, terms: SubscriptionTerms<'_>, answer: &RequestResult) -> bool {
-    let Outcome::Failed(failure) = answer.outcome else { return false };
+/// Whether a failure is caused by the events of the request and says nothing about the endpoint's
+/// health: the endpoint read and rejected them. An edition whose probation table names the outcome
+/// says otherwise.
+pub fn blames_events(
+    edition: &Edition,
+    terms: SubscriptionTerms<'_>,
+    answer: &RequestResult,
+) -> bool {
+    let Outcome::Failed(failure) = answer.outcome else {
+        return false;
+    };
     let refused = matches!(failure, Failure::BadRequest | Failure::PayloadTooLarge);
     let is_about_endpoint = edition.probation.durations.contains_key(&failure);
-    answer.status.is_some() && (refused || final_failure(terms, answer).is_some()) && !is_about_endpoint
+    answer.status.is_some()
+        && (refused || final_failure(terms, answer).is_some())
+        && !is_about_endpoint
 }
 
 /// The failure, if the edition excludes further attempts after it.
 fn final_failure(terms: SubscriptionTerms<'_>, answer: &RequestResult) -> Option<Failure> {
     let SubscriptionTerms { rules, dead_letter } = terms;
-    let Outcome::Failed(failure) = answer.outcome else { return None };
+    let Outcome::Failed(failure) = answer.outcome else {
+        return None;
+    };
     // The operator can correct that, and no event is at fault.
     if failure == Failure::CredentialRefused {
         return None;
@@ -96,20 +119,48 @@ fn final_failure(terms: SubscriptionTerms<'_>, answer: &RequestResult) -> Option
 }
 
 /// The time of the next attempt by the schedule.
-fn scheduled(retry: &RetrySchedule, Failed { number, first, sent, ended }: Failed) -> Timestamp {
+fn scheduled(
+    retry: &RetrySchedule,
+    Failed {
+        number,
+        first,
+        sent,
+        ended,
+    }: Failed,
+) -> Timestamp {
     let step = number.saturating_sub(1) as usize;
     match retry.steps {
-        StepOrigin::Delays => ended.after(retry.schedule.get(step).copied().unwrap_or(retry.repeat)),
+        StepOrigin::Delays => {
+            ended.after(retry.schedule.get(step).copied().unwrap_or(retry.repeat))
+        }
         StepOrigin::Offsets => {
-            // Offsets in the past, because the endpoint was slow or suspended, are skipped: no two attempts share one.
+            // Offsets in the past, because the endpoint was slow or suspended, are skipped: no two
+            // attempts share one.
             let first = first.min(sent);
             let earliest = ended.max(sent.after(Duration::from_micros(1)));
-            let ahead = retry.schedule.iter().skip(step).map(|offset| first.after(*offset)).find(|at| *at >= earliest);
+            let ahead = retry
+                .schedule
+                .iter()
+                .skip(step)
+                .map(|offset| first.after(*offset))
+                .find(|at| *at >= earliest);
             ahead.unwrap_or_else(|| {
                 let last = first.after(retry.schedule.last().copied().unwrap_or_default());
-                let passed = earliest.since(last).as_micros().div_ceil(retry.repeat.as_micros().max(1));
-                let repeats = passed.max(number.saturating_sub(retry.schedule.len() as u32).max(1).into());
-                last.after(retry.repeat.saturating_mul(u32::try_from(repeats).unwrap_or(u32::MAX)))
+                let passed = earliest
+                    .since(last)
+                    .as_micros()
+                    .div_ceil(retry.repeat.as_micros().max(1));
+                let repeats = passed.max(
+                    number
+                        .saturating_sub(retry.schedule.len() as u32)
+                        .max(1)
+                        .into(),
+                );
+                last.after(
+                    retry
+                        .repeat
+                        .saturating_mul(u32::try_from(repeats).unwrap_or(u32::MAX)),
+                )
             })
         }
     }
@@ -119,11 +170,15 @@ fn scheduled(retry: &RetrySchedule, Failed { number, first, sent, ended }: Faile
 pub fn longest_wait(edition: &Edition, destination: EndpointKind) -> Duration {
     let (retry, rules) = (&edition.retry, edition.rules(destination));
     let steps = retry.schedule.iter().chain(rules.waits.values());
-    let longest = steps.chain([&retry.repeat, &rules.otherwise, &retry.retry_after_max]).max().copied();
+    let longest = steps
+        .chain([&retry.repeat, &rules.otherwise, &retry.retry_after_max])
+        .max()
+        .copied();
     let longest = longest.unwrap_or_default();
     longest + jitter_time(retry, longest, Jitter(1.0))
 }
 
 fn jitter_time(retry: &RetrySchedule, wait: Duration, Jitter(jitter): Jitter) -> Duration {
-    wait.mul_f64((retry.jitter_share * jitter).clamp(0.0, 1.0)).min(retry.jitter_max)
+    wait.mul_f64((retry.jitter_share * jitter).clamp(0.0, 1.0))
+        .min(retry.jitter_max)
 }

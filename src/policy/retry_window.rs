@@ -1,15 +1,17 @@
 //! Due times of pending deliveries: a bounded window of keys, while millions may be on disk.
 //!
 //! Invariants:
-//! - Only durable keys are taken. The next attempt leaves once the outcome of the last one cannot be lost. An
-//!   incarnation therefore never finds the same event in two requests, and what it fetches is what was decided.
-//! - Each pending delivery due before the horizon is in the window, on its way to the disk, being fetched, ready, or in
-//!   flight. Beyond the horizon only the disk knows. An empty window, or one whose keys are all beyond the horizon,
-//!   asks the disk.
-//! - The disk's answer may be older than decisions made while it was read. Deliveries that became pending meanwhile are
-//!   added, those that ended are left out.
-//! - A roomy window reads on until it has all keys. A caller with fewer pending deliveries than its capacity can look
-//!   up all keys of a lane there. Keys that may not be sent now are skipped and block nothing.
+//! - Only durable keys are taken. The next attempt leaves once the outcome of the last one cannot
+//!   be lost. An incarnation therefore never finds the same event in two requests, and what it
+//!   fetches is what was decided.
+//! - Each pending delivery due before the horizon is in the window, on its way to the disk, being
+//!   fetched, ready, or in flight. Beyond the horizon only the disk knows. An empty window, or one
+//!   whose keys are all beyond the horizon, asks the disk.
+//! - The disk's answer may be older than decisions made while it was read. Deliveries that became
+//!   pending meanwhile are added, those that ended are left out.
+//! - A roomy window reads on until it has all keys. A caller with fewer pending deliveries than its
+//!   capacity can look up all keys of a lane there. Keys that may not be sent now are skipped and
+//!   block nothing.
 //!
 //! What it does not do: it holds no events and no records, only keys.
 
@@ -120,8 +122,8 @@ impl UnwrittenChange {
 impl RetryWindow {
     /// Only the first due time is known yet.
     ///
-    /// No delivery waits for longer than `longest`. One that is due later was written before the clock was set back; it
-    /// is taken as if it were due and rescheduled.
+    /// No delivery waits for longer than `longest`. One that is due later was written before the
+    /// clock was set back; it is taken as if it were due and rescheduled.
     pub fn recover(next_due: Option<Timestamp>, longest: Duration) -> Self {
         Self {
             longest,
@@ -137,7 +139,10 @@ impl RetryWindow {
 
     /// The same with more capacity, reading all keys.
     pub fn recover_roomy(next_due: Option<Timestamp>, longest: Duration) -> Self {
-        Self { size: ROOMY, ..Self::recover(next_due, longest) }
+        Self {
+            size: ROOMY,
+            ..Self::recover(next_due, longest)
+        }
     }
 
     /// The longest wait of a delivery.
@@ -152,7 +157,14 @@ impl RetryWindow {
 
     /// Takes up to `max` durable keys of a lane, due or not.
     pub fn take_lane(&mut self, lane: Lane, max: usize) -> Vec<DueKey> {
-        let keys: Vec<DueKey> = self.keys.keys.iter().filter(|key| key.lane == lane).take(max).copied().collect();
+        let keys: Vec<DueKey> = self
+            .keys
+            .keys
+            .iter()
+            .filter(|key| key.lane == lane)
+            .take(max)
+            .copied()
+            .collect();
         for key in &keys {
             self.keys.remove(key);
         }
@@ -168,7 +180,10 @@ impl RetryWindow {
     /// Removes a key, wherever it is.
     pub fn leave(&mut self, key: DueKey) {
         self.keys.remove(&key);
-        let boxed = [&mut self.written, &mut self.late].into_iter().flatten().map(|change| &mut **change);
+        let boxed = [&mut self.written, &mut self.late]
+            .into_iter()
+            .flatten()
+            .map(|change| &mut **change);
         for ahead in std::iter::once(&mut self.unwritten).chain(boxed) {
             ahead.pending.remove(&key);
         }
@@ -187,14 +202,19 @@ impl RetryWindow {
 
     /// Looks up a delivery.
     pub fn find(&self, key: (Lane, Seq)) -> WindowEntry {
-        let known = std::iter::once(&self.keys).chain(self.late.as_deref().map(|late| &late.pending));
+        let known =
+            std::iter::once(&self.keys).chain(self.late.as_deref().map(|late| &late.pending));
         let mut pending = self.ahead().map(|ahead| &ahead.pending).chain(known);
         if let Some(due) = pending.find_map(|keys| due_of(&keys.by_delivery, key)) {
             return WindowEntry::Pending(due);
         }
         // Removals that are durable are gone from the disk.
         let has_left = self.ahead().any(|ahead| due_of(&ahead.left, key).is_some());
-        if has_left { WindowEntry::Left } else { WindowEntry::Nothing }
+        if has_left {
+            WindowEntry::Left
+        } else {
+            WindowEntry::Nothing
+        }
     }
 
     /// Returns a key that was taken and not used.
@@ -218,12 +238,17 @@ impl RetryWindow {
 
     /// Notes that the write in progress is durable.
     pub fn durable(&mut self) {
-        let Some(written) = self.written.take() else { return };
+        let Some(written) = self.written.take() else {
+            return;
+        };
         let UnwrittenChange { pending, left } = *written;
         if self.asked.is_some() {
             let late = self.late.get_or_insert_default();
             late.left.extend(left);
-            let behind = pending.keys.iter().filter(|key| self.horizon.is_some_and(|horizon| **key >= horizon));
+            let behind = pending
+                .keys
+                .iter()
+                .filter(|key| self.horizon.is_some_and(|horizon| **key >= horizon));
             behind.for_each(|key| late.pending.insert(*key));
         }
         for key in pending.keys {
@@ -238,22 +263,40 @@ impl RetryWindow {
         ahead.copied().chain(known).min().map(|key| key.due)
     }
 
-    /// When to take keys or ask the disk, if nothing happens before. Changes on their way to the disk wake the caller
-    /// when they are durable.
+    /// When to take keys or ask the disk, if nothing happens before. Changes on their way to the
+    /// disk wake the caller when they are durable.
     pub fn wakes(&self, now: Timestamp) -> Option<Timestamp> {
         let horizon = self.horizon.filter(|_| self.asked.is_none());
-        let out_of_range =
-            self.keys.keys.last().or(horizon.as_ref()).is_some_and(|key| self.is_out_of_range(key.due, now));
+        let out_of_range = self
+            .keys
+            .keys
+            .last()
+            .or(horizon.as_ref())
+            .is_some_and(|key| self.is_out_of_range(key.due, now));
         if out_of_range {
             return Some(now);
         }
-        self.keys.keys.first().or(horizon.as_ref()).map(|key| key.due)
+        self.keys
+            .keys
+            .first()
+            .or(horizon.as_ref())
+            .map(|key| key.due)
     }
 
     /// The same for a roomy window, for lanes that may send now.
     pub fn wakes_of(&self, now: Timestamp, may_go: impl Fn(Lane) -> bool) -> Option<Timestamp> {
-        let first = self.keys.keys.iter().find(|key| may_go(key.lane)).map(|key| key.due);
-        let out_of_range = self.keys.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
+        let first = self
+            .keys
+            .keys
+            .iter()
+            .find(|key| may_go(key.lane))
+            .map(|key| key.due);
+        let out_of_range = self
+            .keys
+            .keys
+            .iter()
+            .rev()
+            .take_while(|key| self.is_out_of_range(key.due, now));
         let out_of_range = out_of_range.map(|key| key.lane).any(&may_go);
         if out_of_range { Some(now) } else { first }
     }
@@ -269,10 +312,25 @@ impl RetryWindow {
     }
 
     /// Takes up to `max` keys that are due or out of range, of lanes that may send now.
-    pub fn take(&mut self, now: Timestamp, max: usize, may_go: impl Fn(Lane) -> bool) -> Vec<DueKey> {
-        let out_of_range = self.keys.keys.iter().rev().take_while(|key| self.is_out_of_range(key.due, now));
+    pub fn take(
+        &mut self,
+        now: Timestamp,
+        max: usize,
+        may_go: impl Fn(Lane) -> bool,
+    ) -> Vec<DueKey> {
+        let out_of_range = self
+            .keys
+            .keys
+            .iter()
+            .rev()
+            .take_while(|key| self.is_out_of_range(key.due, now));
         let due = self.keys.keys.iter().take_while(|key| key.due <= now);
-        let due: Vec<DueKey> = due.chain(out_of_range).filter(|key| may_go(key.lane)).take(max).copied().collect();
+        let due: Vec<DueKey> = due
+            .chain(out_of_range)
+            .filter(|key| may_go(key.lane))
+            .take(max)
+            .copied()
+            .collect();
         for key in &due {
             self.keys.remove(key);
         }
@@ -283,23 +341,35 @@ impl RetryWindow {
     pub fn next_lookup(&mut self, now: Timestamp) -> Option<DueKey> {
         let room = self.keys.keys.len() + 2 * WINDOW <= self.size;
         if self.asked.is_none() && (self.keys.keys.is_empty() || room) {
-            self.asked = self.horizon.filter(|from| room || from.due <= now || self.is_out_of_range(from.due, now));
+            self.asked = self
+                .horizon
+                .filter(|from| room || from.due <= now || self.is_out_of_range(from.due, now));
             return self.asked;
         }
         None
     }
 
-    /// Takes the disk's answer: the next keys, and whether there are no more. `engaged` tells which keys are being
-    /// fetched, ready or in flight.
+    /// Takes the disk's answer: the next keys, and whether there are no more. `engaged` tells which
+    /// keys are being fetched, ready or in flight.
     pub fn answer(&mut self, keys: &[DueKey], all: bool, engaged: impl Fn(DueKey) -> bool) {
         let late = self.late.take().unwrap_or_default();
         // If the window overflowed meanwhile, its horizon is now before the question.
-        let Some(from) = self.asked.take().filter(|from| self.horizon == Some(*from)) else { return };
-        self.horizon = if all { None } else { keys.last().map(|last| last.next()).or(Some(from)) };
-        let is_left = |key: DueKey| late.has_left(key) || self.ahead().any(|ahead| ahead.has_left(key));
+        let Some(from) = self.asked.take().filter(|from| self.horizon == Some(*from)) else {
+            return;
+        };
+        self.horizon = if all {
+            None
+        } else {
+            keys.last().map(|last| last.next()).or(Some(from))
+        };
+        let is_left =
+            |key: DueKey| late.has_left(key) || self.ahead().any(|ahead| ahead.has_left(key));
         // They are added when they are durable.
         let comes = |key: DueKey| self.ahead().any(|ahead| ahead.pending.keys.contains(&key));
-        let fresh = keys.iter().copied().filter(|key| !engaged(*key) && !is_left(*key) && !comes(*key));
+        let fresh = keys
+            .iter()
+            .copied()
+            .filter(|key| !engaged(*key) && !is_left(*key) && !comes(*key));
         let fresh: Vec<DueKey> = fresh.chain(late.pending.keys.iter().copied()).collect();
         for key in fresh {
             self.put_back(key);

@@ -1,4 +1,5 @@
-//! A token bucket: what may leave at a rate, which its owner knows. A burst bounds what accumulates while nothing leaves.
+//! A token bucket: what may leave at a rate, which its owner knows. A burst bounds what accumulates
+//! while nothing leaves.
 
 use std::time::Duration;
 
@@ -18,7 +19,11 @@ pub(super) struct TokenBucket {
 impl TokenBucket {
     /// A bucket with these tokens, in which as much accumulates as `burst` adds.
     pub(super) fn new(tokens: f64, burst: Duration, now: Timestamp) -> Self {
-        Self { tokens, filled: now, burst }
+        Self {
+            tokens,
+            filled: now,
+            burst,
+        }
     }
 
     fn most(&self, rate: f64) -> f64 {
@@ -42,7 +47,8 @@ impl TokenBucket {
             return now;
         }
         // Rounded up by a microsecond, so that the token is complete by then.
-        now.after(Duration::from_secs_f64(lacking / rate)).after(Duration::from_micros(1))
+        now.after(Duration::from_secs_f64(lacking / rate))
+            .after(Duration::from_micros(1))
     }
 
     /// Takes tokens that may be missing; then the next taker waits for them, too.

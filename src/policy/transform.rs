@@ -1,13 +1,17 @@
 //! Transformations: what a subscription sends instead of an event.
 //!
-//! A transformation is a set of JMESPath expressions. `body` makes the JSON value that takes the event's place; the others
-//! make parts of the request. Their input is the event as it would be delivered.
+//! A transformation is a set of JMESPath expressions. `body` makes the JSON value that takes the
+//! event's place; the others make parts of the request. Their input is the event as it would be
+//! delivered.
 //!
 //! Invariants:
-//! - The result depends on the event and the expressions only: there is no time, no randomness and no other input.
+//! - The result depends on the event and the expressions only: there is no time, no randomness and
+//!   no other input.
 //! - Time and memory are bounded before anything is evaluated: see `bound`.
-//! - Numbers that an expression does not compute stay as they are written. Whole numbers are computed exactly.
-//! - An event cannot leave its place in the request: segments of the path are percent-encoded, and none is `.` or `..`.
+//! - Numbers that an expression does not compute stay as they are written. Whole numbers are
+//!   computed exactly.
+//! - An event cannot leave its place in the request: segments of the path are percent-encoded, and
+//!   none is `.` or `..`.
 
 mod bound;
 mod evaluate;
@@ -47,7 +51,11 @@ const PATH_BYTES_MAX: usize = 2048;
 const METHODS: [&str; 3] = ["PATCH", "POST", "PUT"];
 
 /// The characters of a segment that stay as they are in a path.
-const KEPT_IN_PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const KEPT_IN_PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 const BODY: &str = "body";
 const PATH_SUFFIX: &str = "pathSuffix";
@@ -102,48 +110,86 @@ impl fmt::Debug for Program {
 }
 
 impl Program {
-    /// Checks a transformation. `batched`: a request may have several events. `schema`: of delivered events.
+    /// Checks a transformation. `batched`: a request may have several events. `schema`: of
+    /// delivered events.
     ///
     /// # Errors
     /// The first part that is not allowed.
-    pub fn new(source: &Transform, batched: bool, schema: Schema) -> Result<Self, InvalidTransform> {
-        let refused = |at: &str, problem: String| InvalidTransform { at: at.to_owned(), problem };
+    pub fn new(
+        source: &Transform,
+        batched: bool,
+        schema: Schema,
+    ) -> Result<Self, InvalidTransform> {
+        let refused = |at: &str, problem: String| InvalidTransform {
+            at: at.to_owned(),
+            problem,
+        };
         if *source == Transform::default() {
-            let problem = "is empty; allowed are expressions in body, pathSuffix and headers, and a method";
+            let problem =
+                "is empty; allowed are expressions in body, pathSuffix and headers, and a method";
             return Err(refused("transform", problem.to_owned()));
         }
-        if let Some(method) = source.method.as_deref().filter(|method| !METHODS.contains(method)) {
-            let problem = format!("is \"{}\"; allowed are {}", method.escape_debug(), METHODS.join(", "));
+        if let Some(method) = source
+            .method
+            .as_deref()
+            .filter(|method| !METHODS.contains(method))
+        {
+            let problem = format!(
+                "is \"{}\"; allowed are {}",
+                method.escape_debug(),
+                METHODS.join(", ")
+            );
             return Err(refused("method", problem));
         }
         if batched && (source.path_suffix.is_some() || !source.headers.is_empty()) {
-            let at = if source.path_suffix.is_some() { PATH_SUFFIX } else { "headers" };
-            let problem = "is set, but a request may have several events; allowed is it with a maxEventsPerBatch of 1";
+            let at = if source.path_suffix.is_some() {
+                PATH_SUFFIX
+            } else {
+                "headers"
+            };
+            let problem = "is set, but a request may have several events; allowed is it with a \
+                maxEventsPerBatch of 1";
             return Err(refused(at, problem.to_owned()));
         }
         if source.headers.len() > property::PROPERTIES_MAX {
-            let problem = format!("has {} entries; allowed are {}", source.headers.len(), property::PROPERTIES_MAX);
+            let problem = format!(
+                "has {} entries; allowed are {}",
+                source.headers.len(),
+                property::PROPERTIES_MAX
+            );
             return Err(refused("headers", problem));
         }
         for name in source.headers.keys() {
-            property::check_name(name, schema).map_err(|error| refused("headers", error.to_string()))?;
+            property::check_name(name, schema)
+                .map_err(|error| refused("headers", error.to_string()))?;
         }
         let mut expressions = BTreeMap::new();
         for (at, text) in source.expressions() {
             let compiled = compiled(text).map_err(|problem| refused(&at, problem))?;
             expressions.insert(at, compiled);
         }
-        Ok(Self { source: source.clone(), expressions })
+        Ok(Self {
+            source: source.clone(),
+            expressions,
+        })
     }
 
     /// The most bytes that an expression can make of an event of this length.
     pub fn bound(&self, bytes: usize) -> f64 {
-        self.expressions.values().map(|(_, size)| size.of(bytes as f64)).fold(0.0, f64::max)
+        self.expressions
+            .values()
+            .map(|(_, size)| size.of(bytes as f64))
+            .fold(0.0, f64::max)
     }
 
-    /// The bytes that all expressions together could make of an event of this length: the cost of a transformation.
+    /// The bytes that all expressions together could make of an event of this length: the cost of a
+    /// transformation.
     pub fn cost(&self, bytes: usize) -> f64 {
-        self.expressions.values().map(|(_, size)| size.of(bytes as f64)).sum::<f64>() + bytes as f64
+        self.expressions
+            .values()
+            .map(|(_, size)| size.of(bytes as f64))
+            .sum::<f64>()
+            + bytes as f64
     }
 
     /// The event with what is delivered instead of it, unless it has that already.
@@ -163,29 +209,49 @@ impl Program {
     /// # Errors
     /// An expression fails, exceeds its bounds, or makes what cannot be sent.
     pub fn apply(&self, event: &Event, schema: Schema) -> Result<Transformed, TransformError> {
-        let failed = |at: &str, problem: String| TransformError { at: at.to_owned(), problem };
-        let unreadable = |problem: &dyn fmt::Display| failed("event", format!("cannot be read: {problem}"));
-        let wire = event.delivered(schema).map_err(|error| unreadable(&error))?;
+        let failed = |at: &str, problem: String| TransformError {
+            at: at.to_owned(),
+            problem,
+        };
+        let unreadable =
+            |problem: &dyn fmt::Display| failed("event", format!("cannot be read: {problem}"));
+        let wire = event
+            .delivered(schema)
+            .map_err(|error| unreadable(&error))?;
         let input = Value::parse(&wire).map_err(|error| unreadable(&error))?;
-        let mut made = Transformed { method: self.source.method.clone(), ..Transformed::default() };
+        let mut made = Transformed {
+            method: self.source.method.clone(),
+            ..Transformed::default()
+        };
         for (at, (expression, size)) in &self.expressions {
             let bound = size.of(wire.len() as f64);
             if bound > BOUND_BYTES_MAX {
-                let problem = format!("could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}");
+                let problem = format!(
+                    "could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}"
+                );
                 return Err(failed(at, problem));
             }
             let source = expression.as_str();
-            let result = Source(source).evaluate(expression.as_ast(), &input).map_err(|error| {
-                let reason = jmespath::ErrorReason::Parse(error.error.to_string());
-                failed(at, with_position(&JmespathError::new(source, error.offset, reason)))
-            })?;
+            let result = Source(source)
+                .evaluate(expression.as_ast(), &input)
+                .map_err(|error| {
+                    let reason = jmespath::ErrorReason::Parse(error.error.to_string());
+                    failed(
+                        at,
+                        with_position(&JmespathError::new(source, error.offset, reason)),
+                    )
+                })?;
             match at.as_str() {
                 BODY => made.body = Some(body(&result).map_err(|problem| failed(at, problem))?),
-                PATH_SUFFIX => made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?),
+                PATH_SUFFIX => {
+                    made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?)
+                }
                 // As a delivery property.
                 _ => {
                     let value = text(&result).filter(|value| property::is_value(value));
-                    made.headers.extend(value.map(|value| (at.trim_start_matches(HEADERS).to_owned(), value)));
+                    made.headers.extend(
+                        value.map(|value| (at.trim_start_matches(HEADERS).to_owned(), value)),
+                    );
                 }
             }
         }
@@ -198,7 +264,11 @@ impl Transform {
     fn expressions(&self) -> impl Iterator<Item = (String, &str)> {
         let parts = [(BODY, &self.body), (PATH_SUFFIX, &self.path_suffix)].into_iter();
         let parts = parts.filter_map(|(at, text)| Some((at.to_owned(), text.as_deref()?)));
-        parts.chain(self.headers.iter().map(|(name, text)| (format!("{HEADERS}{name}"), text.as_str())))
+        parts.chain(
+            self.headers
+                .iter()
+                .map(|(name, text)| (format!("{HEADERS}{name}"), text.as_str())),
+        )
     }
 }
 
@@ -206,11 +276,19 @@ const HEADERS: &str = "headers.";
 
 fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
     if text.len() > SOURCE_BYTES_MAX {
-        return Err(format!("has {} bytes; allowed are {SOURCE_BYTES_MAX}", text.len()));
+        return Err(format!(
+            "has {} bytes; allowed are {SOURCE_BYTES_MAX}",
+            text.len()
+        ));
     }
-    let operators = text.bytes().filter(|byte| b"!([{|&.*<>=".contains(byte)).count();
+    let operators = text
+        .bytes()
+        .filter(|byte| b"!([{|&.*<>=".contains(byte))
+        .count();
     if operators > OPERATORS_MAX {
-        return Err(format!("has {operators} brackets and operators; allowed are {OPERATORS_MAX}"));
+        return Err(format!(
+            "has {operators} brackets and operators; allowed are {OPERATORS_MAX}"
+        ));
     }
     let expression = jmespath::compile(text).map_err(|error| with_position(&error))?;
     let size = bound::size(text, expression.as_ast()).map_err(|(offset, problem)| {
@@ -219,8 +297,11 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
     })?;
     let bound = size.of(USUAL_EVENT_BYTES);
     if bound > BOUND_BYTES_MAX {
-        let problem = "could make too much of an event: each list, object and projection may repeat it";
-        return Err(format!("{problem}; {bound:.0} bytes of an event of 4096 bytes, allowed are {BOUND_BYTES_MAX}"));
+        let problem =
+            "could make too much of an event: each list, object and projection may repeat it";
+        return Err(format!(
+            "{problem}; {bound:.0} bytes of an event of 4096 bytes, allowed are {BOUND_BYTES_MAX}"
+        ));
     }
     Ok((expression, size))
 }
@@ -228,12 +309,17 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
 /// The error with its position.
 fn with_position(error: &JmespathError) -> String {
     let reason = error.reason.to_string();
-    let reason = reason.trim_start_matches("Parse error: ").trim_start_matches("Runtime error: ");
+    let reason = reason
+        .trim_start_matches("Parse error: ")
+        .trim_start_matches("Runtime error: ");
     // Without the expression, which a parser repeats in further lines.
     let reason = reason.lines().next().unwrap_or_default();
     let (line, column) = (error.line + 1, error.column + 1);
     match reason.split_once(" -- found ") {
-        Some((expected, token)) => format!("line {line}, column {column}: {}", in_plain_terms(expected, token)),
+        Some((expected, token)) => format!(
+            "line {line}, column {column}: {}",
+            in_plain_terms(expected, token)
+        ),
         None => format!("line {line}, column {column}: {reason}"),
     }
 }
@@ -290,7 +376,10 @@ fn body(result: &Value) -> Result<Bytes, String> {
     let mut body = String::new();
     result.write_json(&mut body);
     if body.len() > RESULT_BYTES_MAX {
-        return Err(format!("the result has {} bytes; allowed are {RESULT_BYTES_MAX}", body.len()));
+        return Err(format!(
+            "the result has {} bytes; allowed are {RESULT_BYTES_MAX}",
+            body.len()
+        ));
     }
     Ok(body.into())
 }
@@ -312,13 +401,22 @@ fn path(result: &Value) -> Result<String, String> {
     };
     let segments: Vec<String> =
         segments.ok_or("the result is not a string, a number or a boolean, or a list of these")?;
-    if segments.iter().any(|segment| matches!(segment.as_str(), "." | "..")) {
-        return Err("the result has a segment . or .., which would leave the path of the endpoint".to_owned());
+    if segments
+        .iter()
+        .any(|segment| matches!(segment.as_str(), "." | ".."))
+    {
+        return Err(
+            "the result has a segment . or .., which would leave the path of the endpoint"
+                .to_owned(),
+        );
     }
     let encoded = |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT_IN_PATH));
     let path: String = segments.iter().map(encoded).collect();
     if path.len() > PATH_BYTES_MAX {
-        return Err(format!("the result has {} bytes; allowed are {PATH_BYTES_MAX}", path.len()));
+        return Err(format!(
+            "the result has {} bytes; allowed are {PATH_BYTES_MAX}",
+            path.len()
+        ));
     }
     Ok(path)
 }

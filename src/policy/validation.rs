@@ -1,17 +1,20 @@
-//! Endpoint validation: what the response to a handshake means, and the time limits of the handshake.
+//! Endpoint validation: what the response to a handshake means, and the time limits of the
+//! handshake.
 //!
-//! Each family of delivery schemas has its own handshake. Event Grid sends a POST with a code that the endpoint must
-//! return. CloudEvents sends an OPTIONS request, and the response's headers grant the permission. In both, the endpoint
-//! may instead validate later by requesting a URL: manual validation.
+//! Each family of delivery schemas has its own handshake. Event Grid sends a POST with a code that
+//! the endpoint must return. CloudEvents sends an OPTIONS request, and the response's headers grant
+//! the permission. In both, the endpoint may instead validate later by requesting a URL: manual
+//! validation.
 //!
 //! Invariants:
 //! - Only an explicit permission validates. A success without it waits for manual validation.
-//! - A wrong permission fails at once: an endpoint that returns another code or another origin will not change its
-//!   answer.
+//! - A wrong permission fails at once: an endpoint that returns another code or another origin will
+//!   not change its answer.
 //! - Each failure is a [`ValidationFailure`] with a message for people.
 //!
-//! What it does not do: it sends nothing, has no clock and generates no codes. Status codes are not permissions;
-//! CloudEvents forbids that. They only tell whether an endpoint without permission understood the request.
+//! What it does not do: it sends nothing, has no clock and generates no codes. Status codes are not
+//! permissions; CloudEvents forbids that. They only tell whether an endpoint without permission
+//! understood the request.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -112,7 +115,10 @@ pub enum ValidationFailure {
     #[error("WebHook-Allowed-Origin is \"{0}\"; allowed is the origin that was asked for, or *")]
     WrongOrigin(String),
     /// The rate is invalid.
-    #[error("WebHook-Allowed-Rate is \"{0}\"; allowed is a whole number of requests per minute, 1 or more, or *")]
+    #[error(
+        "WebHook-Allowed-Rate is \"{0}\"; allowed is a whole number of requests per minute, 1 or \
+         more, or *"
+    )]
     WrongRate(String),
 }
 
@@ -135,8 +141,12 @@ impl ValidationFailure {
 /// The result of a response to the POST with `code`.
 pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult {
     if response.status != 200 {
-        let wanted = "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
-        return ValidationResult::Refused(ValidationFailure::Status { status: response.status, wanted });
+        let wanted =
+            "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
+        return ValidationResult::Refused(ValidationFailure::Status {
+            status: response.status,
+            wanted,
+        });
     }
     match validation_response(&response.body) {
         Some(Value::String(given)) if given == code => ValidationResult::Granted(None),
@@ -145,12 +155,18 @@ pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult
     }
 }
 
-/// `validationResponse` of a body. The name is compared without case, because a sample once had the first letter wrong.
+/// `validationResponse` of a body. The name is compared without case, because a sample once had the
+/// first letter wrong.
 fn validation_response(body: &[u8]) -> Option<Value> {
     // Some frameworks begin a response with a byte order mark.
     let json = body.strip_prefix("\u{feff}".as_bytes()).unwrap_or(body);
-    let Ok(Value::Object(members)) = serde_json::from_slice(json) else { return None };
-    members.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("validationResponse")).map(|(_, value)| value)
+    let Ok(Value::Object(members)) = serde_json::from_slice(json) else {
+        return None;
+    };
+    members
+        .into_iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case("validationResponse"))
+        .map(|(_, value)| value)
 }
 
 /// The result of a response to the OPTIONS request of `origin`.
@@ -163,43 +179,59 @@ pub fn judge_permission(origin: &str, response: &ValidationResponse) -> Validati
             }
         }
         Some(allowed) => ValidationResult::Refused(ValidationFailure::WrongOrigin(shown(allowed))),
-        // An endpoint that understood OPTIONS may grant permission later by the callback. One that does not support
-        // OPTIONS does not know the callback either.
+        // An endpoint that understood OPTIONS may grant permission later by the callback. One that
+        // does not support OPTIONS does not know the callback either.
         None if (200..300).contains(&response.status) => ValidationResult::Manual,
         None => {
-            let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without it and 2xx to be asked \
-                          by callback";
-            ValidationResult::Refused(ValidationFailure::Status { status: response.status, wanted })
+            let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without \
+                it and 2xx to be asked by callback";
+            ValidationResult::Refused(ValidationFailure::Status {
+                status: response.status,
+                wanted,
+            })
         }
     }
 }
 
-/// The same without manual validation: no permission is a failure. No rate is requested, and a rate in the response is
-/// ignored.
+/// The same without manual validation: no permission is a failure. No rate is requested, and a rate
+/// in the response is ignored.
 pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationResult {
-    let unrated = ValidationResponse { allowed_rate: None, ..response.clone() };
+    let unrated = ValidationResponse {
+        allowed_rate: None,
+        ..response.clone()
+    };
     match judge_permission(origin, &unrated) {
         ValidationResult::Manual => {
             let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
-            ValidationResult::Refused(ValidationFailure::Status { status: response.status, wanted })
+            ValidationResult::Refused(ValidationFailure::Status {
+                status: response.status,
+                wanted,
+            })
         }
         verdict @ (ValidationResult::Granted(_) | ValidationResult::Refused(_)) => verdict,
     }
 }
 
-/// An allowed rate. `*` means unlimited, and so does a missing header, because many endpoints leave it out.
+/// An allowed rate. `*` means unlimited, and so does a missing header, because many endpoints leave
+/// it out.
 ///
 /// # Errors
 /// The value is neither `*` nor a positive integer.
 pub fn rate(allowed: Option<&str>) -> Result<Option<NonZeroU32>, ValidationFailure> {
     match allowed.map(str::trim) {
         None | Some("*") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| ValidationFailure::WrongRate(shown(text))),
+        Some(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|_| ValidationFailure::WrongRate(shown(text))),
     }
 }
 
 fn shown(text: &str) -> String {
-    text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_debug).collect()
+    text.chars()
+        .take(SHOWN_CHARS_MAX)
+        .flat_map(char::escape_debug)
+        .collect()
 }
 
 /// Whether manual validation, open until `until`, is over.

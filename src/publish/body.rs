@@ -1,4 +1,5 @@
-//! The limits on receiving a body: its announced length, its deadline and its minimum rate. actix-web has none of these.
+//! The limits on receiving a body: its announced length, its deadline and its minimum rate.
+//! actix-web has none of these.
 
 use actix_web::http::header::{CONTENT_LENGTH, HeaderMap};
 use tokio::time::Instant;
@@ -7,8 +8,14 @@ use super::{PublishLimits, Refusal};
 
 /// The announced length of the body, or else the limit. A wrong length is detected while reading.
 pub(super) fn announced(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refusal> {
-    let Some(length) = headers.get(CONTENT_LENGTH) else { return Ok(bytes_max) };
-    match length.to_str().ok().and_then(|length| length.parse::<usize>().ok()) {
+    let Some(length) = headers.get(CONTENT_LENGTH) else {
+        return Ok(bytes_max);
+    };
+    match length
+        .to_str()
+        .ok()
+        .and_then(|length| length.parse::<usize>().ok())
+    {
         Some(length) if length <= bytes_max => Ok(length),
         Some(_) => Err(Refusal::TooLarge { bytes_max }),
         None => Err(Refusal::Broken),
@@ -26,13 +33,18 @@ pub(super) struct BodyDeadline {
 impl BodyDeadline {
     pub(super) fn begin(limits: &PublishLimits, received: usize) -> Self {
         let now = Instant::now();
-        let mut wait = Self { end: now + limits.body_timeout, due: now, least: 0 };
+        let mut wait = Self {
+            end: now + limits.body_timeout,
+            due: now,
+            least: 0,
+        };
         wait.set(limits, received);
         wait
     }
 
     fn set(&mut self, limits: &PublishLimits, received: usize) {
-        let bytes = u128::from(limits.body_bytes_per_second) * limits.body_window.as_millis() / 1_000;
+        let bytes =
+            u128::from(limits.body_bytes_per_second) * limits.body_window.as_millis() / 1_000;
         self.due += limits.body_window;
         self.least = received.saturating_add(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
@@ -45,11 +57,20 @@ impl BodyDeadline {
     /// Checks the deadlines and begins the next window.
     pub(super) fn go_on(&mut self, limits: &PublishLimits, received: usize) -> Result<(), Refusal> {
         if Instant::now() >= self.end {
-            return Err(Refusal::Slow { seconds: limits.body_timeout.as_secs() });
+            return Err(Refusal::Slow {
+                seconds: limits.body_timeout.as_secs(),
+            });
         }
         if received < self.least {
-            let PublishLimits { body_bytes_per_second: bytes_per_second, body_window, .. } = limits;
-            return Err(Refusal::Stalled { bytes_per_second: *bytes_per_second, seconds: body_window.as_secs() });
+            let PublishLimits {
+                body_bytes_per_second: bytes_per_second,
+                body_window,
+                ..
+            } = limits;
+            return Err(Refusal::Stalled {
+                bytes_per_second: *bytes_per_second,
+                seconds: body_window.as_secs(),
+            });
         }
         self.set(limits, received);
         Ok(())

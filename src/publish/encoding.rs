@@ -1,7 +1,8 @@
-//! Compressed bodies of publish requests: `Content-Encoding: gzip` (RFC 9110) and `zstd` (RFC 9659).
+//! Compressed bodies of publish requests: `Content-Encoding: gzip` (RFC 9110) and `zstd` (RFC
+//! 9659).
 //!
-//! The decoded size is bounded by the limit of a request, and each part of it is reserved before it is produced. So a
-//! decompression bomb costs no more than a plain body of the largest size.
+//! The decoded size is bounded by the limit of a request, and each part of it is reserved before it
+//! is produced. So a decompression bomb costs no more than a plain body of the largest size.
 
 use std::io::{self, Read};
 
@@ -36,7 +37,11 @@ impl BodyEncoding {
             let named = match value.as_bytes().trim_ascii() {
                 b"" => continue,
                 name if name.eq_ignore_ascii_case(b"identity") => continue,
-                name if name.eq_ignore_ascii_case(b"gzip") || name.eq_ignore_ascii_case(b"x-gzip") => Self::Gzip,
+                name if name.eq_ignore_ascii_case(b"gzip")
+                    || name.eq_ignore_ascii_case(b"x-gzip") =>
+                {
+                    Self::Gzip
+                }
                 name if name.eq_ignore_ascii_case(b"zstd") => Self::Zstd,
                 _ => return Err(Refusal::ContentEncoding),
             };
@@ -47,16 +52,31 @@ impl BodyEncoding {
         Ok(encoding)
     }
 
-    /// Decodes a body that `permit` covers, into at most `bytes_max` bytes, which it covers afterwards.
-    pub(super) fn decode(self, body: Bytes, bytes_max: usize, permit: &mut Permit) -> Result<Bytes, Refusal> {
+    /// Decodes a body that `permit` covers, into at most `bytes_max` bytes, which it covers
+    /// afterwards.
+    pub(super) fn decode(
+        self,
+        body: Bytes,
+        bytes_max: usize,
+        permit: &mut Permit,
+    ) -> Result<Bytes, Refusal> {
         let damaged = |encoding| move |_: io::Error| Refusal::DamagedEncoding { encoding };
         match self {
             Self::Identity => Ok(body),
-            Self::Gzip => decode(MultiGzDecoder::new(&*body), body.len(), bytes_max, permit, damaged("gzip")),
+            Self::Gzip => decode(
+                MultiGzDecoder::new(&*body),
+                body.len(),
+                bytes_max,
+                permit,
+                damaged("gzip"),
+            ),
             Self::Zstd => {
                 let damaged = damaged("zstd");
-                let mut decoder = zstd::stream::read::Decoder::with_buffer(&*body).map_err(damaged)?;
-                decoder.window_log_max(ZSTD_WINDOW_LOG_MAX).map_err(damaged)?;
+                let mut decoder =
+                    zstd::stream::read::Decoder::with_buffer(&*body).map_err(damaged)?;
+                decoder
+                    .window_log_max(ZSTD_WINDOW_LOG_MAX)
+                    .map_err(damaged)?;
                 decode(decoder, body.len(), bytes_max, permit, damaged)
             }
         }
@@ -76,8 +96,14 @@ fn decode(
         let len = decoded.len();
         // One byte more than allowed shows that there is too much.
         let more = PART_BYTES.min(bytes_max + 1 - len);
-        permit.grow_to(compressed + len + more).map_err(|_| Refusal::NoRoom)?;
-        let read = decoder.by_ref().take(more as u64).read_to_end(&mut decoded).map_err(&damaged)?;
+        permit
+            .grow_to(compressed + len + more)
+            .map_err(|_| Refusal::NoRoom)?;
+        let read = decoder
+            .by_ref()
+            .take(more as u64)
+            .read_to_end(&mut decoded)
+            .map_err(&damaged)?;
         if decoded.len() > bytes_max {
             return Err(Refusal::TooLarge { bytes_max });
         }

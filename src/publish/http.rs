@@ -1,5 +1,6 @@
-//! The publish endpoint: `POST /topics/{topic}/api/events`, `POST /domains/{domain}/api/events`, or `POST /api/events` at a
-//! host whose first label is the name of the topic or domain, as in Azure (`orders.example.com`).
+//! The publish endpoint: `POST /topics/{topic}/api/events`, `POST /domains/{domain}/api/events`, or
+//! `POST /api/events` at a host whose first label is the name of the topic or domain, as in Azure
+//! (`orders.example.com`).
 //!
 //! This file has routes, methods and responses; [`Publisher`] decides about a request.
 
@@ -30,7 +31,11 @@ use gridhook_engine::control::registry::TopicHandle;
 use gridhook_record::topic::{TopicKind, key};
 
 /// The paths of publish requests, for the router and `/openapi.json`.
-pub const PATHS: [&str; 3] = ["/topics/{topic}/api/events", "/domains/{domain}/api/events", "/api/events"];
+pub const PATHS: [&str; 3] = [
+    "/topics/{topic}/api/events",
+    "/domains/{domain}/api/events",
+    "/api/events",
+];
 
 /// The header of a request's id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
@@ -60,31 +65,46 @@ pub fn configure(config: &mut web::ServiceConfig) {
 #[derive(Clone, Copy, Debug)]
 struct PublishRoutes;
 
-/// Routes a publish request whose path is written as in [`PATHS`], as nearly every client writes it, without the router and its
-/// regular expressions. False for any other request; true: [`publish_directly`] handles it as the router would.
+/// Routes a publish request whose path is written as in [`PATHS`], as nearly every client writes
+/// it, without the router and its regular expressions. False for any other request; true:
+/// [`publish_directly`] handles it as the router would.
 pub fn route_directly(request: &mut ServiceRequest) -> bool {
     if request.method() != Method::POST || request.app_data::<PublishRoutes>().is_none() {
         return false;
     }
-    let Some(above) = request.path().strip_suffix("/api/events") else { return false };
+    let Some(above) = request.path().strip_suffix("/api/events") else {
+        return false;
+    };
     let named = |kind, above: &str| {
         let name = above.strip_prefix('/')?;
-        let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let is_name = !name.is_empty()
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| (kind, name.to_owned()))
     };
-    let found = match (above.strip_prefix("/topics"), above.strip_prefix("/domains")) {
+    let found = match (
+        above.strip_prefix("/topics"),
+        above.strip_prefix("/domains"),
+    ) {
         (Some(above), _) => named("topic", above),
         (None, Some(above)) => named("domain", above),
         (None, None) if above.is_empty() => return true,
         (None, None) => None,
     };
-    let Some((kind, name)) = found else { return false };
+    let Some((kind, name)) = found else {
+        return false;
+    };
     request.match_info_mut().add_static(kind, name);
     true
 }
 
-/// Handles a request that [`route_directly`] has routed. The caller adds the id of the request to the response.
-pub async fn publish_directly(request: ServiceRequest, called: RequestAuthority) -> actix_web::Result<ServiceResponse> {
+/// Handles a request that [`route_directly`] has routed. The caller adds the id of the request to
+/// the response.
+pub async fn publish_directly(
+    request: ServiceRequest,
+    called: RequestAuthority,
+) -> actix_web::Result<ServiceResponse> {
     let (request, mut payload) = request.into_parts();
     let mut body = web::Payload::from_request(&request, &mut payload).await?;
     let publisher = web::Data::<Publisher>::extract(&request).await?;
@@ -115,7 +135,11 @@ pub async fn not_found(publisher: web::Data<Publisher>, request: HttpRequest) ->
     publisher.refuse(&unknown(&publisher, &request))
 }
 
-async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body: web::Payload) -> HttpResponse {
+async fn publish(
+    publisher: web::Data<Publisher>,
+    request: HttpRequest,
+    mut body: web::Payload,
+) -> HttpResponse {
     match publisher.publish(&request, &mut body, None).await {
         Ok(()) => HttpResponse::Ok().insert_header(request_id()).finish(),
         Err(refusal) => refused(&publisher, &refusal, body),
@@ -123,19 +147,28 @@ async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body
 }
 
 fn refused(publisher: &Publisher, refusal: &Refusal, body: web::Payload) -> HttpResponse {
-    publisher.refuse(refusal).map_body(|_, text| RefusedResponse { text, _unread: body }.boxed())
+    publisher.refuse(refusal).map_body(|_, text| {
+        RefusedResponse {
+            text,
+            _unread: body,
+        }
+        .boxed()
+    })
 }
 
 /// An id for support. It is not a secret, so it costs no system call.
 fn request_id() -> (HeaderName, HeaderValue) {
     let id = uuid::Builder::from_random_bytes(fastrand::u128(..).to_ne_bytes()).into_uuid();
     let digits = HeaderValue::from_str(id.hyphenated().encode_lower(&mut Uuid::encode_buffer()));
-    (REQUEST_ID, digits.expect("hexadecimal digits are a header's value"))
+    (
+        REQUEST_ID,
+        digits.expect("hexadecimal digits are a header's value"),
+    )
 }
 
-/// A response that keeps the unread rest of the request. When a chunked body is dropped before the response is sent,
-/// actix-http reads it to its end, which a client may never send. Kept, the connection is closed after the response and
-/// the server's disconnect timeout.
+/// A response that keeps the unread rest of the request. When a chunked body is dropped before the
+/// response is sent, actix-http reads it to its end, which a client may never send. Kept, the
+/// connection is closed after the response and the server's disconnect timeout.
 pub(super) struct RefusedResponse {
     pub(super) text: BoxBody,
     pub(super) _unread: web::Payload,
@@ -148,7 +181,10 @@ impl MessageBody for RefusedResponse {
         self.text.size()
     }
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         Pin::new(&mut self.text).poll_next(context)
     }
 }
@@ -157,7 +193,10 @@ async fn options(publisher: web::Data<Publisher>, request: HttpRequest) -> HttpR
     match find_topic(&publisher, &request) {
         Ok(topic) => HttpResponse::Ok()
             .insert_header((ALLOW, "POST, OPTIONS"))
-            .insert_header(("aeg-input-event-schema", refusal::name(&topic.record().input_schema)))
+            .insert_header((
+                "aeg-input-event-schema",
+                refusal::name(&topic.record().input_schema),
+            ))
             .insert_header(request_id())
             .finish(),
         Err(refusal) => publisher.refuse(&refusal),
@@ -169,7 +208,10 @@ pub async fn method_not_allowed(publisher: web::Data<Publisher>) -> HttpResponse
 }
 
 /// The topic or domain of a request, by its path or its host.
-pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result<Arc<TopicHandle>, Refusal> {
+pub(super) fn find_topic(
+    publisher: &Publisher,
+    request: &HttpRequest,
+) -> Result<Arc<TopicHandle>, Refusal> {
     let names = request.match_info();
     let find = |kind, name| publisher.registry.topic(&key(kind, name));
     let found = match (names.get("topic"), names.get("domain")) {
@@ -178,7 +220,9 @@ pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result
         (None, None) => {
             let called = publisher.called(request)?;
             // A topic takes precedence over a domain of the same name.
-            called.label().and_then(|label| find(TopicKind::Topic, label).or_else(|| find(TopicKind::Domain, label)))
+            called.label().and_then(|label| {
+                find(TopicKind::Topic, label).or_else(|| find(TopicKind::Domain, label))
+            })
         }
     };
     let topic = found.ok_or_else(|| unknown(publisher, request))?;
@@ -186,15 +230,18 @@ pub(super) fn find_topic(publisher: &Publisher, request: &HttpRequest) -> Result
     Ok(topic)
 }
 
-/// `api-version` is optional. Any version in the right form is accepted: the request is the same in all versions, and new
-/// client libraries send new ones.
+/// `api-version` is optional. Any version in the right form is accepted: the request is the same in
+/// all versions, and new client libraries send new ones.
 pub(super) fn check_version(publisher: &Publisher, request: &HttpRequest) -> Result<(), Refusal> {
     let mut query = form_urlencoded::parse(request.query_string().as_bytes());
     match query.find(|(name, _)| name.eq_ignore_ascii_case("api-version")) {
         Some((_, version)) if !version.is_empty() && !is_version(&version) => {
             let version = Refusal::shortened(&version).to_owned();
             match publisher.called(request) {
-                Ok(called) => Err(Refusal::ApiVersion { uri: uri(&called, request), version }),
+                Ok(called) => Err(Refusal::ApiVersion {
+                    uri: uri(&called, request),
+                    version,
+                }),
                 Err(refusal) => Err(refusal),
             }
         }
@@ -204,15 +251,23 @@ pub(super) fn check_version(publisher: &Publisher, request: &HttpRequest) -> Res
 
 /// Whether the text is a date with an optional word behind it: `2018-01-01`, `2023-06-01-preview`.
 fn is_version(text: &str) -> bool {
-    let Some((day, word)) = text.split_at_checked("2018-01-01".len()) else { return false };
-    let is_day = day.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') && day.parse::<Date>().is_ok();
-    let is_word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let Some((day, word)) = text.split_at_checked("2018-01-01".len()) else {
+        return false;
+    };
+    let is_day = day
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'-')
+        && day.parse::<Date>().is_ok();
+    let is_word =
+        |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_day && (word.is_empty() || word.strip_prefix('-').is_some_and(is_word))
 }
 
 pub(super) fn unknown(publisher: &Publisher, request: &HttpRequest) -> Refusal {
     match publisher.called(request) {
-        Ok(called) => Refusal::NotFound { uri: uri(&called, request) },
+        Ok(called) => Refusal::NotFound {
+            uri: uri(&called, request),
+        },
         Err(refusal) => refusal,
     }
 }

@@ -1,13 +1,15 @@
-//! Bounds the bytes of requests that are being read or wait for the journal, and shares them between publishers.
+//! Bounds the bytes of requests that are being read or wait for the journal, and shares them
+//! between publishers.
 //!
-//! A holder's share depends on what is still free, so each holder leaves room to others. A topic may hold as much as it
-//! leaves free: half of all if it is alone, and the next topic half of the rest. The addresses that publish to a topic share
-//! the topic's part: each may hold three times what it leaves. So a publisher with the key of one topic takes no room from
-//! another topic, and one address leaves room to others. A namespace has keys for all its topics, so it counts as one topic,
-//! and its topics share as addresses do.
+//! A holder's share depends on what is still free, so each holder leaves room to others. A topic
+//! may hold as much as it leaves free: half of all if it is alone, and the next topic half of the
+//! rest. The addresses that publish to a topic share the topic's part: each may hold three times
+//! what it leaves. So a publisher with the key of one topic takes no room from another topic, and
+//! one address leaves room to others. A namespace has keys for all its topics, so it counts as one
+//! topic, and its topics share as addresses do.
 //!
-//! Invariants: the total is never exceeded; a holder may have two requests of the largest size if that much is free; the
-//! table has entries only for holders with bytes, so the total bounds it.
+//! Invariants: the total is never exceeded; a holder may have two requests of the largest size if
+//! that much is free; the table has entries only for holders with bytes, so the total bounds it.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -23,7 +25,8 @@ use gridhook_record::topic::TopicRecord;
 /// A namespace, or a topic outside one, may hold this multiple of what it leaves free.
 const OUTER_SHARE: usize = 1;
 
-/// A topic of a namespace, and an address of a topic, may hold this multiple of what it leaves free.
+/// A topic of a namespace, and an address of a topic, may hold this multiple of what it leaves
+/// free.
 const INNER_SHARE: usize = 3;
 
 /// The bytes in flight, and their limit.
@@ -60,7 +63,10 @@ impl Request {
     pub fn new(namespace: Option<&str>, topic: PartitionId, address: Option<IpAddr>) -> Self {
         let address = address.map_or(Ipv4Addr::UNSPECIFIED.into(), counted_as);
         let namespace = namespace.map(|name| BytesHolder::Namespace(name.to_ascii_lowercase()));
-        let own = [BytesHolder::Topic(topic), BytesHolder::Address(topic, address)];
+        let own = [
+            BytesHolder::Topic(topic),
+            BytesHolder::Address(topic, address),
+        ];
         Self { namespace, own }
     }
 
@@ -69,7 +75,14 @@ impl Request {
     }
 
     pub(super) fn to(topic: &TopicHandle, record: &TopicRecord, address: Option<IpAddr>) -> Self {
-        Self::new(record.namespace.as_ref().map(|namespace| namespace.name.as_str()), topic.partition(), address)
+        Self::new(
+            record
+                .namespace
+                .as_ref()
+                .map(|namespace| namespace.name.as_str()),
+            topic.partition(),
+            address,
+        )
     }
 }
 
@@ -80,7 +93,11 @@ pub struct Full;
 impl InFlightBytes {
     /// A limit of `bytes`, for requests of at most `request_bytes` each.
     pub fn new(bytes: usize, request_bytes: usize) -> Arc<Self> {
-        Arc::new(Self { bytes, request_bytes, state: Mutex::default() })
+        Arc::new(Self {
+            bytes,
+            request_bytes,
+            state: Mutex::default(),
+        })
     }
 
     /// The bytes in flight.
@@ -98,7 +115,11 @@ impl InFlightBytes {
     /// # Errors
     /// If there is no room.
     pub fn enter(self: &Arc<Self>, request: Request, bytes: usize) -> Result<Permit, Full> {
-        let mut permit = Permit { room: Arc::clone(self), request, bytes: 0 };
+        let mut permit = Permit {
+            room: Arc::clone(self),
+            request,
+            bytes: 0,
+        };
         permit.grow_to(bytes)?;
         Ok(permit)
     }
@@ -110,7 +131,9 @@ impl InFlightBytes {
 
 impl InFlightBytesState {
     fn fits(&self, room: &InFlightBytes, request: &Request, more: usize) -> bool {
-        let Some(mut spare) = room.bytes.saturating_sub(self.total).checked_sub(more) else { return false };
+        let Some(mut spare) = room.bytes.saturating_sub(self.total).checked_sub(more) else {
+            return false;
+        };
         let mut share = OUTER_SHARE;
         for holder in request.holders() {
             let would = self.by.get(holder).copied().unwrap_or(0) + more;
@@ -156,7 +179,9 @@ pub struct Permit {
 impl Permit {
     /// Whether the reservation could be extended to `bytes` in all now.
     pub fn could_grow_to(&self, bytes: usize) -> bool {
-        self.room.lock().fits(&self.room, &self.request, bytes.saturating_sub(self.bytes))
+        self.room
+            .lock()
+            .fits(&self.room, &self.request, bytes.saturating_sub(self.bytes))
     }
 
     /// Extends the reservation to `bytes` in all. On failure it does not change.
@@ -164,7 +189,9 @@ impl Permit {
     /// # Errors
     /// If there is no room.
     pub fn grow_to(&mut self, bytes: usize) -> Result<(), Full> {
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else { return Ok(()) };
+        let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) else {
+            return Ok(());
+        };
         let mut state = self.room.lock();
         if !state.fits(&self.room, &self.request, more) {
             return Err(Full);

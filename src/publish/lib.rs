@@ -1,15 +1,17 @@
 //! Publishing: a request becomes events in a topic's log, or is refused as a whole.
 //!
 //! - [`http`] has the routes and responses, [`namespace`] those of namespaces.
-//! - [`publisher`] finds the topic, authenticates with [`auth`], checks [`rate`], reserves [`in_flight_bytes`] *before* it
-//!   reads the body, passes the body to [`schema`] and the draft to the journal. It returns 200 only once the events are
-//!   durable.
-//! - [`schema`] turns bytes into a draft of log records or a [`Refusal`]. It does no I/O and reads no clock.
+//! - [`publisher`] finds the topic, authenticates with [`auth`], checks [`rate`], reserves
+//!   [`in_flight_bytes`] *before* it reads the body, passes the body to [`schema`] and the draft to
+//!   the journal. It returns 200 only once the events are durable.
+//! - [`schema`] turns bytes into a draft of log records or a [`Refusal`]. It does no I/O and reads
+//!   no clock.
 //! - `traced` records traces.
 //! - `republish` reads one redriven event as its topic would.
 //! - [`Refusal`] is every error of a publish request, in Event Grid's words where these are known.
 //!
-//! Not here: actors. The journal assigns positions in the log, so a topic whose actor is down still accepts events.
+//! Not here: actors. The journal assigns positions in the log, so a topic whose actor is down still
+//! accepts events.
 
 use std::time::Duration;
 
@@ -29,8 +31,8 @@ mod traced;
 pub use refusal::Refusal;
 pub use republish::read_for_redrive;
 
-/// Marks a request that a node of a cluster sends to a shard which does not have all that the request is about: there are
-/// other namespaces in other shards.
+/// Marks a request that a node of a cluster sends to a shard which does not have all that the
+/// request is about: there are other namespaces in other shards.
 #[derive(Clone, Copy, Debug)]
 pub struct OneOfShards;
 
@@ -66,8 +68,8 @@ impl Default for PublishLimits {
             event_bytes_max: 1_049_600,
             events_max: 5_000,
             namespace_events_max: 1_000,
-            // serde_json, which every later reader uses, stops at 127. Delivery adds an array, and a dead letter may add an
-            // object.
+            // serde_json, which every later reader uses, stops at 127. Delivery adds an array, and
+            // a dead letter may add an object.
             depth_max: 125,
             // Forty requests of the largest size, or a hundred thousand of half a kilobyte.
             admitted_bytes_max: 64 * 1024 * 1024,

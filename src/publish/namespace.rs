@@ -1,14 +1,17 @@
 //! Topics of namespaces, as publishers and consumers address them.
 //!
-//! A client that has an endpoint ending in the namespace's name calls `/namespaces/{namespace}/topics/{topic}:publish`. As in
-//! Azure, `/topics/{topic}:publish` works at a host whose first label is the namespace's name. A server with exactly one
-//! namespace needs no name.
+//! A client that has an endpoint ending in the namespace's name calls
+//! `/namespaces/{namespace}/topics/{topic}:publish`. As in Azure, `/topics/{topic}:publish` works
+//! at a host whose first label is the namespace's name. A server with exactly one namespace needs
+//! no name.
 //!
 //! The keys of a namespace, and those of its topic, are valid for publishing and for consuming.
 
 use std::sync::Arc;
 
-use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, body::MessageBody, http::Method, web};
+use actix_web::{
+    HttpMessage as _, HttpRequest, HttpResponse, body::MessageBody, http::Method, web,
+};
 use uuid::Uuid;
 
 use super::{
@@ -56,13 +59,22 @@ pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<Publi
     check_version(publisher, request)?;
     let registry = &publisher.registry;
     let names = request.match_info();
-    let topic = names.get("topic").ok_or_else(|| unknown(publisher, request))?;
+    let topic = names
+        .get("topic")
+        .ok_or_else(|| unknown(publisher, request))?;
     let namespace = match names.get("namespace") {
         Some(name) => registry.namespace(name),
         None => {
             let called = publisher.called(request)?;
-            let sole = || registry.sole_namespace().filter(|_| !request.extensions().contains::<OneOfShards>());
-            called.label().and_then(|label| registry.namespace(label)).or_else(sole)
+            let sole = || {
+                registry
+                    .sole_namespace()
+                    .filter(|_| !request.extensions().contains::<OneOfShards>())
+            };
+            called
+                .label()
+                .and_then(|label| registry.namespace(label))
+                .or_else(sole)
         }
     };
     let namespace = namespace.ok_or(Refusal::NoNamespace)?;
@@ -71,18 +83,29 @@ pub(super) fn find(publisher: &Publisher, request: &HttpRequest) -> Result<Publi
         Some(topic) => Ok(PublishRoute { namespace, topic }),
         None => {
             let topic = Refusal::shortened(topic).to_owned();
-            Err(Refusal::NoTopic { namespace: name.to_owned(), topic })
+            Err(Refusal::NoTopic {
+                namespace: name.to_owned(),
+                topic,
+            })
         }
     }
 }
 
-async fn publish(publisher: web::Data<Publisher>, request: HttpRequest, mut body: web::Payload) -> HttpResponse {
+async fn publish(
+    publisher: web::Data<Publisher>,
+    request: HttpRequest,
+    mut body: web::Payload,
+) -> HttpResponse {
     match publisher.publish_in_namespace(&request, &mut body).await {
         Ok(()) => HttpResponse::Ok()
             .insert_header(("x-ms-request-id", Uuid::new_v4().to_string()))
             .json(serde_json::Map::new()),
-        Err(refusal) => {
-            publisher.refuse_in_namespace(&refusal).map_body(|_, text| RefusedResponse { text, _unread: body }.boxed())
-        }
+        Err(refusal) => publisher.refuse_in_namespace(&refusal).map_body(|_, text| {
+            RefusedResponse {
+                text,
+                _unread: body,
+            }
+            .boxed()
+        }),
     }
 }

@@ -1,12 +1,13 @@
 //! The processing of a publish request, in an order that bounds its cost.
 //!
-//! First come checks that cost nothing: the topic, the publisher, and the announced sizes. Then [`in_flight_bytes`] are
-//! reserved as the body is received, and the reservation travels with the events into the journal. So the memory that
-//! publishers can use is bounded, a publisher beyond it receives 503, and one that announces much and sends little holds
-//! little. A body has a size limit, a deadline and a minimum rate, because actix-web has none of these.
+//! First come checks that cost nothing: the topic, the publisher, and the announced sizes. Then
+//! [`in_flight_bytes`] are reserved as the body is received, and the reservation travels with the
+//! events into the journal. So the memory that publishers can use is bounded, a publisher beyond it
+//! receives 503, and one that announces much and sends little holds little. A body has a size
+//! limit, a deadline and a minimum rate, because actix-web has none of these.
 //!
-//! If a publisher disconnects while the journal writes, its events are stored. It sends them again: delivery is at least
-//! once.
+//! If a publisher disconnects while the journal writes, its events are stored. It sends them again:
+//! delivery is at least once.
 
 use std::{
     future::poll_fn,
@@ -61,7 +62,8 @@ use gridhook_telemetry::trace::Tracer;
 /// The initial buffer of a body that arrives in parts, enough for most.
 const PREPARED_BYTES: usize = 16 * 1024;
 
-/// One of 1,000 events that do not match their schema is logged: a publisher's mistake is in each of its events.
+/// One of 1,000 events that do not match their schema is logged: a publisher's mistake is in each
+/// of its events.
 const LOGGED_EVERY: u64 = 1_000;
 
 /// The content type of events that this server delivers to a topic of its own.
@@ -142,7 +144,11 @@ impl Publisher {
     /// Returns once long polls must end.
     pub async fn polls_end(&self) {
         // `self` holds the sender, so it cannot be dropped meanwhile.
-        self.polls_ended.subscribe().wait_for(|ended| *ended).await.ok();
+        self.polls_ended
+            .subscribe()
+            .wait_for(|ended| *ended)
+            .await
+            .ok();
     }
 
     /// The current time.
@@ -182,9 +188,16 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
-        let topic = find_topic(self, request).inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
+        let topic = find_topic(self, request)
+            .inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
         let taking = async {
-            self.ask(request, called, &KeyScope::of(&topic.record()), TokenRole::Publish).await?;
+            self.ask(
+                request,
+                called,
+                &KeyScope::of(&topic.record()),
+                TokenRole::Publish,
+            )
+            .await?;
             self.take(&topic, request, body, &self.limits, began).await
         };
         let taken = taking.await;
@@ -202,16 +215,30 @@ impl Publisher {
         let found = namespace::find(self, request);
         let PublishRoute { namespace, topic } =
             found.inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
-        let limits = PublishLimits { events_max: self.limits.namespace_events_max, ..self.limits };
+        let limits = PublishLimits {
+            events_max: self.limits.namespace_events_max,
+            ..self.limits
+        };
         let taking = async {
-            self.ask(request, None, &KeyScope::in_namespace(&namespace, &topic.record()), TokenRole::Publish).await?;
+            self.ask(
+                request,
+                None,
+                &KeyScope::in_namespace(&namespace, &topic.record()),
+                TokenRole::Publish,
+            )
+            .await?;
             self.take(&topic, request, body, &limits, began).await
         };
         let taken = taking.await;
         self.count(&topic, began, taken)
     }
 
-    fn count(&self, topic: &TopicHandle, began: Timestamp, taken: Result<(), Refusal>) -> Result<(), Refusal> {
+    fn count(
+        &self,
+        topic: &TopicHandle,
+        began: Timestamp,
+        taken: Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         match &taken {
             Ok(()) => topic.meter().accepted(self.clock.now().since(began)),
             Err(refusal) => topic.meter().refused(refusal.counted()),
@@ -219,12 +246,15 @@ impl Publisher {
         taken
     }
 
-    /// Finds the topic of a namespace and authenticates the request of a consumer. A refusal is counted; that of a failed authentication is
-    /// delayed.
+    /// Finds the topic of a namespace and authenticates the request of a consumer. A refusal is
+    /// counted; that of a failed authentication is delayed.
     ///
     /// # Errors
     /// The refusal, for [`Publisher::refuse_in_namespace`].
-    pub async fn enter(&self, request: &HttpRequest) -> Result<(PublishRoute, Option<Arc<Token>>), Refusal> {
+    pub async fn enter(
+        &self,
+        request: &HttpRequest,
+    ) -> Result<(PublishRoute, Option<Arc<Token>>), Refusal> {
         self.refuse_closed()?;
         let entered = namespace::find(self, request)?;
         let record = entered.topic.record();
@@ -234,7 +264,11 @@ impl Publisher {
     }
 
     fn refuse_closed(&self) -> Result<(), Refusal> {
-        if self.closed.load(Ordering::Acquire) { Err(Refusal::Closing) } else { Ok(()) }
+        if self.closed.load(Ordering::Acquire) {
+            Err(Refusal::Closing)
+        } else {
+            Ok(())
+        }
     }
 
     async fn ask(
@@ -245,10 +279,16 @@ impl Publisher {
         role: TokenRole,
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let called = called.map_or_else(|| self.called(request), Ok);
-        let times = CheckTimes { wall: self.clock.wall(), now: self.clock.now() };
-        let checked = called.and_then(|called| self.gate.check(request, &called, scope, role, times));
+        let times = CheckTimes {
+            wall: self.clock.wall(),
+            now: self.clock.now(),
+        };
+        let checked =
+            called.and_then(|called| self.gate.check(request, &called, scope, role, times));
         if let Err(refusal) = &checked {
-            self.gate.delay_refusal(request, refusal, self.clock.now()).await;
+            self.gate
+                .delay_refusal(request, refusal, self.clock.now())
+                .await;
         }
         checked
     }
@@ -265,9 +305,12 @@ impl Publisher {
         let encoding = BodyEncoding::of(headers)?;
         let announced = announced(headers, limits.request_bytes_max)?;
         self.refuse_early(topic, began)?;
-        let (body, mut permit) = self.receive(request, topic, body, announced, limits.request_bytes_max).await?;
+        let (body, mut permit) = self
+            .receive(request, topic, body, announced, limits.request_bytes_max)
+            .await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
-        self.accept(topic, headers, limits, body, permit, began).await
+        self.accept(topic, headers, limits, body, permit, began)
+            .await
     }
 
     fn refuse_early(&self, topic: &TopicHandle, now: Timestamp) -> Result<(), Refusal> {
@@ -290,9 +333,15 @@ impl Publisher {
         let began = self.clock.now();
         let taking = async {
             let encoding = BodyEncoding::of(request.headers())?;
-            let mut permit = self.admit(topic, self.gate.accountable_address(request), body.len(), began)?;
+            let mut permit = self.admit(
+                topic,
+                self.gate.accountable_address(request),
+                body.len(),
+                began,
+            )?;
             let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
-            self.accept(topic, request.headers(), &self.limits, body, permit, began).await
+            self.accept(topic, request.headers(), &self.limits, body, permit, began)
+                .await
         };
         let taken = taking.await;
         self.count(topic, began, taken)
@@ -309,7 +358,9 @@ impl Publisher {
         self.refuse_closed()?;
         self.refuse_early(topic, now)?;
         let sender = in_flight_bytes::Request::to(topic, &topic.record(), address);
-        self.room.enter(sender, bytes).map_err(|in_flight_bytes::Full| Refusal::NoRoom)
+        self.room
+            .enter(sender, bytes)
+            .map_err(|in_flight_bytes::Full| Refusal::NoRoom)
     }
 
     /// Reads and appends a body that is admitted. Every way into a topic ends here.
@@ -325,31 +376,56 @@ impl Publisher {
         let record = topic.record();
         let target = EventTarget::kept(&record).checking(topic.catalogue());
         let content = content(headers, target.schema);
-        let traced = TracedRequest::begin(&self.tracer, headers, target.schema, &content, &body, began);
+        let traced =
+            TracedRequest::begin(&self.tracer, headers, target.schema, &content, &body, began);
         let draft = match &traced {
-            Some(traced) => schema::read_traced(&target, &content, &body, limits, &traced.stored())?,
+            Some(traced) => {
+                schema::read_traced(&target, &content, &body, limits, &traced.stored())?
+            }
             None => schema::read(&target, &content, &body, limits)?,
         };
         note_nonconforming(topic, self.check_data(topic, target.take_checks()).await?);
         let (events, bytes) = (draft.count(), body.len());
-        let asked = if traced.is_some() || self.throttle.is_limited() { self.clock.now() } else { began };
+        let asked = if traced.is_some() || self.throttle.is_limited() {
+            self.clock.now()
+        } else {
+            began
+        };
         self.throttle.take(topic.partition(), events, bytes, asked);
         drop(body);
-        let appended = self.append(topic, draft, record.ingress.duplicate_window(), permit).await;
+        let appended = self
+            .append(topic, draft, record.ingress.duplicate_window(), permit)
+            .await;
         if let Some(traced) = traced {
             let (topic, answered) = (record.name.as_str(), self.clock.now());
-            traced.end(&TracedPublish { topic, events, bytes, asked, answered }, &appended);
+            traced.end(
+                &TracedPublish {
+                    topic,
+                    events,
+                    bytes,
+                    asked,
+                    answered,
+                },
+                &appended,
+            );
         }
         appended
     }
 
     /// Checks the data of events where others compute, unless that costs little.
-    async fn check_data(&self, topic: &TopicHandle, checks: DataChecks) -> Result<Option<Nonconforming>, Refusal> {
+    async fn check_data(
+        &self,
+        topic: &TopicHandle,
+        checks: DataChecks,
+    ) -> Result<Option<Nonconforming>, Refusal> {
         if checks.are_quick() {
             return checks.check();
         }
         let caller = ComputeCaller::Topic(topic.partition());
-        let result = self.compute.run(caller, |meter| checks.check_in_slices(meter)).await;
+        let result = self
+            .compute
+            .run(caller, |meter| checks.check_in_slices(meter))
+            .await;
         result.unwrap_or(Err(Refusal::Unchecked))
     }
 
@@ -360,8 +436,11 @@ impl Publisher {
         window: Option<Duration>,
         permit: Permit,
     ) -> Result<(), Refusal> {
-        let (partition, chunks, room) =
-            (topic.partition(), draft.into_chunks(), Some(Box::new(permit) as journal::Permit));
+        let (partition, chunks, room) = (
+            topic.partition(),
+            draft.into_chunks(),
+            Some(Box::new(permit) as journal::Permit),
+        );
         match self.journal.ingest(partition, chunks, window, room)?.await {
             Ok(receipt) => {
                 topic.meter().duplicates(receipt.duplicates.into());
@@ -370,15 +449,17 @@ impl Publisher {
             Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
             Err(error) => {
                 if let journal::Error::Damaged(what) = &error {
-                    tracing::error!(topic = %topic.record().name, what, "publish failed: the journal is damaged");
+                    tracing::error!(topic = %topic.record().name, what, "publish failed: the \
+                        journal is damaged");
                 }
                 Err(error.into())
             }
         }
     }
 
-    /// Publishes a JSON array of CloudEvents that this server, or the cluster, delivers to a topic of its own. The topic
-    /// treats it as a request of a publisher: its duplicate window, its rate limit and the reserved bytes apply.
+    /// Publishes a JSON array of CloudEvents that this server, or the cluster, delivers to a topic
+    /// of its own. The topic treats it as a request of a publisher: its duplicate window, its rate
+    /// limit and the reserved bytes apply.
     ///
     /// # Errors
     /// If the topic would refuse them from a publisher.
@@ -387,14 +468,15 @@ impl Publisher {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(DELIVERED))]);
         let published = async {
             let permit = self.admit(topic, None, events.len(), began)?;
-            self.accept(topic, &headers, &self.limits, events, permit, began).await
+            self.accept(topic, &headers, &self.limits, events, permit, began)
+                .await
         };
         let published = published.await;
         self.count(topic, began, published)
     }
 
-    /// Reads the body of a request that [`Publisher::enter`] accepted, of at most `bytes_max` bytes, with the limits of a
-    /// publish request.
+    /// Reads the body of a request that [`Publisher::enter`] accepted, of at most `bytes_max`
+    /// bytes, with the limits of a publish request.
     ///
     /// # Errors
     /// The refusal.
@@ -406,11 +488,14 @@ impl Publisher {
         bytes_max: usize,
     ) -> Result<Bytes, Refusal> {
         let announced = announced(request.headers(), bytes_max)?;
-        let (bytes, _permit) = self.receive(request, topic, body, announced, bytes_max).await?;
+        let (bytes, _permit) = self
+            .receive(request, topic, body, announced, bytes_max)
+            .await?;
         Ok(bytes)
     }
 
-    /// Receives the body and reserves bytes for it as they arrive. Announcing a length reserves nothing.
+    /// Receives the body and reserves bytes for it as they arrive. Announcing a length reserves
+    /// nothing.
     async fn receive(
         &self,
         request: &HttpRequest,
@@ -420,10 +505,14 @@ impl Publisher {
         bytes_max: usize,
     ) -> Result<(Bytes, Permit), Refusal> {
         let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
-        let sender = in_flight_bytes::Request::to(topic, &topic.record(), self.gate.accountable_address(request));
+        let sender = in_flight_bytes::Request::to(
+            topic,
+            &topic.record(),
+            self.gate.accountable_address(request),
+        );
         let mut permit = self.room.enter(sender, 0).map_err(no_room)?;
-        // Most bodies arrive whole with their heads: they need no timer and no copy. A part that others follow is copied,
-        // because it is a part of a larger buffer.
+        // Most bodies arrive whole with their heads: they need no timer and no copy. A part that
+        // others follow is copied, because it is a part of a larger buffer.
         let (mut first, mut received, mut wait) = (Bytes::new(), BytesMut::new(), None);
         // The first read asks a client for its body that waits for that.
         if request.headers().contains_key(EXPECT) && !permit.could_grow_to(announced) {
@@ -442,9 +531,14 @@ impl Publisher {
                 None => None,
             };
             if !first.is_empty() {
-                // Announcing a length reserves little: there is room for all of a body once half of it has come.
+                // Announcing a length reserves little: there is room for all of a body once half of
+                // it has come.
                 let is_coming = first.len() >= announced / 2;
-                received.reserve(if is_coming { announced } else { announced.min(PREPARED_BYTES) });
+                received.reserve(if is_coming {
+                    announced
+                } else {
+                    announced.min(PREPARED_BYTES)
+                });
                 received.extend_from_slice(&mem::take(&mut first));
             }
             next = match part {
@@ -467,7 +561,8 @@ impl Publisher {
                     body.next().now_or_never()
                 }
                 None => {
-                    let wait = wait.get_or_insert_with(|| BodyDeadline::begin(&self.limits, received.len()));
+                    let wait = wait
+                        .get_or_insert_with(|| BodyDeadline::begin(&self.limits, received.len()));
                     match timeout_at(wait.until(), body.next()).await {
                         Ok(next) => Some(next),
                         Err(_) => {
@@ -478,7 +573,14 @@ impl Publisher {
                 }
             };
         }
-        Ok((if received.is_empty() { first } else { received.freeze() }, permit))
+        Ok((
+            if received.is_empty() {
+                first
+            } else {
+                received.freeze()
+            },
+            permit,
+        ))
     }
 
     /// The host that a request was sent to.
@@ -505,8 +607,8 @@ impl Publisher {
     }
 }
 
-/// The first part of a body; [`None`] if it has not come with the head. The HTTP library hands a body over only after it has
-/// polled the handler of the request once.
+/// The first part of a body; [`None`] if it has not come with the head. The HTTP library hands a
+/// body over only after it has polled the handler of the request once.
 async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
     let mut is_polled = false;
     let polled = poll_fn(|cx| match body.poll_next_unpin(cx) {
@@ -523,27 +625,41 @@ async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, Payl
 
 /// Counts the events whose data does not match, and logs one of a thousand.
 fn note_nonconforming(topic: &TopicHandle, nonconforming: Option<Nonconforming>) {
-    let Some(Nonconforming { events, first }) = nonconforming else { return };
+    let Some(Nonconforming { events, first }) = nonconforming else {
+        return;
+    };
     let before = topic.meter().nonconforming(events);
     if before == 0 || before / LOGGED_EVERY != (before + events) / LOGGED_EVERY {
-        tracing::warn!(topic = %topic.record().name, events = before + events, first, "events do not match their schema");
+        tracing::warn!(topic = %topic.record().name, events = before + events, first, "events do \
+            not match their schema");
     }
 }
 
 /// The refusal of a topic whose backlog is at its limit.
 fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
-    let name = topic.subscription_name(laggard).map(|name| name.to_string());
-    Refusal::Backlog { laggard: name.unwrap_or_else(|| laggard.0.to_string()) }
+    let name = topic
+        .subscription_name(laggard)
+        .map(|name| name.to_string());
+    Refusal::Backlog {
+        laggard: name.unwrap_or_else(|| laggard.0.to_string()),
+    }
 }
 
 fn content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
-    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let content_type = headers
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
     let attributes = match schema {
         Schema::EventGrid | Schema::Custom => Vec::new(),
         Schema::CloudEvents => headers
             .iter()
-            .filter_map(|(name, value)| Some((name.as_str().strip_prefix(ATTRIBUTE)?, value.as_bytes())))
+            .filter_map(|(name, value)| {
+                Some((name.as_str().strip_prefix(ATTRIBUTE)?, value.as_bytes()))
+            })
             .collect(),
     };
-    RequestContent { content_type, attributes }
+    RequestContent {
+        content_type,
+        attributes,
+    }
 }

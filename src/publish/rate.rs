@@ -1,8 +1,10 @@
-//! The rate limits of a topic, in events and in bytes a second. Without a setting there is no limit.
+//! The rate limits of a topic, in events and in bytes a second. Without a setting there is no
+//! limit.
 //!
-//! Each is a token bucket of one second. A request is accepted while both buckets have tokens, and then takes what it needs,
-//! on credit if necessary. So the number of events need not be known before the body is read, and the largest request fits
-//! a small rate. A refused publisher is given the time until the credit is repaid.
+//! Each is a token bucket of one second. A request is accepted while both buckets have tokens, and
+//! then takes what it needs, on credit if necessary. So the number of events need not be known
+//! before the body is read, and the largest request fits a small rate. A refused publisher is given
+//! the time until the credit is repaid.
 //!
 //! A full bucket is not stored, so idle topics have none.
 
@@ -50,7 +52,13 @@ struct UsedTokens {
 
 impl PublishThrottle {
     pub(super) fn new(rates: TopicRates) -> Self {
-        Self { rates, buckets: Mutex::new(TopicBuckets { used: HashMap::new(), most: BUCKETS_KEPT }) }
+        Self {
+            rates,
+            buckets: Mutex::new(TopicBuckets {
+                used: HashMap::new(),
+                most: BUCKETS_KEPT,
+            }),
+        }
     }
 
     /// Whether there is a limit.
@@ -60,15 +68,27 @@ impl PublishThrottle {
 
     /// Checks whether the topic accepts a request now.
     pub(super) fn check(&self, topic: PartitionId, now: Timestamp) -> Result<(), Refusal> {
-        let Some(used) = self.lock().used.get(&topic).map(|used| used.at(now, self.rates)) else { return Ok(()) };
+        let Some(used) = self
+            .lock()
+            .used
+            .get(&topic)
+            .map(|used| used.at(now, self.rates))
+        else {
+            return Ok(());
+        };
         // The bucket holds one second; tokens used beyond that must return first.
-        let over = |used: f64, rate: u64| (rate > 0 && used >= rate as f64).then(|| used / rate as f64 - 1.0);
+        let over = |used: f64, rate: u64| {
+            (rate > 0 && used >= rate as f64).then(|| used / rate as f64 - 1.0)
+        };
         let events = over(used.events, self.rates.events_per_second);
         let bytes = over(used.bytes, self.rates.bytes_per_second);
         match events.into_iter().chain(bytes).reduce(f64::max) {
             None => Ok(()),
             // At that moment the bucket is still empty, so the next whole second.
-            Some(wait) => Err(Refusal::Throttled { rates: self.rates.to_string(), seconds: wait as u32 + 1 }),
+            Some(wait) => Err(Refusal::Throttled {
+                rates: self.rates.to_string(),
+                seconds: wait as u32 + 1,
+            }),
         }
     }
 
@@ -80,10 +100,16 @@ impl PublishThrottle {
         let mut buckets = self.lock();
         if buckets.used.len() >= buckets.most {
             let rates = self.rates;
-            buckets.used.retain(|_, used| !used.at(now, rates).is_nothing());
+            buckets
+                .used
+                .retain(|_, used| !used.at(now, rates).is_nothing());
             buckets.most = BUCKETS_KEPT.max(2 * buckets.used.len());
         }
-        let used = buckets.used.entry(topic).or_insert(UsedTokens { events: 0.0, bytes: 0.0, at: now });
+        let used = buckets.used.entry(topic).or_insert(UsedTokens {
+            events: 0.0,
+            bytes: 0.0,
+            at: now,
+        });
         *used = used.at(now, self.rates);
         used.events += f64::from(events);
         used.bytes += bytes as f64;
@@ -97,7 +123,13 @@ impl PublishThrottle {
 impl UsedTokens {
     fn at(self, now: Timestamp, rates: TopicRates) -> Self {
         let seconds = now.since(self.at).as_secs_f64();
-        let left = |used: f64, rate: u64| if rate == 0 { 0.0 } else { (used - seconds * rate as f64).max(0.0) };
+        let left = |used: f64, rate: u64| {
+            if rate == 0 {
+                0.0
+            } else {
+                (used - seconds * rate as f64).max(0.0)
+            }
+        };
         Self {
             events: left(self.events, rates.events_per_second),
             bytes: left(self.bytes, rates.bytes_per_second),

@@ -1,8 +1,8 @@
 //! Traces of publish requests.
 //!
-//! The parent is the request's header `traceparent`; without it, that of the first event with the attribute; without both, a
-//! new trace begins. The context of the publish span is stored beside each event in the log, so that delivery attempts
-//! become its children, in whichever process.
+//! The parent is the request's header `traceparent`; without it, that of the first event with the
+//! attribute; without both, a new trace begins. The context of the publish span is stored beside
+//! each event in the log, so that delivery attempts become its children, in whichever process.
 
 use actix_web::http::header::HeaderMap;
 
@@ -46,13 +46,19 @@ impl TracedRequest {
             return None;
         }
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-        let of_header = text("traceparent").and_then(|parent| SpanContext::parse(parent, text("tracestate")));
+        let of_header =
+            text("traceparent").and_then(|parent| SpanContext::parse(parent, text("tracestate")));
         let parent = of_header.or_else(|| match schema {
             Schema::CloudEvents => of_events(content, body),
             Schema::EventGrid | Schema::Custom => None,
         });
         let context = tracer.new_context(parent.as_ref())?;
-        Some(Self { tracer: tracer.clone(), context, parent: parent.map(|parent| parent.span), began })
+        Some(Self {
+            tracer: tracer.clone(),
+            context,
+            parent: parent.map(|parent| parent.span),
+            began,
+        })
     }
 
     /// The context that is stored beside the events.
@@ -62,8 +68,19 @@ impl TracedRequest {
 
     /// Records the spans of the request.
     pub(super) fn end(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
-        let TracedPublish { topic, events, bytes, asked, answered } = *published;
-        let Self { tracer, context, parent, began } = self;
+        let TracedPublish {
+            topic,
+            events,
+            bytes,
+            asked,
+            answered,
+        } = *published;
+        let Self {
+            tracer,
+            context,
+            parent,
+            began,
+        } = self;
         let error = result.as_ref().err().map(ToString::to_string);
         if let Some(journal_context) = tracer.new_context(Some(&context)) {
             tracer.record(Span {
@@ -78,7 +95,9 @@ impl TracedRequest {
                 error: error.clone(),
             });
         }
-        let status = result.as_ref().map_or_else(|refusal| refusal.status().0.as_u16(), |()| 200);
+        let status = result
+            .as_ref()
+            .map_or_else(|refusal| refusal.status().0.as_u16(), |()| 200);
         tracer.record(Span {
             context,
             parent,
@@ -104,7 +123,10 @@ impl TracedRequest {
 /// In binary mode the attributes are headers.
 fn of_events(content: &RequestContent<'_>, body: &[u8]) -> Option<SpanContext> {
     let attribute = |wanted: &str| {
-        let (_, value) = content.attributes.iter().find(|(name, _)| *name == wanted)?;
+        let (_, value) = content
+            .attributes
+            .iter()
+            .find(|(name, _)| *name == wanted)?;
         std::str::from_utf8(value).ok()
     };
     if content.is_binary() {

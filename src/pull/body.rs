@@ -44,11 +44,21 @@ impl<'a> ReceiveQuery<'a> {
     }
 
     fn within(&self, name: &str, range: &RangeInclusive<u32>, default: u32) -> Result<u32, String> {
-        let Some(given) = self.find(name) else { return Ok(default) };
-        given.parse().ok().filter(|number| range.contains(number)).ok_or_else(|| {
-            let given: String = given.chars().take(32).collect();
-            format!("{name} is '{given}'; allowed are whole numbers from {} to {}", range.start(), range.end())
-        })
+        let Some(given) = self.find(name) else {
+            return Ok(default);
+        };
+        given
+            .parse()
+            .ok()
+            .filter(|number| range.contains(number))
+            .ok_or_else(|| {
+                let given: String = given.chars().take(32).collect();
+                format!(
+                    "{name} is '{given}'; allowed are whole numbers from {} to {}",
+                    range.start(),
+                    range.end()
+                )
+            })
     }
 
     /// `maxEvents`.
@@ -58,23 +68,32 @@ impl<'a> ReceiveQuery<'a> {
 
     /// `maxWaitTime`.
     pub fn max_wait(&self) -> Result<Duration, String> {
-        self.within("maxWaitTime", &WAIT, WAIT_DEFAULT).map(|seconds| Duration::from_secs(seconds.into()))
+        self.within("maxWaitTime", &WAIT, WAIT_DEFAULT)
+            .map(|seconds| Duration::from_secs(seconds.into()))
     }
 
     /// `releaseDelayInSeconds`, or its earlier name `delayInSeconds`.
     pub fn delay(&self) -> Result<Duration, String> {
         let name = "releaseDelayInSeconds";
-        let Some(given) = self.find(name).or_else(|| self.find("delayInSeconds")) else { return Ok(Duration::ZERO) };
-        let delay = given.parse().ok().filter(|seconds| DELAYS.contains(seconds));
-        delay.map(|seconds: u32| Duration::from_secs(seconds.into())).ok_or_else(|| {
-            let given: String = given.chars().take(32).collect();
-            format!("{name} is '{given}'; allowed are 0, 10, 60, 600 and 3600")
-        })
+        let Some(given) = self.find(name).or_else(|| self.find("delayInSeconds")) else {
+            return Ok(Duration::ZERO);
+        };
+        let delay = given
+            .parse()
+            .ok()
+            .filter(|seconds| DELAYS.contains(seconds));
+        delay
+            .map(|seconds: u32| Duration::from_secs(seconds.into()))
+            .ok_or_else(|| {
+                let given: String = given.chars().take(32).collect();
+                format!("{name} is '{given}'; allowed are 0, 10, 60, 600 and 3600")
+            })
     }
 
     /// Whether the requested version of the API names errors `errorCode` and `errorDescription`.
     pub fn is_of_2023(&self) -> bool {
-        self.find("api-version").is_some_and(|version| version.starts_with("2023-"))
+        self.find("api-version")
+            .is_some_and(|version| version.starts_with("2023-"))
     }
 }
 
@@ -89,12 +108,15 @@ pub struct LockTokensBody {
 impl LockTokensBody {
     /// Parses a body.
     pub fn read(body: &[u8]) -> Result<Self, String> {
-        let read: Self = serde_json::from_slice(body)
-            .map_err(|error| format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#))?;
+        let read: Self = serde_json::from_slice(body).map_err(|error| {
+            format!(r#"The body is not {{"lockTokens": ["…"]}} as JSON: {error}"#)
+        })?;
         match read.lock_tokens.len() {
             0 => Err("lockTokens is empty; allowed are 1 to 100 lock tokens".to_owned()),
             1..=TOKENS_MAX => Ok(read),
-            many => Err(format!("lockTokens has {many} entries; allowed are 1 to 100 lock tokens")),
+            many => Err(format!(
+                "lockTokens has {many} entries; allowed are 1 to 100 lock tokens"
+            )),
         }
     }
 }
@@ -170,17 +192,25 @@ impl SettleResponse {
         let (code, message) = match result {
             Some(LeaseResult::Done) => return self.succeeded_lock_tokens.push(token),
             Some(LeaseResult::Lost) => ("TokenLost", "Token has expired."),
-            Some(LeaseResult::TooOld) => {
-                ("TokenLost", "The lock cannot be renewed any more: the event was first received an hour ago.")
-            }
-            None => ("InternalServerError", "The result is unknown. Repeat the request."),
+            Some(LeaseResult::TooOld) => (
+                "TokenLost",
+                "The lock cannot be renewed any more: the event was first received an hour ago.",
+            ),
+            None => (
+                "InternalServerError",
+                "The result is unknown. Repeat the request.",
+            ),
         };
         self.fail(token, code, message);
     }
 
     /// Adds an invalid token.
     pub fn add_bad(&mut self, token: String) {
-        self.fail(token, "BadToken", "It is not a lock token of this event subscription.");
+        self.fail(
+            token,
+            "BadToken",
+            "It is not a lock token of this event subscription.",
+        );
     }
 
     /// Adds the fields of API versions of 2023.
@@ -193,21 +223,39 @@ impl SettleResponse {
     }
 
     fn fail(&mut self, lock_token: String, code: &'static str, message: &'static str) {
-        let error = LockTokenError { code: code.into(), message: message.into() };
-        self.failed_lock_tokens.push(FailedLockToken { lock_token, error, error_code: None, error_description: None });
+        let error = LockTokenError {
+            code: code.into(),
+            message: message.into(),
+        };
+        self.failed_lock_tokens.push(FailedLockToken {
+            lock_token,
+            error,
+            error_code: None,
+            error_description: None,
+        });
     }
 }
 
 /// The response of a receive: each event with its lock token.
 pub fn received(events: &[(String, u32, Event)]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(64 + events.iter().map(|(_, _, event)| event.wire_len() + 192).sum::<usize>());
+    let mut out = Vec::with_capacity(
+        64 + events
+            .iter()
+            .map(|(_, _, event)| event.wire_len() + 192)
+            .sum::<usize>(),
+    );
     out.extend_from_slice(br#"{"value":["#);
     for (index, (token, attempt, event)) in events.iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
         // A token is base64, so it needs no escaping.
-        for part in [r#"{"brokerProperties":{"lockToken":""#, token, r#"","deliveryCount":"#, &attempt.to_string()] {
+        for part in [
+            r#"{"brokerProperties":{"lockToken":""#,
+            token,
+            r#"","deliveryCount":"#,
+            &attempt.to_string(),
+        ] {
             out.extend_from_slice(part.as_bytes());
         }
         out.extend_from_slice(br#"},"event":"#);
@@ -222,8 +270,8 @@ pub fn received(events: &[(String, u32, Event)]) -> Vec<u8> {
 fn cloud(event: &Event) -> Bytes {
     match event.schema {
         Schema::CloudEvents | Schema::Custom => event.wire(),
-        Schema::EventGrid => {
-            event.form(Schema::CloudEvents, || cloud_event(&event.wire())).unwrap_or_else(|_| event.wire())
-        }
+        Schema::EventGrid => event
+            .form(Schema::CloudEvents, || cloud_event(&event.wire()))
+            .unwrap_or_else(|_| event.wire()),
     }
 }

@@ -1,4 +1,5 @@
-//! The routes of pull delivery: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`, and four like it.
+//! The routes of pull delivery: `POST …/topics/{topic}/eventsubscriptions/{subscription}:receive`,
+//! and four like it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,16 +44,25 @@ pub fn operation_paths(operation: &str) -> [String; 2] {
     paths(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
 }
 
-/// All operations, each with its paths in each spelling: the first preview of the API used lower case.
+/// All operations, each with its paths in each spelling: the first preview of the API used lower
+/// case.
 pub fn spelled_paths() -> impl Iterator<Item = (&'static str, String)> {
     OPERATIONS.into_iter().flat_map(|operation| {
         let lower = operation.to_ascii_lowercase();
-        let spelled = [Some(operation.to_owned()), Some(lower).filter(|lower| lower != operation)];
-        spelled.into_iter().flatten().flat_map(|spelled| operation_paths(&spelled)).map(move |path| (operation, path))
+        let spelled = [
+            Some(operation.to_owned()),
+            Some(lower).filter(|lower| lower != operation),
+        ];
+        spelled
+            .into_iter()
+            .flatten()
+            .flat_map(|spelled| operation_paths(&spelled))
+            .map(move |path| (operation, path))
     })
 }
 
-/// Adds the operations to an app that has a `web::Data` of [`Publisher`], [`LockTokenSealer`] and [`NodePolls`].
+/// Adds the operations to an app that has a `web::Data` of [`Publisher`], [`LockTokenSealer`] and
+/// [`NodePolls`].
 pub fn configure(config: &mut web::ServiceConfig) {
     for (operation, path) in spelled_paths() {
         let resource = web::resource(pattern(&path)).default_service(web::to(method_not_allowed));
@@ -87,10 +97,15 @@ impl PullRequest {
         let shared = entered.topic.shared(name).ok_or_else(unknown)?;
         if !shared.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
-                why: "The event subscription has push delivery; allowed is deliveryMode Queue".to_owned(),
+                why: "The event subscription has push delivery; allowed is deliveryMode Queue"
+                    .to_owned(),
             });
         }
-        Ok(Self { topic: entered.topic, shared, token })
+        Ok(Self {
+            topic: entered.topic,
+            shared,
+            token,
+        })
     }
 }
 
@@ -112,13 +127,21 @@ async fn received_by(
     polls: &NodePolls,
     request: &HttpRequest,
 ) -> Result<Vec<u8>, Refusal> {
-    let PullRequest { topic, shared, token } = PullRequest::of(publisher, request).await?;
+    let PullRequest {
+        topic,
+        shared,
+        token,
+    } = PullRequest::of(publisher, request).await?;
     let query = ReceiveQuery::new(request.query_string());
-    let parameters = query.max_events().and_then(|events| Ok((events, query.max_wait()?)));
+    let parameters = query
+        .max_events()
+        .and_then(|events| Ok((events, query.max_wait()?)));
     let (events_max, wait) = parameters.map_err(|why| Refusal::Parameter { why })?;
     let of_node = request.extensions().get::<NodeReceive>().copied();
     let wait = match of_node {
-        Some(NodeReceive::Look) if !shared.may_have_events(publisher.now()) => return Ok(received(&[])),
+        Some(NodeReceive::Look) if !shared.may_have_events(publisher.now()) => {
+            return Ok(received(&[]));
+        }
         Some(NodeReceive::Look) => LOOK_MAX,
         Some(NodeReceive::Wait { longest, .. }) => longest,
         None => wait,
@@ -138,7 +161,9 @@ async fn received_by(
             () = publisher.token_end(token.as_deref()) => Vec::new(),
         }
     };
-    let events = tokio::time::timeout(wait, polling).await.unwrap_or_default();
+    let events = tokio::time::timeout(wait, polling)
+        .await
+        .unwrap_or_default();
     let leases: Vec<Lease> = events.iter().map(|(lease, _)| *lease).collect();
     if !leases.is_empty() {
         let (topic, shared) = (Arc::clone(&topic), Arc::clone(&shared));
@@ -148,9 +173,16 @@ async fn received_by(
         });
     }
     let is_spread = topic.record().is_spread();
-    let sealed =
-        |(lease, event): (Lease, _)| (tokens.seal(shared.subscription_key, lease, is_spread), lease.attempt, event);
-    Ok(received(&events.into_iter().map(sealed).collect::<Vec<_>>()))
+    let sealed = |(lease, event): (Lease, _)| {
+        (
+            tokens.seal(shared.subscription_key, lease, is_spread),
+            lease.attempt,
+            event,
+        )
+    };
+    Ok(received(
+        &events.into_iter().map(sealed).collect::<Vec<_>>(),
+    ))
 }
 
 /// What an operation does to the leases that it names.
@@ -162,7 +194,9 @@ fn settles(route: Route, action: ActionOf) -> Route {
         move |publisher: web::Data<Publisher>,
               tokens: web::Data<LockTokenSealer>,
               request: HttpRequest,
-              body: web::Payload| async move { settle(&publisher, &tokens, &request, body, action).await },
+              body: web::Payload| async move {
+            settle(&publisher, &tokens, &request, body, action).await
+        },
     )
 }
 
@@ -177,10 +211,16 @@ async fn settle(
         let PullRequest { topic, shared, .. } = PullRequest::of(publisher, request).await?;
         let query = ReceiveQuery::new(request.query_string());
         let action = action(&query).map_err(|why| Refusal::Parameter { why })?;
-        let body = publisher.read(request, &topic, &mut body, BODY_BYTES).await?;
+        let body = publisher
+            .read(request, &topic, &mut body, BODY_BYTES)
+            .await?;
         let given = LockTokensBody::read(&body).map_err(|why| Refusal::Parameter { why })?;
         let settled = settle_all(&topic, &shared, tokens, action, given).await;
-        Ok(if query.is_of_2023() { settled.as_in_2023() } else { settled })
+        Ok(if query.is_of_2023() {
+            settled.as_in_2023()
+        } else {
+            settled
+        })
     };
     match settled.await {
         Ok(settled) => answer(serde_json::to_string(&settled).expect("strings are always written")),
@@ -195,7 +235,10 @@ async fn settle_all(
     verb: LeaseAction,
     given: LockTokensBody,
 ) -> SettleResponse {
-    let opened = given.lock_tokens.into_iter().map(|token| (tokens.open(shared.subscription_key, &token), token));
+    let opened = given
+        .lock_tokens
+        .into_iter()
+        .map(|token| (tokens.open(shared.subscription_key, &token), token));
     let (good, bad): (Vec<_>, Vec<_>) = opened.partition(|(lease, _)| lease.is_some());
     let leases: Vec<Lease> = good.iter().filter_map(|(lease, _)| *lease).collect();
     let mut settled = SettleResponse::default();

@@ -4,12 +4,14 @@
 //! - [`body`] parses requests and builds responses.
 //! - [`Peer`] tracks whether a client is connected and received its response.
 //! - [`LockTokenSealer`] creates and verifies lock tokens.
-//! - [`parts`] is pull delivery from a spread topic, and [`NodePolls`] has the requests of the nodes that ask its parts.
+//! - [`parts`] is pull delivery from a spread topic, and [`NodePolls`] has the requests of the
+//!   nodes that ask its parts.
 //!
-//! The subscription's core decides about locks; this module translates to HTTP. A waiting client costs an entry in the
-//! subscription's shared state and a timer.
+//! The subscription's core decides about locks; this module translates to HTTP. A waiting client
+//! costs an entry in the subscription's shared state and a timer.
 //!
-//! Not here: authentication. A namespace authenticates publishers and consumers in the same way (`publish::auth`).
+//! Not here: authentication. A namespace authenticates publishers and consumers in the same way
+//! (`publish::auth`).
 
 pub mod body;
 pub mod http;

@@ -1,6 +1,8 @@
-//! Pull delivery from a spread topic, of which each shard has a part: which parts are asked, and their answers as one.
+//! Pull delivery from a spread topic, of which each shard has a part: which parts are asked, and
+//! their answers as one.
 //!
-//! - Each part is asked first in its turn, so that none starves, and then those of the node, which need no hop.
+//! - Each part is asked first in its turn, so that none starves, and then those of the node, which
+//!   need no hop.
 //! - A lock token says its part, so that any node settles it.
 
 use std::{
@@ -16,13 +18,19 @@ use super::{
     body::{BrokerProperties, LockTokensBody, SettleResponse},
 };
 
-/// The parts in the order in which a request asks them, the `turn`th of a node. `near` are those of the node.
+/// The parts in the order in which a request asks them, the `turn`th of a node. `near` are those of
+/// the node.
 pub fn in_turn(turn: usize, near: &[bool]) -> Vec<usize> {
     let (first, count) = (turn % near.len().max(1), near.len());
     let others = move |is_near| {
-        (first + 1..first + count).map(move |next| next % count).filter(move |part| near[*part] == is_near)
+        (first + 1..first + count)
+            .map(move |next| next % count)
+            .filter(move |part| near[*part] == is_near)
     };
-    iter::once(first).chain(others(true)).chain(others(false)).collect()
+    iter::once(first)
+        .chain(others(true))
+        .chain(others(false))
+        .collect()
 }
 
 /// An event that a part has locked.
@@ -43,25 +51,41 @@ pub struct PartEvents {
 }
 
 /// The tokens of each of `parts` parts. The leader refuses what is no token of a part.
-pub fn tokens_by_part(given: &LockTokensBody, leader: usize, parts: usize) -> BTreeMap<usize, Vec<String>> {
+pub fn tokens_by_part(
+    given: &LockTokensBody,
+    leader: usize,
+    parts: usize,
+) -> BTreeMap<usize, Vec<String>> {
     let mut by_part: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for token in &given.lock_tokens {
         let part = LockTokenSealer::part_of(token).filter(|part| *part < parts);
-        by_part.entry(part.unwrap_or(leader)).or_default().push(token.clone());
+        by_part
+            .entry(part.unwrap_or(leader))
+            .or_default()
+            .push(token.clone());
     }
     by_part
 }
 
 /// The results of several parts, in the order of the tokens.
-pub fn settled(given: &LockTokensBody, parts: impl IntoIterator<Item = SettleResponse>) -> SettleResponse {
+pub fn settled(
+    given: &LockTokensBody,
+    parts: impl IntoIterator<Item = SettleResponse>,
+) -> SettleResponse {
     let mut all = SettleResponse::default();
     for part in parts {
         all.succeeded_lock_tokens.extend(part.succeeded_lock_tokens);
         all.failed_lock_tokens.extend(part.failed_lock_tokens);
     }
-    let places: HashMap<&str, usize> =
-        given.lock_tokens.iter().enumerate().map(|(place, token)| (token.as_str(), place)).collect();
-    all.succeeded_lock_tokens.sort_by_key(|token| places.get(token.as_str()).copied());
-    all.failed_lock_tokens.sort_by_key(|failed| places.get(failed.lock_token.as_str()).copied());
+    let places: HashMap<&str, usize> = given
+        .lock_tokens
+        .iter()
+        .enumerate()
+        .map(|(place, token)| (token.as_str(), place))
+        .collect();
+    all.succeeded_lock_tokens
+        .sort_by_key(|token| places.get(token.as_str()).copied());
+    all.failed_lock_tokens
+        .sort_by_key(|failed| places.get(failed.lock_token.as_str()).copied());
     all
 }

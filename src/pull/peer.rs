@@ -1,10 +1,11 @@
 //! The connection of a client: whether it is open, and whether its response was written.
 //!
-//! A waiting client sends nothing. Only the reader of its connection sees it disconnect, and only the writer knows whether
-//! the response was written. The listener records both here for the request in progress.
+//! A waiting client sends nothing. Only the reader of its connection sees it disconnect, and only
+//! the writer knows whether the response was written. The listener records both here for the
+//! request in progress.
 //!
-//! Invariants: an undo action runs at most once, and not after the next request has begun. A client that has closed its
-//! side counts as disconnected, even if it would still read.
+//! Invariants: an undo action runs at most once, and not after the next request has begun. A client
+//! that has closed its side counts as disconnected, even if it would still read.
 
 use std::{
     cell::{Cell, RefCell},

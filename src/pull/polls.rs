@@ -1,7 +1,8 @@
 //! Receive requests of other nodes of a cluster, each for a part of a spread topic.
 //!
-//! A node asks all parts at once, and calls the others off when one has events. It reads every answer to its end all the same: the
-//! events of a request may have been locked before it was called off.
+//! A node asks all parts at once, and calls the others off when one has events. It reads every
+//! answer to its end all the same: the events of a request may have been locked before it was
+//! called off.
 
 use std::{
     collections::HashMap,
@@ -40,7 +41,10 @@ impl NodeReceive {
             return Some(Self::Look);
         }
         let (id, longest) = text.split_once(' ')?;
-        Some(Self::Wait { id: id.parse().ok()?, longest: Duration::from_millis(longest.parse().ok()?) })
+        Some(Self::Wait {
+            id: id.parse().ok()?,
+            longest: Duration::from_millis(longest.parse().ok()?),
+        })
     }
 }
 
@@ -59,17 +63,28 @@ impl NodePolls {
         let waiting = match receive {
             Some(NodeReceive::Wait { id, .. }) => {
                 let called_off = Arc::new(Notify::new());
-                self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::clone(&called_off));
+                self.0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(id, Arc::clone(&called_off));
                 Some((id, called_off))
             }
             Some(NodeReceive::Look) | None => None,
         };
-        OpenPoll { polls: self, waiting }
+        OpenPoll {
+            polls: self,
+            waiting,
+        }
     }
 
     /// Calls a request off, which is answered at once. One that is not known may still arrive.
     pub fn call_off(&self, id: u64) {
-        if let Some(poll) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
+        if let Some(poll) = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&id)
+        {
             poll.notify_one();
         }
     }
@@ -88,7 +103,11 @@ impl OpenPoll<'_> {
 impl Drop for OpenPoll<'_> {
     fn drop(&mut self) {
         if let Some((id, _)) = &self.waiting {
-            self.polls.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+            self.polls
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(id);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Lock tokens: the lease of an event, sealed against forgery.
 //!
-//! A token contains the lease only, and the store does not keep it; the subscription decides whether the lease still holds.
-//! Tokens survive restarts, because the key of the seal is in the store.
+//! A token contains the lease only, and the store does not keep it; the subscription decides
+//! whether the lease still holds. Tokens survive restarts, because the key of the seal is in the
+//! store.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -17,7 +18,8 @@ use gridhook_store::keys::MetaKind;
 /// The version of the layout, in the first byte.
 const VERSION: u8 = 1;
 
-/// The version of a token of a part of a spread topic, which has the number of the shard behind the version.
+/// The version of a token of a part of a spread topic, which has the number of the shard behind the
+/// version.
 const PART_VERSION: u8 = 2;
 
 /// Version, partition, subscription, lane, sequence, attempt, time of the append.
@@ -39,13 +41,19 @@ pub struct LockTokenSealer {
 impl LockTokenSealer {
     /// Uses this key.
     pub fn new(key: &[u8; 32]) -> Self {
-        Self { key: hmac::Key::new(hmac::HMAC_SHA256, key), shard: None }
+        Self {
+            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+            shard: None,
+        }
     }
 
     /// The same for a shard of a cluster with several.
     #[must_use]
     pub fn of_shard(self, shard: usize) -> Self {
-        Self { shard: u16::try_from(shard).ok(), ..self }
+        Self {
+            shard: u16::try_from(shard).ok(),
+            ..self
+        }
     }
 
     /// Uses the key of the store, or creates one there.
@@ -53,14 +61,27 @@ impl LockTokenSealer {
     /// # Errors
     /// If the store cannot be read or written.
     pub async fn recover(journal: &Journal) -> Result<Self, journal::Error> {
-        let known = journal.reads().all_meta(MetaKind::Secret)?.into_iter().find(|(name, _)| name == KEY);
+        let known = journal
+            .reads()
+            .all_meta(MetaKind::Secret)?
+            .into_iter()
+            .find(|(name, _)| name == KEY);
         if let Some((_, key)) = known {
             let key = <&[u8; 32]>::try_from(&key[..]);
-            return key.map(Self::new).map_err(|_| journal::Error::Damaged("the key of lock tokens".to_owned()));
+            return key
+                .map(Self::new)
+                .map_err(|_| journal::Error::Damaged("the key of lock tokens".to_owned()));
         }
         let mut key = [0; 32];
-        getrandom::fill(&mut key).map_err(|error| journal::Error::Damaged(format!("no randomness: {error}")))?;
-        journal.change(vec![MetaChange::Put(MetaKind::Secret, KEY.to_owned(), Bytes::copy_from_slice(&key))]).await?;
+        getrandom::fill(&mut key)
+            .map_err(|error| journal::Error::Damaged(format!("no randomness: {error}")))?;
+        journal
+            .change(vec![MetaChange::Put(
+                MetaKind::Secret,
+                KEY.to_owned(),
+                Bytes::copy_from_slice(&key),
+            )])
+            .await?;
         Ok(Self::new(&key))
     }
 
@@ -74,7 +95,9 @@ impl LockTokenSealer {
 
     /// The lease of a valid token of this subscription; [`None`] for an invalid one.
     pub fn open(&self, subscription_key: SubscriptionKey, token: &str) -> Option<Lease> {
-        self.read(token).filter(|(of, _)| *of == subscription_key).map(|(_, lease)| lease)
+        self.read(token)
+            .filter(|(of, _)| *of == subscription_key)
+            .map(|(_, lease)| lease)
     }
 
     /// The subscription and the lease of a valid token.
@@ -93,8 +116,11 @@ impl LockTokenSealer {
         if payload.len() + 1 != PAYLOAD_LEN {
             return None;
         }
-        let number =
-            |at: usize, len: usize| payload[at..at + len].iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
+        let number = |at: usize, len: usize| {
+            payload[at..at + len]
+                .iter()
+                .fold(0u64, |all, byte| all << 8 | u64::from(*byte))
+        };
         let key = SubscriptionKey {
             partition: PartitionId(u32::try_from(number(0, 4)).ok()?),
             subscription: SubscriptionId(u32::try_from(number(4, 4)).ok()?),
@@ -111,7 +137,10 @@ impl LockTokenSealer {
 
     /// The shard that a token of a spread topic says, which alone can verify it.
     pub fn part_of(token: &str) -> Option<usize> {
-        let bytes = URL_SAFE_NO_PAD.decode(token).ok().filter(|bytes| bytes.len() == PAYLOAD_LEN + 2 + SEAL_LEN)?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(token)
+            .ok()
+            .filter(|bytes| bytes.len() == PAYLOAD_LEN + 2 + SEAL_LEN)?;
         match bytes[..] {
             [PART_VERSION, high, low, ..] => Some(u16::from_be_bytes([high, low]).into()),
             _ => None,

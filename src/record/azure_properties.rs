@@ -1,8 +1,8 @@
-//! Azure properties of a topic or a domain that have no effect here: they are checked, stored and returned, so that a
-//! template written for Azure can be applied and compared again.
+//! Azure properties of a topic or a domain that have no effect here: they are checked, stored and
+//! returned, so that a template written for Azure can be applied and compared again.
 //!
-//! Only properties that promise nothing are here. A property that would be a promise (network access, encryption at
-//! rest) is rejected by name where it is read.
+//! Only properties that promise nothing are here. A property that would be a promise (network
+//! access, encryption at rest) is rejected by name where it is read.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ pub struct StoredTopicProperties {
     /// `dataResidencyBoundary`: events stay in the data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_residency_boundary: Option<DataResidency>,
-    /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in front of it.
+    /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
+    /// front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
     /// `eventTypeInfo`: returned as the topic's event types.

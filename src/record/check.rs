@@ -21,7 +21,9 @@ use gridhook_store::keys::MetaKind;
 /// The reason, if it cannot be read.
 pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     fn check<T: for<'de> Deserialize<'de>>(value: &[u8]) -> Result<(), String> {
-        serde_json::from_slice::<T>(value).map(drop).map_err(|error| error.to_string())
+        serde_json::from_slice::<T>(value)
+            .map(drop)
+            .map_err(|error| error.to_string())
     }
     match kind {
         MetaKind::Topic => check::<TopicRecord>(value),

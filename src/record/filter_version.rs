@@ -19,6 +19,9 @@ pub struct FilterVersion {
 impl FilterVersion {
     /// The version of `record`.
     pub fn of(record: &SubscriptionRecord) -> Self {
-        Self { name: record.name.clone(), filter: record.filter.clone() }
+        Self {
+            name: record.name.clone(),
+            filter: record.filter.clone(),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Ingress settings of a topic: which publishers may connect, and how a custom event is mapped.
 //!
-//! The types are Azure's own, so that the record and the control plane agree. An address mask is checked when it is
-//! read, and stored as it was written.
+//! The types are Azure's own, so that the record and the control plane agree. An address mask is
+//! checked when it is read, and stored as it was written.
 
 use std::{fmt, net::IpAddr, time::Duration};
 
@@ -30,14 +30,16 @@ pub struct IngressSettings {
 }
 
 impl IngressSettings {
-    /// `schemaValidation` where it was set. Azure's clients do not know it, so that it appears only then.
+    /// `schemaValidation` where it was set. Azure's clients do not know it, so that it appears only
+    /// then.
     pub fn declared_schema_validation(&self) -> Option<SchemaValidation> {
         Some(self.schema_validation).filter(|set| !set.is_off())
     }
 
     /// The window of duplicate detection.
     pub fn duplicate_window(&self) -> Option<Duration> {
-        self.duplicate_window_s.map(|seconds| Duration::from_secs(seconds.into()))
+        self.duplicate_window_s
+            .map(|seconds| Duration::from_secs(seconds.into()))
     }
 }
 
@@ -126,7 +128,10 @@ impl TryFrom<String> for IpMask {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let net = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        let net = text
+            .parse::<IpNet>()
+            .ok()
+            .or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         match net {
             Some(net) => Ok(Self { text, net }),
             None => Err(format!(
@@ -143,7 +148,8 @@ impl From<IpMask> for String {
     }
 }
 
-/// Where in a custom event the properties of an Event Grid event are: names of its top-level members.
+/// Where in a custom event the properties of an Event Grid event are: names of its top-level
+/// members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[schema(as = InputMapping)]

@@ -1,6 +1,8 @@
-//! The stored record of a namespace: a name that topics share, with access keys and ingress settings for all of them.
+//! The stored record of a namespace: a name that topics share, with access keys and ingress
+//! settings for all of them.
 //!
-//! A namespace has no log and no actor. Its topics are topics like others, with the namespace in their records.
+//! A namespace has no log and no actor. Its topics are topics like others, with the namespace in
+//! their records.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +36,8 @@ pub struct NamespaceRecord {
     pub location: String,
     /// `tags`, stored and returned.
     pub tags: BTreeMap<String, String>,
-    /// Whether this is the record of a namespace with spread topics in a shard that does not lead it.
+    /// Whether this is the record of a namespace with spread topics in a shard that does not lead
+    /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_follower: bool,
     /// Properties that are only stored and returned.
@@ -69,7 +72,8 @@ pub struct StoredNamespaceProperties {
     /// `isZoneRedundant`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_zone_redundant: Option<bool>,
-    /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in front of it.
+    /// `minimumTlsVersionAllowed`: the TLS version is a setting of the server, or of a proxy in
+    /// front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minimum_tls_version_allowed: Option<TlsVersion>,
 }
@@ -89,7 +93,10 @@ pub struct NamespaceSku {
 
 impl Default for NamespaceSku {
     fn default() -> Self {
-        Self { name: NamespaceTier::Standard, capacity: one() }
+        Self {
+            name: NamespaceTier::Standard,
+            capacity: one(),
+        }
     }
 }
 

@@ -15,8 +15,12 @@ pub struct NextNumbers {
 }
 
 impl NextNumbers {
-    /// At least the largest numbers in the store: a change may have used some and not have been completed.
+    /// At least the largest numbers in the store: a change may have used some and not have been
+    /// completed.
     pub fn at_least(self, partition: PartitionId, subscription: SubscriptionId) -> Self {
-        Self { partitions: self.partitions.max(partition.0), subscriptions: self.subscriptions.max(subscription.0) }
+        Self {
+            partitions: self.partitions.max(partition.0),
+            subscriptions: self.subscriptions.max(subscription.0),
+        }
     }
 }

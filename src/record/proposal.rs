@@ -1,9 +1,10 @@
 //! A subscription, new or changed, whose endpoint has not passed validation.
 //!
-//! A proposal is stored beside the subscription that it would create or change. Until the endpoint confirms, no actor
-//! runs for it, no event is read for it, and the current subscription continues. On confirmation, the proposal becomes
-//! the subscription in one write; a new subscription begins behind the newest event of that moment. The next change or
-//! deletion of the subscription removes the proposal. A proposal that times out stays and is shown as failed.
+//! A proposal is stored beside the subscription that it would create or change. Until the endpoint
+//! confirms, no actor runs for it, no event is read for it, and the current subscription continues.
+//! On confirmation, the proposal becomes the subscription in one write; a new subscription begins
+//! behind the newest event of that moment. The next change or deletion of the subscription removes
+//! the proposal. A proposal that times out stays and is shown as failed.
 
 use std::sync::Arc;
 
@@ -30,7 +31,11 @@ pub struct ValidationCode {
 impl ValidationCode {
     /// The code of this token, of which only the hash is stored.
     pub fn new(id: String, token: &str, until: u64) -> Self {
-        Self { id, token: Sha256::digest(token).into(), until }
+        Self {
+            id,
+            token: Sha256::digest(token).into(),
+            until,
+        }
     }
 
     /// Compares the token in constant time.
@@ -79,7 +84,11 @@ pub struct Provisioned {
 
 impl Provisioned {
     /// The view of a subscription and its proposal. [`None`] if there is neither.
-    pub fn of(in_force: Option<Arc<SubscriptionRecord>>, proposal: Option<&Proposal>, now: Timestamp) -> Option<Self> {
+    pub fn of(
+        in_force: Option<Arc<SubscriptionRecord>>,
+        proposal: Option<&Proposal>,
+        now: Timestamp,
+    ) -> Option<Self> {
         let Some(Proposal { ticket, record }) = proposal else {
             let record = in_force?;
             return Some(Self {
@@ -90,8 +99,16 @@ impl Provisioned {
         };
         if validation::is_over(ticket.until(), now) {
             let record = in_force.as_ref().unwrap_or(record);
-            return Some(Self { record: Arc::clone(record), state: ProvisioningState::Failed, in_force });
+            return Some(Self {
+                record: Arc::clone(record),
+                state: ProvisioningState::Failed,
+                in_force,
+            });
         }
-        Some(Self { record: Arc::clone(record), state: ProvisioningState::AwaitingManualAction, in_force })
+        Some(Self {
+            record: Arc::clone(record),
+            state: ProvisioningState::AwaitingManualAction,
+            in_force,
+        })
     }
 }

@@ -1,4 +1,5 @@
-//! The stored record of a resource group that was created by itself. A group that only has resources is not stored.
+//! The stored record of a resource group that was created by itself. A group that only has
+//! resources is not stored.
 
 use std::collections::BTreeMap;
 
@@ -27,5 +28,9 @@ impl ResourceGroupRecord {
 
 /// The key of the record of a resource group; names are compared without case.
 pub fn key(scope: &ArmScope) -> String {
-    format!("{}/{}", scope.subscription.to_lowercase(), scope.resource_group.to_lowercase())
+    format!(
+        "{}/{}",
+        scope.subscription.to_lowercase(),
+        scope.resource_group.to_lowercase()
+    )
 }

@@ -28,10 +28,11 @@ pub struct SubscriptionRecord {
     pub number: SubscriptionId,
     /// Counts the changes made to it.
     pub version: u32,
-    /// Its name, unique in its topic, in its domain or in its domain's topic, compared without case.
+    /// Its name, unique in its topic, in its domain or in its domain's topic, compared without
+    /// case.
     pub name: Name,
-    /// The webhook. Without an address for any other destination, whose batches and delivery properties it has; empty
-    /// with pull delivery.
+    /// The webhook. Without an address for any other destination, whose batches and delivery
+    /// properties it has; empty with pull delivery.
     #[serde(default)]
     pub webhook: Webhook,
     /// A destination other than a webhook. Boxed, as what follows: most subscriptions have none.
@@ -52,19 +53,21 @@ pub struct SubscriptionRecord {
     /// `retryPolicy.schedule`, an extension. [`None`]: the schedule of the topic's edition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_schedule: Option<Box<RetryScheduleSpec>>,
-    /// Destination of dead letters. [`None`]: events that are given up are dropped, counted and recorded in the ledger.
+    /// Destination of dead letters. [`None`]: events that are given up are dropped, counted and
+    /// recorded in the ledger.
     pub dead_letter: Option<Box<StorageBlobDestination>>,
     /// Identities of delivery and dead-lettering.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identities: Option<Box<ManagedIdentities>>,
-    /// `deadLetterInProbation`, an extension: while the endpoint is suspended for a client error, due events are
-    /// dead-lettered at once.
+    /// `deadLetterInProbation`, an extension: while the endpoint is suspended for a client error,
+    /// due events are dead-lettered at once.
     #[serde(default)]
     pub dead_letter_in_probation: bool,
     /// `onGone`, an extension.
     #[serde(default)]
     pub on_gone: OnGone,
-    /// `ordering`, an extension: events with the same value of this key are delivered one after the other.
+    /// `ordering`, an extension: events with the same value of this key are delivered one after the
+    /// other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order_key: Option<Box<FilterKey>>,
     /// `onFailure` of `ordering` is `block`.
@@ -141,18 +144,23 @@ impl SubscriptionRecord {
         }
     }
 
-    /// The destination without secrets: the address of a webhook, else `resourceId` and the name of the queue or topic.
+    /// The destination without secrets: the address of a webhook, else `resourceId` and the name of
+    /// the queue or topic.
     pub fn destination_name(&self) -> String {
         match &self.resource {
             None => self.webhook.base_url(),
-            Some(resource) if resource.resource_id().ends_with(resource.entity()) => resource.resource_id().to_owned(),
+            Some(resource) if resource.resource_id().ends_with(resource.entity()) => {
+                resource.resource_id().to_owned()
+            }
             Some(resource) => format!("{}/{}", resource.resource_id(), resource.entity()),
         }
     }
 
     /// Whether the subscription sets the limits of a batch, and not its kind of destination.
     pub fn has_batch_settings(&self) -> bool {
-        self.resource.as_ref().is_none_or(|resource| Resource::has_batches(resource.name()))
+        self.resource
+            .as_ref()
+            .is_none_or(|resource| Resource::has_batches(resource.name()))
     }
 
     /// The identity of deliveries.
@@ -165,24 +173,28 @@ impl SubscriptionRecord {
         self.identities.as_deref()?.dead_letter.as_ref()
     }
 
-    /// The key in its topic or domain: its name in lower case, after the domain topic's name and a slash if it has one.
+    /// The key in its topic or domain: its name in lower case, after the domain topic's name and a
+    /// slash if it has one.
     pub fn key(&self) -> String {
         match &self.filter.domain_topic {
-            Some(domain_topic) => format!("{}/{}", domain_topic.to_ascii_lowercase(), self.name.key()),
+            Some(domain_topic) => {
+                format!("{}/{}", domain_topic.to_ascii_lowercase(), self.name.key())
+            }
             None => self.name.key(),
         }
     }
 }
 
-/// Identities of a subscription. That of deliveries is the server's; that of dead letters is stored and returned, because
-/// the settings have the credentials of dead-letter stores.
+/// Identities of a subscription. That of deliveries is the server's; that of dead letters is stored
+/// and returned, because the settings have the credentials of dead-letter stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ManagedIdentities {
     /// Of `deliveryWithResourceIdentity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<ResourceIdentity>,
-    /// Of `deadLetterWithResourceIdentity`, or `deadLetterDestinationWithResourceIdentity` of a namespace topic.
+    /// Of `deadLetterWithResourceIdentity`, or `deadLetterDestinationWithResourceIdentity` of a
+    /// namespace topic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<ResourceIdentity>,
 }
@@ -223,12 +235,14 @@ pub enum ResourceIdentityKind {
 pub struct StartsFrom {
     /// It begins with the first event appended then or later, or with the oldest stored one.
     pub at: Timestamp,
-    /// When the subscription was created. Older events count as being this old for the time to live.
+    /// When the subscription was created. Older events count as being this old for the time to
+    /// live.
     #[serde(default)]
     pub made: Timestamp,
 }
 
-/// Pull delivery: `queue` of `deliveryConfiguration`. Attempts and time to live are in [`RetryPolicy`].
+/// Pull delivery: `queue` of `deliveryConfiguration`. Attempts and time to live are in
+/// [`RetryPolicy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueSettings {
@@ -279,7 +293,8 @@ pub struct Webhook {
     /// How requests are signed. [`None`]: not signed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing: Option<Box<Signing>>,
-    /// `deliveryAttributeMappings`. They may contain secrets: only `getDeliveryAttributes` returns them.
+    /// `deliveryAttributeMappings`. They may contain secrets: only `getDeliveryAttributes` returns
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delivery_properties: Vec<DeliveryProperty>,
 }
@@ -289,7 +304,8 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Webhook {
-    /// Checks that every URL parser reads the address alike. Another check decides whether it may be called.
+    /// Checks that every URL parser reads the address alike. Another check decides whether it may
+    /// be called.
     ///
     /// # Errors
     /// If two parsers could read two addresses. The error text never repeats the address.
@@ -308,10 +324,22 @@ impl Webhook {
 
     /// The URL without parts that may be secret: query, fragment, user and password.
     pub fn base_url(&self) -> String {
-        let Ok(url) = Url::parse(&self.endpoint_url) else { return String::new() };
+        let Ok(url) = Url::parse(&self.endpoint_url) else {
+            return String::new();
+        };
         match url.port() {
-            Some(port) => format!("{}://{}:{port}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()),
-            None => format!("{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path()),
+            Some(port) => format!(
+                "{}://{}:{port}{}",
+                url.scheme(),
+                url.host_str().unwrap_or_default(),
+                url.path()
+            ),
+            None => format!(
+                "{}://{}{}",
+                url.scheme(),
+                url.host_str().unwrap_or_default(),
+                url.path()
+            ),
         }
     }
 }
@@ -344,7 +372,8 @@ pub struct RetryPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(
     untagged,
-    expecting = "it is no schedule; allowed is the name of an edition, or a list of waits such as [\"30s\", \"5m\"]"
+    expecting = "it is no schedule; allowed is the name of an edition, or a list of waits such as \
+        [\"30s\", \"5m\"]"
 )]
 #[schema(as = SubscriptionRetrySchedule)]
 pub enum RetryScheduleSpec {
@@ -354,7 +383,8 @@ pub enum RetryScheduleSpec {
     Waits(Vec<String>),
 }
 
-/// The meaning of 410: the same as 404, or that the endpoint wants no more events, as in CloudEvents webhooks.
+/// The meaning of 410: the same as 404, or that the endpoint wants no more events, as in
+/// CloudEvents webhooks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum OnGone {
@@ -369,7 +399,8 @@ pub enum OnGone {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageBlobDestination {
-    /// Resource id of the storage account, or URL of a location in an object store; stored and returned.
+    /// Resource id of the storage account, or URL of a location in an object store; stored and
+    /// returned.
     pub resource_id: String,
     /// The container. Empty if the URL includes it.
     pub container: String,
@@ -386,6 +417,7 @@ impl StorageBlobDestination {
 
     /// How long writes to an unreachable store are retried. [`None`]: the edition's default.
     pub fn retry_period(&self) -> Option<Duration> {
-        self.retry_period_days.map(|days| Duration::from_secs(24 * 3600 * u64::from(days)))
+        self.retry_period_days
+            .map(|days| Duration::from_secs(24 * 3600 * u64::from(days)))
     }
 }

@@ -1,9 +1,12 @@
-//! The stored record of a named token, and what tokens permit: roles, each for the whole server or for a part of it.
+//! The stored record of a named token, and what tokens permit: roles, each for the whole server or
+//! for a part of it.
 //!
 //! A part is written as a scope:
-//! - `topics/orders`, `domains/shop/topics/eu`, `namespaces/plant/topics/line-1/eventSubscriptions/audit`: a resource and
-//!   everything below it. `*` stands for any characters of a segment; a final `/*` may be written and changes nothing.
-//! - `labels/team=shop`: resources with the tag or the label `team=shop`, and everything below them.
+//! - `topics/orders`, `domains/shop/topics/eu`,
+//!   `namespaces/plant/topics/line-1/eventSubscriptions/audit`: a resource and everything below it.
+//!   `*` stands for any characters of a segment; a final `/*` may be written and changes nothing.
+//! - `labels/team=shop`: resources with the tag or the label `team=shop`, and everything below
+//!   them.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -20,7 +23,8 @@ pub enum TokenRole {
     Publish,
     /// Receive and settle events of pull delivery.
     Consume,
-    /// See event subscriptions, change the address of their webhooks, test their filters, redrive their dead letters.
+    /// See event subscriptions, change the address of their webhooks, test their filters, redrive
+    /// their dead letters.
     Portal,
     /// Read everything except secrets.
     Read,
@@ -32,7 +36,14 @@ pub enum TokenRole {
 
 impl TokenRole {
     /// All roles.
-    pub const ALL: [Self; 6] = [Self::Publish, Self::Consume, Self::Portal, Self::Read, Self::Operate, Self::Admin];
+    pub const ALL: [Self; 6] = [
+        Self::Publish,
+        Self::Consume,
+        Self::Portal,
+        Self::Read,
+        Self::Operate,
+        Self::Admin,
+    ];
 
     /// The name in settings, flags and JSON.
     pub fn name(self) -> &'static str {
@@ -52,7 +63,9 @@ impl FromStr for TokenRole {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|role| role.name() == text);
-        found.ok_or_else(|| format!("is \"{text}\"; allowed are publish, consume, portal, read, operate and admin"))
+        found.ok_or_else(|| {
+            format!("is \"{text}\"; allowed are publish, consume, portal, read, operate and admin")
+        })
     }
 }
 
@@ -68,7 +81,8 @@ pub struct ScopedResource {
 impl ScopedResource {
     /// Adds tags as labels.
     pub fn add_tags(&mut self, tags: &BTreeMap<String, String>) {
-        self.labels.extend(tags.iter().map(|(name, value)| format!("{name}={value}")));
+        self.labels
+            .extend(tags.iter().map(|(name, value)| format!("{name}={value}")));
     }
 }
 
@@ -90,8 +104,11 @@ impl Scope {
     fn covers(&self, resource: &ScopedResource) -> bool {
         match self {
             Self::Path(patterns) => {
-                let fits = |(pattern, segment): (&String, &String)| matches(pattern, &segment.to_ascii_lowercase());
-                patterns.len() <= resource.path.len() && patterns.iter().zip(&resource.path).all(fits)
+                let fits = |(pattern, segment): (&String, &String)| {
+                    matches(pattern, &segment.to_ascii_lowercase())
+                };
+                patterns.len() <= resource.path.len()
+                    && patterns.iter().zip(&resource.path).all(fits)
             }
             Self::Label(label) => resource.labels.contains(label),
         }
@@ -99,10 +116,16 @@ impl Scope {
 
     /// Whether a resource can be in this part.
     fn may_cover(&self) -> bool {
-        let Self::Path(patterns) = self else { return true };
+        let Self::Path(patterns) = self else {
+            return true;
+        };
         let keywords: Vec<&String> = patterns.iter().step_by(2).collect();
         let is_prefix = |path: &&[&str]| {
-            keywords.len() <= path.len() && keywords.iter().zip(*path).all(|(pattern, word)| matches(pattern, word))
+            keywords.len() <= path.len()
+                && keywords
+                    .iter()
+                    .zip(*path)
+                    .all(|(pattern, word)| matches(pattern, word))
         };
         PATHS.iter().any(is_prefix)
     }
@@ -110,11 +133,17 @@ impl Scope {
 
 /// Whether a segment matches a pattern, in which `*` stands for any characters.
 fn matches(pattern: &str, segment: &str) -> bool {
-    let Some((begin, rest)) = pattern.split_once('*') else { return pattern == segment };
-    let Some(mut left) = segment.strip_prefix(begin) else { return false };
+    let Some((begin, rest)) = pattern.split_once('*') else {
+        return pattern == segment;
+    };
+    let Some(mut left) = segment.strip_prefix(begin) else {
+        return false;
+    };
     let (between, end) = rest.rsplit_once('*').unwrap_or(("", rest));
     for part in between.split('*').filter(|part| !part.is_empty()) {
-        let Some(at) = left.find(part) else { return false };
+        let Some(at) = left.find(part) else {
+            return false;
+        };
         left = &left[at + part.len()..];
     }
     left.ends_with(end)
@@ -129,23 +158,35 @@ const PATHS: [&[&str]; 4] = [
 ];
 
 impl Scope {
-    /// Parses a scope of the store, where an older server may have accepted any character and paths that cover nothing.
+    /// Parses a scope of the store, where an older server may have accepted any character and paths
+    /// that cover nothing.
     fn from_stored(text: &str) -> Result<Self, String> {
         let allowed = || {
             format!(
-                "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such as topics/orders or \
-                 topics/orders-*, or a label such as labels/team=shop",
+                "is \"{}\"; allowed is a path that begins with topics, domains or namespaces, such \
+                 as topics/orders or topics/orders-*, or a label such as labels/team=shop",
                 text.escape_debug()
             )
         };
         if let Some(label) = text.strip_prefix("labels/") {
-            let is_label = label.split_once('=').is_some_and(|(name, _)| !name.is_empty());
-            return if is_label { Ok(Self::Label(label.to_owned())) } else { Err(allowed()) };
+            let is_label = label
+                .split_once('=')
+                .is_some_and(|(name, _)| !name.is_empty());
+            return if is_label {
+                Ok(Self::Label(label.to_owned()))
+            } else {
+                Err(allowed())
+            };
         }
         let path = text.strip_suffix("/*").unwrap_or(text).to_ascii_lowercase();
         let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
-        let is_path = ROOTS.contains(&segments[0].as_str()) && segments.iter().all(|segment| !segment.is_empty());
-        if is_path { Ok(Self::Path(segments)) } else { Err(allowed()) }
+        let is_path = ROOTS.contains(&segments[0].as_str())
+            && segments.iter().all(|segment| !segment.is_empty());
+        if is_path {
+            Ok(Self::Path(segments))
+        } else {
+            Err(allowed())
+        }
     }
 }
 
@@ -164,8 +205,9 @@ impl FromStr for Scope {
             return Ok(scope);
         }
         Err(format!(
-            "is \"{text}\", which no resource can be in; allowed are topics/TOPIC, domains/DOMAIN, domains/DOMAIN/topics/TOPIC, \
-             namespaces/NAMESPACE and namespaces/NAMESPACE/topics/TOPIC, and below each topic or domain \
+            "is \"{text}\", which no resource can be in; allowed are topics/TOPIC, domains/DOMAIN, \
+             domains/DOMAIN/topics/TOPIC, namespaces/NAMESPACE and \
+             namespaces/NAMESPACE/topics/TOPIC, and below each topic or domain \
              eventSubscriptions/NAME"
         ))
     }
@@ -206,11 +248,16 @@ impl UserScopes {
     pub fn parse<'a>(scopes: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let parse = |text: &str| match text.parse()? {
             Scope::Label(_) => Err(format!(
-                "is \"{text}\", and a label can be given to any resource; allowed is a path such as topics/orders"
+                "is \"{text}\", and a label can be given to any resource; allowed is a path such \
+                 as topics/orders"
             )),
             scope @ Scope::Path(_) => Ok(scope),
         };
-        scopes.into_iter().map(parse).collect::<Result<_, _>>().map(Self)
+        scopes
+            .into_iter()
+            .map(parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Whether the event subscription is among them.
@@ -231,12 +278,16 @@ pub struct Grant {
 impl Grant {
     /// A role in the whole server.
     pub fn everywhere(role: TokenRole) -> Self {
-        Self { role, scopes: Vec::new() }
+        Self {
+            role,
+            scopes: Vec::new(),
+        }
     }
 
     /// Whether it covers the resource, or the whole server if there is none.
     pub fn covers(&self, resource: Option<&ScopedResource>) -> bool {
-        self.scopes.is_empty() || resource.is_some_and(|of| self.scopes.iter().any(|scope| scope.covers(of)))
+        self.scopes.is_empty()
+            || resource.is_some_and(|of| self.scopes.iter().any(|scope| scope.covers(of)))
     }
 }
 
@@ -265,7 +316,8 @@ pub struct TokenRecord {
 impl TokenRecord {
     /// Whether it has expired.
     pub fn is_expired(&self, wall: WallTime) -> bool {
-        self.expires.is_some_and(|expires| expires <= wall.timestamp())
+        self.expires
+            .is_some_and(|expires| expires <= wall.timestamp())
     }
 
     /// The key under which it is registered.
@@ -275,6 +327,12 @@ impl TokenRecord {
 
     /// The roles with their scopes.
     pub fn grants(&self) -> Vec<Grant> {
-        self.roles.iter().map(|role| Grant { role: *role, scopes: self.scopes.clone() }).collect()
+        self.roles
+            .iter()
+            .map(|role| Grant {
+                role: *role,
+                scopes: self.scopes.clone(),
+            })
+            .collect()
     }
 }

@@ -20,14 +20,18 @@ pub struct ArmScope {
 impl ArmScope {
     /// The resource id of a resource with this path segment and name.
     pub fn resource_id(&self, path_segment: &str, name: &Name) -> String {
-        let Self { subscription, resource_group } = self;
+        let Self {
+            subscription,
+            resource_group,
+        } = self;
         format!(
             "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.EventGrid/{path_segment}/{name}"
         )
     }
 }
 
-/// The two access keys of a topic. Both are valid, so that one can be rotated while the other is in use.
+/// The two access keys of a topic. Both are valid, so that one can be rotated while the other is in
+/// use.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessKeys {
     /// The first key.
@@ -42,8 +46,8 @@ impl std::fmt::Debug for AccessKeys {
     }
 }
 
-/// Resources that accept events. They differ in their paths and in the required event properties. Logs and actors are
-/// the same.
+/// Resources that accept events. They differ in their paths and in the required event properties.
+/// Logs and actors are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopicKind {
     /// A topic.
@@ -64,8 +68,8 @@ impl TopicKind {
     }
 }
 
-/// The key of a topic or a domain: its name in lower case, with a prefix for each kind. No valid name contains a colon,
-/// so a name with one never reaches another kind.
+/// The key of a topic or a domain: its name in lower case, with a prefix for each kind. No valid
+/// name contains a colon, so a name with one never reaches another kind.
 pub fn key(kind: TopicKind, name: &str) -> String {
     let name = name.to_ascii_lowercase();
     match kind {
@@ -79,7 +83,11 @@ pub fn key(kind: TopicKind, name: &str) -> String {
 
 /// The key of a namespace topic, in lower case.
 pub fn key_in_namespace(namespace: &str, name: &str) -> String {
-    format!("namespace:{}:{}", namespace.to_ascii_lowercase(), name.to_ascii_lowercase())
+    format!(
+        "namespace:{}:{}",
+        namespace.to_ascii_lowercase(),
+        name.to_ascii_lowercase()
+    )
 }
 
 /// How the topics of a domain are created and deleted.
@@ -130,11 +138,17 @@ pub struct TopicRecord {
     /// Set for a topic of a namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<NamespaceMembership>,
-    /// `partitionCount`, an extension: 1, or for a spread topic the number of shards of the cluster.
+    /// `partitionCount`, an extension: 1, or for a spread topic the number of shards of the
+    /// cluster.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub partition_count: u32,
-    /// Whether this is the part of a spread topic that another shard leads: operators change the record there.
-    #[serde(rename = "is_copy", default, skip_serializing_if = "std::ops::Not::not")]
+    /// Whether this is the part of a spread topic that another shard leads: operators change the
+    /// record there.
+    #[serde(
+        rename = "is_copy",
+        default,
+        skip_serializing_if = "std::ops::Not::not"
+    )]
     pub is_follower: bool,
     /// `metricResourceId`: identifies it in metrics, unique even if its name is reused.
     #[serde(default)]
@@ -151,7 +165,10 @@ fn one() -> u32 {
     1
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde calls it with a reference"
+)]
 fn is_one(count: &u32) -> bool {
     *count == 1
 }
@@ -162,12 +179,16 @@ impl TopicRecord {
         self.partition_count > 1
     }
 
-    /// The name whose shard has the topic, or leads it if it is spread: its own, or that of its namespace.
+    /// The name whose shard has the topic, or leads it if it is spread: its own, or that of its
+    /// namespace.
     pub fn leading_name(&self) -> &Name {
-        self.namespace.as_ref().map_or(&self.name, |namespace| &namespace.name)
+        self.namespace
+            .as_ref()
+            .map_or(&self.name, |namespace| &namespace.name)
     }
 
-    /// `partitionCount` where it was set. Azure's clients do not know it, so that it appears only then.
+    /// `partitionCount` where it was set. Azure's clients do not know it, so that it appears only
+    /// then.
     pub fn declared_partition_count(&self) -> Option<u32> {
         Some(self.partition_count).filter(|_| self.is_spread())
     }
@@ -198,9 +219,16 @@ impl TopicRecord {
     pub fn resource_id(&self) -> String {
         match &self.namespace {
             Some(namespace) => {
-                format!("{}/topics/{}", self.scope.resource_id(namespace::PATH_SEGMENT, &namespace.name), self.name)
+                format!(
+                    "{}/topics/{}",
+                    self.scope
+                        .resource_id(namespace::PATH_SEGMENT, &namespace.name),
+                    self.name
+                )
             }
-            None => self.scope.resource_id(self.kind().path_segment(), &self.name),
+            None => self
+                .scope
+                .resource_id(self.kind().path_segment(), &self.name),
         }
     }
 

@@ -7,21 +7,22 @@
 //! BACKUP/admin-token  if it is in the data folder
 //! ```
 //!
-//! A backup is a RocksDB checkpoint, made with hard links next to the store ([`RocksStore::freeze`]) and then *copied*:
-//! a hard link would share its sectors, and their damage, with the store. A copy in a folder is a complete store that
-//! `gridhook fsck` can read. At the destination of the settings, backups share their unchanged parts (`repository`).
-//! RocksDB's own backup engine would do that in local folders only, and without encryption.
+//! A backup is a RocksDB checkpoint, made with hard links next to the store
+//! ([`RocksStore::freeze`]) and then *copied*: a hard link would share its sectors, and their
+//! damage, with the store. A copy in a folder is a complete store that `gridhook fsck` can read. At
+//! the destination of the settings, backups share their unchanged parts (`repository`). RocksDB's
+//! own backup engine would do that in local folders only, and without encryption.
 //!
 //! Invariants:
-//! - A backup is a single point in time: it contains every write that was acknowledged before it began, and every write
-//!   completely or not at all.
+//! - A backup is a single point in time: it contains every write that was acknowledged before it
+//!   began, and every write completely or not at all.
 //! - A backup is checked from its own files before it is reported as made.
-//! - Its load is bounded: one at a time, on a thread of its own that pauses as long as it works (`CopyPace`), and not
-//!   if the copy would fill the disk.
+//! - Its load is bounded: one at a time, on a thread of its own that pauses as long as it works
+//!   (`CopyPace`), and not if the copy would fill the disk.
 //! - Nothing is overwritten, and an unfinished copy is removed.
 //!
-//! Not here: settings, which are the operator's files; dead-letter files, which stay at their destination; and
-//! certificates.
+//! Not here: settings, which are the operator's files; dead-letter files, which stay at their
+//! destination; and certificates.
 
 mod copy;
 mod damaged;
@@ -49,7 +50,10 @@ pub use self::{
     copy::CopiedFile,
     figures::{BackupCounts, BackupFigures},
     manifest::Manifest,
-    repository::{BackupAt, BackupDestination, BackupList, OpenSink, Repository, StoredBackup, UnreadableBackup},
+    repository::{
+        BackupAt, BackupDestination, BackupList, OpenSink, Repository, StoredBackup,
+        UnreadableBackup,
+    },
     restore::{RestoreReport, rehearse, restore, restore_stored, with_readable_copy},
     seal::SealKey,
     transfer::{SentStore, TransferError, receive},
@@ -95,7 +99,11 @@ impl fmt::Display for BackupProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Checking(fsck::CheckProgress { at, records }) => {
-                write!(f, "{} checked, now {at}", crate::counted(*records, "record"))
+                write!(
+                    f,
+                    "{} checked, now {at}",
+                    crate::counted(*records, "record")
+                )
             }
             Self::Copying { bytes, of } => write!(f, "{} of {} MiB copied", bytes >> 20, of >> 20),
         }
@@ -239,13 +247,19 @@ impl Backups {
     /// The store is one of several in the data folder of the process. No backup is made in that.
     #[must_use]
     pub fn of_process(self, process_dir: Option<PathBuf>) -> Self {
-        Self { process_dir, ..self }
+        Self {
+            process_dir,
+            ..self
+        }
     }
 
     /// Adds the destination of the settings.
     #[must_use]
     pub fn with_destination(self, destination: Option<BackupDestination>) -> Self {
-        Self { destination, ..self }
+        Self {
+            destination,
+            ..self
+        }
     }
 
     /// The destination belongs to `owner` instead of this server.
@@ -283,18 +297,23 @@ impl Backups {
     pub fn folder_of_shard(&self, folder: &Path, shard: usize) -> Result<PathBuf, BackupError> {
         self.check_outside(folder)?;
         match folders::new_folder(folder) {
-            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => return Err(of_io(folder)(source)),
+            Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(of_io(folder)(source));
+            }
             Ok(()) | Err(_) => {}
         }
         Ok(folder.join(format!("shard-{shard}")))
     }
 
     fn check_outside(&self, folder: &Path) -> Result<(), BackupError> {
-        let mut data_dirs = [Some(&self.data_dir), self.process_dir.as_ref()].into_iter().flatten();
+        let mut data_dirs = [Some(&self.data_dir), self.process_dir.as_ref()]
+            .into_iter()
+            .flatten();
         data_dirs.try_for_each(|data_dir| folders::check_outside(folder, data_dir))
     }
 
-    /// Checks whether a backup can be made in `folder`, or, without one, whether the settings name a destination.
+    /// Checks whether a backup can be made in `folder`, or, without one, whether the settings name
+    /// a destination.
     pub fn check_target(&self, folder: Option<&Path>) -> Result<(), BackupError> {
         match (folder, &self.destination) {
             (Some(folder), _) => {
@@ -307,7 +326,11 @@ impl Backups {
     }
 
     /// Checks the store as it is now. Blocks for a long time.
-    pub fn look(&self, _: &BackupPermit, watch: &mut BackupObserver<'_>) -> Result<CheckReport, BackupError> {
+    pub fn look(
+        &self,
+        _: &BackupPermit,
+        watch: &mut BackupObserver<'_>,
+    ) -> Result<CheckReport, BackupError> {
         let (frozen, _guard) = self.freeze()?;
         self.report(&frozen, watch)
     }
@@ -332,31 +355,56 @@ impl Backups {
         Watermark::create(&target.own(WATERMARK), sequence).map_err(of_io(folder))?;
         files.push(copy::measure(folder, WATERMARK, u64::MAX)?);
         if let Some(token) = self.token()? {
-            files.push(copy::one(&token, &target.own(TOKEN), TOKEN, u64::MAX, &mut |_| ControlFlow::Continue(()))?);
+            files.push(copy::one(
+                &token,
+                &target.own(TOKEN),
+                TOKEN,
+                u64::MAX,
+                &mut |_| ControlFlow::Continue(()),
+            )?);
         }
         // Check the backup's own files.
         let report = self.report(&ReadOnlyStore::open(folder, &self.options)?, watch)?;
         let manifest = Manifest::new(made, sequence, report.is_sound(), files);
-        folders::write_whole(&target.own(MANIFEST), &manifest.to_bytes()?).map_err(of_io(folder))?;
+        folders::write_whole(&target.own(MANIFEST), &manifest.to_bytes()?)
+            .map_err(of_io(folder))?;
         target.keep()?;
         let (at, written) = (folder.display().to_string(), manifest.bytes());
-        Ok(BackupMade { manifest, report, at, written })
+        Ok(BackupMade {
+            manifest,
+            report,
+            at,
+            written,
+        })
     }
 
-    /// Makes a backup at the destination, and removes expired ones. Blocks for a long time, so it must not run on a thread
-    /// of an asynchronous runtime.
+    /// Makes a backup at the destination, and removes expired ones. Blocks for a long time, so it
+    /// must not run on a thread of an asynchronous runtime.
     pub fn make_at_destination(
         &self,
         _: &BackupPermit,
         watch: &mut BackupObserver<'_>,
     ) -> Result<BackupMade, BackupError> {
-        let destination = self.destination.as_ref().ok_or(BackupError::NoDestination)?;
+        let destination = self
+            .destination
+            .as_ref()
+            .ok_or(BackupError::NoDestination)?;
         let begun = self.clock.now();
         let made = self.store_backup(destination, begun, watch);
         match &made {
-            Ok(BackupMade { manifest, written, report, .. }) => {
-                self.figures.note_made(self.clock.now().since(begun), manifest.bytes(), *written);
-                if report.is_sound() { self.figures.note_success(begun) } else { self.figures.note_failure() }
+            Ok(BackupMade {
+                manifest,
+                written,
+                report,
+                ..
+            }) => {
+                self.figures
+                    .note_made(self.clock.now().since(begun), manifest.bytes(), *written);
+                if report.is_sound() {
+                    self.figures.note_success(begun)
+                } else {
+                    self.figures.note_failure()
+                }
             }
             Err(BackupError::Stop(fsck::CheckStop::Canceled)) => {}
             Err(_) => self.figures.note_failure(),
@@ -364,21 +412,33 @@ impl Backups {
         made
     }
 
-    /// When the newest sound backup at the destination was begun. Blocks like [`Backups::make_at_destination`].
+    /// When the newest sound backup at the destination was begun. Blocks like
+    /// [`Backups::make_at_destination`].
     pub fn newest(&self) -> Result<Option<Timestamp>, BackupError> {
-        let destination = self.destination.as_ref().ok_or(BackupError::NoDestination)?;
+        let destination = self
+            .destination
+            .as_ref()
+            .ok_or(BackupError::NoDestination)?;
         let found = (|| {
             let repository = Repository::open(destination, true)?;
             repository.check_owner(&self.server_id()?, None)?;
             repository.backups()
         })();
         let found = found.inspect_err(|_| self.figures.note_failure())?;
-        let BackupList { readable, unreadable } = found;
+        let BackupList {
+            readable,
+            unreadable,
+        } = found;
         for UnreadableBackup { name, problem } in &unreadable {
             tracing::warn!(backup = name, problem, "a backup cannot be read");
         }
-        let newest = readable.iter().rfind(|backup| backup.manifest.sound).map(|backup| backup.manifest.begun());
-        newest.into_iter().for_each(|newest| self.figures.note_success(newest));
+        let newest = readable
+            .iter()
+            .rfind(|backup| backup.manifest.sound)
+            .map(|backup| backup.manifest.begun());
+        newest
+            .into_iter()
+            .for_each(|newest| self.figures.note_success(newest));
         Ok(newest)
     }
 
@@ -402,7 +462,9 @@ impl Backups {
         drop(frozen);
         let mut named = Vec::new();
         for (path, bytes) in copy::files_in(&guard.0)? {
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
             named.push((path.clone(), format!("{STORE}/{name}"), bytes));
         }
         let watermark = guard.0.join(WATERMARK);
@@ -421,7 +483,11 @@ impl Backups {
         }
         drop(guard);
         let manifest = Manifest::new(begun, sequence, report.is_sound(), files);
-        let at = format!("{}/backups/{}", destination.address, repository.finish(&manifest)?);
+        let at = format!(
+            "{}/backups/{}",
+            destination.address,
+            repository.finish(&manifest)?
+        );
         match repository.remove_expired(self.clock.now()) {
             Ok(removed) => tracing::info!(backup = at, written, removed, "backup stored"),
             Err(error) => {
@@ -430,15 +496,24 @@ impl Backups {
                 tracing::warn!(%error, "could not remove expired backups");
             }
         }
-        Ok(BackupMade { manifest, report, at, written })
+        Ok(BackupMade {
+            manifest,
+            report,
+            at,
+            written,
+        })
     }
 
-    /// The id of this server at destinations. It is no part of a backup: a restored store is another server.
+    /// The id of this server at destinations. It is no part of a backup: a restored store is
+    /// another server.
     fn server_id(&self) -> Result<String, BackupError> {
         if let Some(owner) = &self.owner {
             return Ok(owner.clone());
         }
-        let _guard = self.server_id.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self
+            .server_id
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let path = self.data_dir.join(SERVER_ID);
         match fs::read_to_string(&path) {
             Ok(id) => return Ok(id.trim().to_owned()),
@@ -446,7 +521,8 @@ impl Backups {
             Err(error) => return Err(of_io(&path)(error)),
         }
         let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|error| of_io(&path)(io::Error::other(error.to_string())))?;
+        getrandom::fill(&mut random)
+            .map_err(|error| of_io(&path)(io::Error::other(error.to_string())))?;
         let id = HEXLOWER.encode(&random);
         folders::remove(&path.with_extension("new"))?;
         folders::write_whole(&path, format!("{id}\n").as_bytes()).map_err(of_io(&path))?;
@@ -477,7 +553,11 @@ impl Backups {
         Ok((store.freeze(&guard.0)?, guard))
     }
 
-    fn report(&self, frozen: &ReadOnlyStore, watch: &mut BackupObserver<'_>) -> Result<CheckReport, BackupError> {
+    fn report(
+        &self,
+        frozen: &ReadOnlyStore,
+        watch: &mut BackupObserver<'_>,
+    ) -> Result<CheckReport, BackupError> {
         let mut pace = CopyPace::new(&self.clock);
         let mut watch = |progress| {
             pace.pause();

@@ -1,25 +1,28 @@
-//! Checks that a store satisfies its rules, record by record, without changing it; and repairs what can be repaired
-//! without loss.
+//! Checks that a store satisfies its rules, record by record, without changing it; and repairs what
+//! can be repaired without loss.
 //!
 //! The rules:
 //! - Every record can be decoded.
 //! - The log begins at its floor and is dense, and its running totals add up.
-//! - Each cursor's counters add up. Its lanes read existing parts of the log, and no two read the same event. It has
-//!   the due time of its first pending delivery. Its counts of pending deliveries and dead letters match the records.
-//! - A pending delivery has exactly one due record. A dead letter pins its event. A pending or pinned event can be
-//!   read. A carried event is needed.
+//! - Each cursor's counters add up. Its lanes read existing parts of the log, and no two read the
+//!   same event. It has the due time of its first pending delivery. Its counts of pending
+//!   deliveries and dead letters match the records.
+//! - A pending delivery has exactly one due record. A dead letter pins its event. A pending or
+//!   pinned event can be read. A carried event is needed.
 //!
 //! Each family has a file, and each check a line in `SECTIONS`.
 //!
 //! Invariants:
-//! - The store is streamed. Memory grows with partitions and subscriptions, not with events; the cost is one or two
-//!   reads for each event that is pending, carried or a dead letter.
+//! - The store is streamed. Memory grows with partitions and subscriptions, not with events; the
+//!   cost is one or two reads for each event that is pending, carried or a dead letter.
 //! - Damage is reported and skipped: one unreadable record does not hide problems of others.
-//! - The records of a deleted subscription need no cursor and no events as long as the job that removes them exists.
-//! - Records that a full disk and a kill together may leave behind ([`rocks`](gridhook_store::rocks)) are no damage,
-//!   because a running server removes them. They are reported as leftovers.
-//! - The caller's observer is called every few hundred records. It limits the speed, reports progress and can cancel
-//!   the check.
+//! - The records of a deleted subscription need no cursor and no events as long as the job that
+//!   removes them exists.
+//! - Records that a full disk and a kill together may leave behind
+//!   ([`rocks`](gridhook_store::rocks)) are no damage, because a running server removes them. They
+//!   are reported as leftovers.
+//! - The caller's observer is called every few hundred records. It limits the speed, reports
+//!   progress and can cancel the check.
 //!
 //! Not here: the records of the control plane. The server reads all of them at every start.
 
@@ -63,30 +66,39 @@ const REPAIRS_MAX: usize = 8192;
 pub struct RecordDecoders {
     /// The name of a subscription's dead-letter totals.
     pub name: fn(SubscriptionKey) -> String,
-    /// The number of dead letters that the totals count as written or lost; [`None`] if they cannot be decoded.
+    /// The number of dead letters that the totals count as written or lost; [`None`] if they cannot
+    /// be decoded.
     pub handled: fn(&[u8]) -> Option<u64>,
     /// Checks that a record of [`Family::Meta`] can be decoded.
     pub readable: fn(MetaKind, &[u8]) -> Result<(), String>,
 }
 
-/// Checks that a record of [`Family::Meta`] that the journal itself writes can be decoded. Records of other kinds are
-/// not checked.
+/// Checks that a record of [`Family::Meta`] that the journal itself writes can be decoded. Records
+/// of other kinds are not checked.
 ///
 /// # Errors Why the record cannot be decoded.
 pub fn check_record(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     let of_length = |length: usize| {
         let is_whole = value.len() == length;
-        is_whole.then_some(()).ok_or_else(|| format!("it has {} bytes instead of {length}", value.len()))
+        is_whole
+            .then_some(())
+            .ok_or_else(|| format!("it has {} bytes instead of {length}", value.len()))
     };
     match kind {
         MetaKind::Format => of_length(4),
         MetaKind::Loss => of_length(8),
         MetaKind::Secret => of_length(32),
-        MetaKind::Floor => FloorRecord::decode(value).map(drop).map_err(|error| error.to_string()),
-        MetaKind::Applied => AppliedPosition::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::Floor => FloorRecord::decode(value)
+            .map(drop)
+            .map_err(|error| error.to_string()),
+        MetaKind::Applied => AppliedPosition::decode(value)
+            .map(drop)
+            .map_err(|error| error.to_string()),
         // The job that removes the records of a deleted subscription is one byte.
         MetaKind::Job if value == [1] => Ok(()),
-        MetaKind::Job => Job::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::Job => Job::decode(value)
+            .map(drop)
+            .map_err(|error| error.to_string()),
         _ => Ok(()),
     }
 }
@@ -166,19 +178,28 @@ fn check_all(
         match section(&mut check) {
             Ok(()) => {}
             // RocksDB cannot read a block. The rest of the family is not checked.
-            Err(CheckStop::Store(StoreError::Damaged(what))) => check.report.wrong(format!("{name}: {what}")),
-            Err(stop @ (CheckStop::Canceled | CheckStop::Store(StoreError::Full | StoreError::Failed(_)))) => {
+            Err(CheckStop::Store(StoreError::Damaged(what))) => {
+                check.report.wrong(format!("{name}: {what}"))
+            }
+            Err(
+                stop @ (CheckStop::Canceled
+                | CheckStop::Store(StoreError::Full | StoreError::Failed(_))),
+            ) => {
                 return Err(stop);
             }
         }
     }
-    let StoreCheck { mut report, mut repairs, .. } = check;
+    let StoreCheck {
+        mut report,
+        mut repairs,
+        ..
+    } = check;
     keep_leftovers(&mut report, &mut repairs);
     Ok((report, repairs))
 }
 
-/// Keeps unneeded records unless they are the only problem: they may be the remains of something that is missing, or
-/// may only seem unneeded because something else is missing.
+/// Keeps unneeded records unless they are the only problem: they may be the remains of something
+/// that is missing, or may only seem unneeded because something else is missing.
 fn keep_leftovers(report: &mut CheckReport, repairs: &mut Batch) {
     let adds = repairs.0.iter().any(|op| matches!(op, WriteOp::Put(..)));
     if adds || report.is_beyond_repair() {
@@ -192,7 +213,8 @@ fn keep_leftovers(report: &mut CheckReport, repairs: &mut Batch) {
 /// The state of a partition's log.
 struct CheckedLog {
     record: FloorRecord,
-    /// The end of the log, as far as it was checked; [`None`] if there are no chunks from the floor on.
+    /// The end of the log, as far as it was checked; [`None`] if there are no chunks from the floor
+    /// on.
     end: Option<LogEnd>,
 }
 
@@ -202,7 +224,8 @@ struct CheckedSubscription {
     /// Whether it was deleted and its records are being removed.
     is_deleted: bool,
     has_cursor: bool,
-    /// The counters of published events and of jobs; [`None`] without a cursor, or if it cannot be decoded.
+    /// The counters of published events and of jobs; [`None`] without a cursor, or if it cannot be
+    /// decoded.
     counters: Option<[Counters; 2]>,
     /// The due time of the first pending delivery, according to its cursor.
     next_due: Option<Timestamp>,
@@ -228,8 +251,16 @@ struct StoreCheck<'a> {
     subscriptions: BTreeMap<SubscriptionKey, CheckedSubscription>,
 }
 
-fn subscription_name(SubscriptionKey { partition, subscription }: SubscriptionKey) -> String {
-    format!("subscription {} of partition {}", subscription.0, partition.0)
+fn subscription_name(
+    SubscriptionKey {
+        partition,
+        subscription,
+    }: SubscriptionKey,
+) -> String {
+    format!(
+        "subscription {} of partition {}",
+        subscription.0, partition.0
+    )
 }
 
 impl StoreCheck<'_> {
@@ -252,7 +283,11 @@ impl StoreCheck<'_> {
         let (store, mut stopped) = (self.store, Ok(()));
         store.scan(family, &range.start, &range.end, &mut |key, value| {
             stopped = self.passed().and_then(|()| visit(self, key, value));
-            if stopped.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if stopped.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
         stopped
     }
@@ -262,17 +297,31 @@ impl StoreCheck<'_> {
         if !self.records.is_multiple_of(SLICE) {
             return Ok(());
         }
-        match (self.watch)(CheckProgress { at: self.at, records: self.records }) {
+        match (self.watch)(CheckProgress {
+            at: self.at,
+            records: self.records,
+        }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(CheckStop::Canceled),
         }
     }
 
-    fn subscription(&mut self, subscription_key: SubscriptionKey) -> Result<&mut CheckedSubscription, CheckStop> {
+    fn subscription(
+        &mut self,
+        subscription_key: SubscriptionKey,
+    ) -> Result<&mut CheckedSubscription, CheckStop> {
         if !self.subscriptions.contains_key(&subscription_key) {
-            let is_deleted = self.store.get(Family::Meta, &keys::reap(subscription_key))?.is_some();
-            self.subscriptions
-                .insert(subscription_key, CheckedSubscription { is_deleted, ..CheckedSubscription::default() });
+            let is_deleted = self
+                .store
+                .get(Family::Meta, &keys::reap(subscription_key))?
+                .is_some();
+            self.subscriptions.insert(
+                subscription_key,
+                CheckedSubscription {
+                    is_deleted,
+                    ..CheckedSubscription::default()
+                },
+            );
         }
         Ok(self.subscriptions.entry(subscription_key).or_default())
     }
@@ -296,9 +345,14 @@ impl StoreCheck<'_> {
         }
     }
 
-    /// Reports an event that is needed and cannot be read, unless its subscription was deleted. Returns whether it can
-    /// be read.
-    fn is_there(&mut self, subscription_key: SubscriptionKey, seq: Seq, needed: &str) -> Result<bool, CheckStop> {
+    /// Reports an event that is needed and cannot be read, unless its subscription was deleted.
+    /// Returns whether it can be read.
+    fn is_there(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        seq: Seq,
+        needed: &str,
+    ) -> Result<bool, CheckStop> {
         let there = match EventFinder::new(self.store, subscription_key.partition).find(seq) {
             Ok(event) => event.is_some(),
             Err(StoreError::Damaged(_)) => false,

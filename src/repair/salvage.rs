@@ -1,31 +1,34 @@
-//! Salvages a damaged store: makes a consistent store of what is left, on a copy, when an operator accepts the loss.
+//! Salvages a damaged store: makes a consistent store of what is left, on a copy, when an operator
+//! accepts the loss.
 //!
-//! A server refuses a store that recovers less than was acknowledged, and one with a damaged write-ahead log. Here the
-//! store is copied to a new data folder and opened with all damaged records of the log skipped, and then made
-//! consistent. What is missing is listed and counted; what remains is delivered.
+//! A server refuses a store that recovers less than was acknowledged, and one with a damaged
+//! write-ahead log. Here the store is copied to a new data folder and opened with all damaged
+//! records of the log skipped, and then made consistent. What is missing is listed and counted;
+//! what remains is delivered.
 //!
-//! Any set of whole writes may be missing, and of a write those families that were not in a file yet. So each record
-//! may be intact, an older version, or missing. The repairs:
+//! Any set of whole writes may be missing, and of a write those families that were not in a file
+//! yet. So each record may be intact, an older version, or missing. The repairs:
 //! - Unreadable records are deleted and listed.
-//! - Logs have gaps where chunks are missing. The gaps are stored ([`keys::loss`]), so that a check accepts them. The
-//!   next event gets a sequence above everything that any record mentions.
-//! - A cursor may be an older version. Events that it has not read are delivered, perhaps again. Pending deliveries of
-//!   those events are deleted, so that no event is pending twice. A cursor below the beginning of the log is moved up
-//!   to it.
-//! - If a cursor counts more pending deliveries than there are, their events are unknown. Its subscription reads the
-//!   log again from the beginning, except events that have ended according to the ledger. The same holds for a
-//!   subscription without a cursor.
-//! - A pending delivery whose event cannot be read is given up, with a ledger line, as a server does it.
-//! - Counters are set to match the records: missing pending deliveries count as dropped, missing dead letters as lost.
-//!   Settled deliveries that are pending again are subtracted from the delivered ones, because they are delivered
-//!   again.
+//! - Logs have gaps where chunks are missing. The gaps are stored ([`keys::loss`]), so that a check
+//!   accepts them. The next event gets a sequence above everything that any record mentions.
+//! - A cursor may be an older version. Events that it has not read are delivered, perhaps again.
+//!   Pending deliveries of those events are deleted, so that no event is pending twice. A cursor
+//!   below the beginning of the log is moved up to it.
+//! - If a cursor counts more pending deliveries than there are, their events are unknown. Its
+//!   subscription reads the log again from the beginning, except events that have ended according
+//!   to the ledger. The same holds for a subscription without a cursor.
+//! - A pending delivery whose event cannot be read is given up, with a ledger line, as a server
+//!   does it.
+//! - Counters are set to match the records: missing pending deliveries count as dropped, missing
+//!   dead letters as lost. Settled deliveries that are pending again are subtracted from the
+//!   delivered ones, because they are delivered again.
 //! - A job that has ended does not restart. Pending deliveries of unknown jobs are deleted.
 //! - Records without a subscription or a topic are deleted.
 //!
 //! Invariants: the damaged folder is only read; the result is sound or is not kept.
 //!
-//! If a table has an unreadable block, all readable records are first copied to a new store (`tables`), and that store
-//! is made consistent.
+//! If a table has an unreadable block, all readable records are first copied to a new store
+//! (`tables`), and that store is made consistent.
 
 mod control;
 mod cursors;
@@ -106,7 +109,9 @@ pub fn accept_loss(
     (loss.recovered, loss.acknowledged) = (recovered, copy.acknowledged());
     for (family, ranges) in damaged {
         let name = family.name();
-        loss.record(format!("missing: the records in {ranges} damaged ranges of the family {name}"));
+        loss.record(format!(
+            "missing: the records in {ranges} damaged ranges of the family {name}"
+        ));
     }
     if !report.is_sound() {
         return Err(BackupError::Backup {
@@ -205,7 +210,11 @@ impl Salvage<'_> {
         let (store, mut failed) = (self.store, Ok(()));
         store.scan(family, &range.start, &range.end, &mut |key, value| {
             failed = visit(self, key, value);
-            if failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if failed.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
         failed
     }
@@ -234,11 +243,19 @@ impl Salvage<'_> {
     }
 
     fn flush_if_full(&mut self) -> Result<(), StoreError> {
-        if self.batch.0.len() < BATCH { Ok(()) } else { self.flush() }
+        if self.batch.0.len() < BATCH {
+            Ok(())
+        } else {
+            self.flush()
+        }
     }
 
     fn flush(&mut self) -> Result<(), StoreError> {
         let batch = std::mem::take(&mut self.batch);
-        if batch.0.is_empty() { Ok(()) } else { self.store.write(&batch) }
+        if batch.0.is_empty() {
+            Ok(())
+        } else {
+            self.store.write(&batch)
+        }
     }
 }

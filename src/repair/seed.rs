@@ -1,7 +1,8 @@
 //! The store of a node whose cluster has lost its changelog, so that a new cluster goes on with it.
 //!
-//! A node refuses its store if the changelog that it has followed is not there, because its records would be lost. A store that
-//! names no cluster is like a restored one: the changelog of a new cluster begins behind what it has applied.
+//! A node refuses its store if the changelog that it has followed is not there, because its records
+//! would be lost. A store that names no cluster is like a restored one: the changelog of a new
+//! cluster begins behind what it has applied.
 
 use std::{
     fs::{self, File},
@@ -23,7 +24,8 @@ pub const CLUSTER_ID: &str = "cluster-id";
 #[derive(Debug)]
 pub struct SeedStore {
     folder: PathBuf,
-    /// The last sequence of the changelog that it has applied; [`None`] for a store that has followed none.
+    /// The last sequence of the changelog that it has applied; [`None`] for a store that has
+    /// followed none.
     pub applied: Option<u64>,
     /// The identifier of its cluster.
     pub cluster: Option<String>,
@@ -57,13 +59,25 @@ impl SeedStore {
     pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, SeedError> {
         let store = ReadOnlyStore::open(folder, options)?;
         let applied = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""))?;
-        let applied = applied.map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged)).transpose()?;
+        let applied = applied
+            .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
+            .transpose()?;
         let cluster = match fs::read_to_string(folder.join(CLUSTER_ID)) {
             Ok(id) => Some(id.trim().to_owned()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(source) => return Err(SeedError::Io { folder: folder.to_owned(), source }),
+            Err(source) => {
+                return Err(SeedError::Io {
+                    folder: folder.to_owned(),
+                    source,
+                });
+            }
         };
-        Ok(Self { folder: folder.to_owned(), applied: applied.map(|at| at.sequence), cluster, _store: store })
+        Ok(Self {
+            folder: folder.to_owned(),
+            applied: applied.map(|at| at.sequence),
+            cluster,
+            _store: store,
+        })
     }
 
     /// Makes the store follow no cluster.
@@ -75,6 +89,9 @@ impl SeedStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed.and_then(|()| File::open(&self.folder)?.sync_all()),
         };
-        removed.map_err(|source| SeedError::Io { folder: self.folder.clone(), source })
+        removed.map_err(|source| SeedError::Io {
+            folder: self.folder.clone(),
+            source,
+        })
     }
 }

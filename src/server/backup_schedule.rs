@@ -1,7 +1,7 @@
 //! Makes backups at the destination of the settings when they are due.
 //!
-//! The newest backup at the destination says when the next one is due, so no state is kept here. A failure is logged,
-//! counted and tried again; it does not affect readiness.
+//! The newest backup at the destination says when the next one is due, so no state is kept here. A
+//! failure is logged, counted and tried again; it does not affect readiness.
 
 use std::{io, ops::ControlFlow, sync::Arc, time::Duration};
 
@@ -59,7 +59,8 @@ fn failed(error: &BackupError, schedule: &BackupSchedule, clock: &Clock) -> Time
     retry
 }
 
-/// Works on a thread of its own. Not in the pool of blocking threads, whose end the process would wait for.
+/// Works on a thread of its own. Not in the pool of blocking threads, whose end the process would
+/// wait for.
 async fn work<T: Send + 'static>(
     backups: &Arc<Backups>,
     work: impl FnOnce(&Backups) -> Result<T, BackupError> + Send + 'static,
@@ -69,9 +70,17 @@ async fn work<T: Send + 'static>(
     // The receiver waits until the end of the system.
     let span = tracing::Span::current();
     let run = move || drop(done.send(span.in_scope(|| work(&backups))));
-    let failed = |source| BackupError::Io { path: "the thread of a backup".into(), source };
-    std::thread::Builder::new().name("backup".to_owned()).spawn(run).map_err(failed)?;
-    result.await.unwrap_or_else(|_| Err(failed(io::Error::other("it ended early"))))
+    let failed = |source| BackupError::Io {
+        path: "the thread of a backup".into(),
+        source,
+    };
+    std::thread::Builder::new()
+        .name("backup".to_owned())
+        .spawn(run)
+        .map_err(failed)?;
+    result
+        .await
+        .unwrap_or_else(|_| Err(failed(io::Error::other("it ended early"))))
 }
 
 /// Stops a running backup before the store is closed. What it wrote is used by the next one.

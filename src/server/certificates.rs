@@ -1,4 +1,5 @@
-//! The certificates that the server shows to others, and when they end: for the metrics and the system topic.
+//! The certificates that the server shows to others, and when they end: for the metrics and the
+//! system topic.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +40,8 @@ pub(super) fn in_use(
     list(config, address, node, move |_| clients.end_entities())
 }
 
-/// Those of a standby. It loads the client certificates of deliveries once it delivers, so their files are read.
+/// Those of a standby. It loads the client certificates of deliveries once it delivers, so their
+/// files are read.
 pub(super) fn of_standby(
     config: &Config,
     address: &ClientAddress,
@@ -56,10 +58,15 @@ fn list(
 ) -> ShownCertificates {
     let shown: Vec<_> = address.shown.iter().chain(node).cloned().collect();
     let folder = config.delivery.client_certificates_dir.clone();
-    let identity = config.delivery.identity.as_ref().and_then(|IdentityConfig { proof, .. }| match proof {
-        IdentityProofConfig::Certificate { certificate, .. } => Some(certificate.clone()),
-        IdentityProofConfig::Secret(_) => None,
-    });
+    let identity =
+        config
+            .delivery
+            .identity
+            .as_ref()
+            .and_then(|IdentityConfig { proof, .. }| match proof {
+                IdentityProofConfig::Certificate { certificate, .. } => Some(certificate.clone()),
+                IdentityProofConfig::Secret(_) => None,
+            });
     Arc::new(move || {
         let of_server = shown.iter().filter_map(|shown| {
             let (file, certificate) = shown.end_entity()?;
@@ -68,7 +75,11 @@ fn list(
         let of_identity = identity.iter().filter_map(|file| {
             // It is read for each token.
             let certificate = CertificateDer::from_pem_file(file).ok()?;
-            Some(("delivery.identity_certificate_file".to_owned(), file.clone(), certificate))
+            Some((
+                "delivery.identity_certificate_file".to_owned(),
+                file.clone(),
+                certificate,
+            ))
         });
         let of_clients = folder.iter().flat_map(|folder| {
             let clients = clients(folder).into_iter();
@@ -79,17 +90,25 @@ fn list(
         });
         let all = of_server.chain(of_identity).chain(of_clients);
         let ends = all.filter_map(|(name, file, certificate)| {
-            Some(ShownCertificate { name, file, not_after: not_after(&certificate)? })
+            Some(ShownCertificate {
+                name,
+                file,
+                not_after: not_after(&certificate)?,
+            })
         });
         ends.collect()
     })
 }
 
-/// The ends by file. Of a file with two uses, one of which has not read it again yet, the earlier one.
+/// The ends by file. Of a file with two uses, one of which has not read it again yet, the earlier
+/// one.
 pub(super) fn ends(shown: ShownCertificates) -> CertificateEnds {
     Arc::new(move || {
         let mut ends = BTreeMap::new();
-        for ShownCertificate { file, not_after, .. } in shown() {
+        for ShownCertificate {
+            file, not_after, ..
+        } in shown()
+        {
             let end = ends.entry(file.display().to_string()).or_insert(not_after);
             *end = not_after.min(*end);
         }

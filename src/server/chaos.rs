@@ -7,6 +7,14 @@ use gridhook_config::Config;
 use gridhook_store::{Store, faults::FaultyStore};
 
 /// Wraps the store in [`FaultyStore`] where `chaos.enabled` is set.
-pub(super) fn store(config: &Config, store: Arc<dyn Store>, targets: &ChaosTargets) -> Arc<dyn Store> {
-    if config.chaos.enabled { Arc::new(FaultyStore::new(store, targets.faults.clone())) } else { store }
+pub(super) fn store(
+    config: &Config,
+    store: Arc<dyn Store>,
+    targets: &ChaosTargets,
+) -> Arc<dyn Store> {
+    if config.chaos.enabled {
+        Arc::new(FaultyStore::new(store, targets.faults.clone()))
+    } else {
+        store
+    }
 }

@@ -1,19 +1,26 @@
-//! The span of a shard's core on each of its threads, so that every line of the log has the number of the shard.
+//! The span of a shard's core on each of its threads, so that every line of the log has the number
+//! of the shard.
 //!
-//! A span is entered on one thread. `shards` enters it on the thread of the core; here it is entered on the threads that this
-//! one starts for actors and requests. Those of the journal and the store enter the span of the thread that starts them.
+//! A span is entered on one thread. `shards` enters it on the thread of the core; here it is
+//! entered on the threads that this one starts for actors and requests. Those of the journal and
+//! the store enter the span of the thread that starts them.
 
 use tokio::runtime::{Builder, Runtime};
 use tracing::Span;
 
-/// The runtime of a thread in `span`, made on this thread, and the threads on which it runs what blocks.
+/// The runtime of a thread in `span`, made on this thread, and the threads on which it runs what
+/// blocks.
 pub(super) fn runtime(span: Span) -> Runtime {
     stay_in(&span);
-    let runtime = Builder::new_current_thread().enable_all().on_thread_start(move || stay_in(&span)).build();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .on_thread_start(move || stay_in(&span))
+        .build();
     runtime.expect("a process that cannot make a runtime cannot start")
 }
 
-/// Enters a span until the thread ends. The span is that of a core, and is kept as long as its process.
+/// Enters a span until the thread ends. The span is that of a core, and is kept as long as its
+/// process.
 pub(super) fn stay_in(span: &Span) {
     if span.id() != Span::current().id() {
         std::mem::forget(span.clone().entered());

@@ -1,10 +1,13 @@
-//! Routes dead letters from a subscription to the actor of their store, and supervises these actors.
+//! Routes dead letters from a subscription to the actor of their store, and supervises these
+//! actors.
 
 use std::sync::Arc;
 
 use gridhook_clock::Clock;
 use gridhook_dead_letter as dead_letter;
-use gridhook_dead_letter::{DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, WaitingDeadLetters};
+use gridhook_dead_letter::{
+    DeadLetterActor, DeadLetterStores, DeadLetterTarget, DeadLetters, WaitingDeadLetters,
+};
 use gridhook_engine::{
     control::registry::Registry,
     supervision::{Supervised, SupervisionHistory},
@@ -22,24 +25,41 @@ pub(super) struct DeadLetterRouting {
 
 impl DeadLetterRouting {
     /// Notifies the actor of the destination's store of pending dead letters.
-    pub(super) fn notify_stores(&self, stores: &DeadLetterStores, shared: &SharedState, due: Timestamp) {
+    pub(super) fn notify_stores(
+        &self,
+        stores: &DeadLetterStores,
+        shared: &SharedState,
+        due: Timestamp,
+    ) {
         if let Some(target) = self.target(shared) {
-            stores.waiting(WaitingDeadLetters { subscription_key: shared.subscription_key, target, due });
+            stores.waiting(WaitingDeadLetters {
+                subscription_key: shared.subscription_key,
+                target,
+                due,
+            });
         }
     }
 
     /// The lookup by which a store finds the current destination of a subscription's dead letters.
     pub(super) fn target_lookup(&self) -> dead_letter::TargetLookup {
         let routing = self.clone();
-        Box::new(move |subscription_key| routing.target(&*routing.registry.shared(subscription_key)?))
+        Box::new(move |subscription_key| {
+            routing.target(&*routing.registry.shared(subscription_key)?)
+        })
     }
 
-    /// The current destination of a subscription's dead letters; [`None`] where it has none, or its store is not configured.
-    /// In that case they wait until it is.
+    /// The current destination of a subscription's dead letters; [`None`] where it has none, or its
+    /// store is not configured. In that case they wait until it is.
     fn target(&self, shared: &SharedState) -> Option<DeadLetterTarget> {
-        let (plan, topic) = (shared.plan(), self.registry.owner(shared.subscription_key.partition)?);
+        let (plan, topic) = (
+            shared.plan(),
+            self.registry.owner(shared.subscription_key.partition)?,
+        );
         let destination = plan.record.dead_letter.as_ref()?;
-        let found = match self.named_stores.find(&destination.resource_id, &destination.container) {
+        let found = match self
+            .named_stores
+            .find(&destination.resource_id, &destination.container)
+        {
             Ok(found) => found,
             Err(error) => {
                 let subscription = plan.record.name.as_str();
@@ -54,7 +74,9 @@ impl DeadLetterRouting {
             subscription_name: plan.record.name.to_string(),
             delivery_schema: plan.record.delivery_schema,
             topic: topic.record().resource_id(),
-            source: topic.record().resource_id_of(plan.record.filter.domain_topic.as_deref()),
+            source: topic
+                .record()
+                .resource_id_of(plan.record.filter.domain_topic.as_deref()),
             layout: edition.layout,
             properties: property::open(&plan.record.webhook.delivery_properties),
             retry: edition.retry.clone(),
@@ -89,6 +111,10 @@ impl Supervised for DeadLetterActorFactory {
 
     async fn build(&self) -> Option<DeadLetterActor> {
         let (history, clock) = (Arc::clone(&self.history), self.clock.clone());
-        Some(self.dead_letters.build().with_on_recovered(move || history.note_recovered(&clock)))
+        Some(
+            self.dead_letters
+                .build()
+                .with_on_recovered(move || history.note_recovered(&clock)),
+        )
     }
 }

@@ -1,7 +1,7 @@
 //! Divides the file descriptors between the store, connections and deliveries at the start.
 //!
-//! A store that cannot open its next log fails for good, and the process ends. So the store's part is reserved. Connections
-//! beyond their part receive 503, and deliveries beyond theirs wait.
+//! A store that cannot open its next log fails for good, and the process ends. So the store's part
+//! is reserved. Connections beyond their part receive 503, and deliveries beyond theirs wait.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,7 +19,8 @@ const BASE: usize = 96;
 /// For each thread that serves or delivers: its poller, its wakers, its signals.
 const PER_THREAD: usize = 8;
 
-/// The minimum of the store: its logs, the files being written, and the tables of twelve column families.
+/// The minimum of the store: its logs, the files being written, and the tables of twelve column
+/// families.
 const STORE_MIN: usize = 192;
 
 /// The store's open files that are not tables: logs, manifests, files being written.
@@ -55,14 +56,25 @@ impl DescriptorBudget {
         let base = BASE + PER_THREAD * threads;
         let rest = limit.saturating_sub(store + base);
         if limit < MIN || rest < MIN / 4 {
-            return Err(ServerError::Descriptors { limit, least: MIN.max(STORE_MIN + base + MIN / 4) });
+            return Err(ServerError::Descriptors {
+                limit,
+                least: MIN.max(STORE_MIN + base + MIN / 4),
+            });
         }
         let refusals = REFUSALS_MAX.min(rest / 16);
         let inbound = rest / 2 - refusals;
         let outbound = rest * 3 / 8;
-        // The remainder is a margin, for two threads that take the last descriptor at once and for other libraries.
+        // The remainder is a margin, for two threads that take the last descriptor at once and for
+        // other libraries.
         let idle = rest / 16;
-        Ok(Self { limit, store, inbound, refusals, outbound, idle })
+        Ok(Self {
+            limit,
+            store,
+            inbound,
+            refusals,
+            outbound,
+            idle,
+        })
     }
 
     /// The maximum number of open tables of the store.
@@ -83,19 +95,30 @@ pub struct SharedBudget {
 }
 
 impl SharedBudget {
-    /// Divides `limit` descriptors among so many cores with `threads` threads each, and `front_threads` that serve clients.
+    /// Divides `limit` descriptors among so many cores with `threads` threads each, and
+    /// `front_threads` that serve clients.
     ///
     /// # Errors
     /// If `limit` is too low.
-    pub fn of(limit: usize, shards: usize, front_threads: usize, threads: usize) -> Result<Self, ServerError> {
+    pub fn of(
+        limit: usize,
+        shards: usize,
+        front_threads: usize,
+        threads: usize,
+    ) -> Result<Self, ServerError> {
         let of_front = limit / FRONT_SHARE;
         let least = |part: usize, error| match error {
-            ServerError::Descriptors { least, .. } => ServerError::Descriptors { limit, least: least * part },
+            ServerError::Descriptors { least, .. } => ServerError::Descriptors {
+                limit,
+                least: least * part,
+            },
             other => other,
         };
-        let front = DescriptorBudget::of(of_front, front_threads).map_err(|error| least(FRONT_SHARE, error))?;
+        let front = DescriptorBudget::of(of_front, front_threads)
+            .map_err(|error| least(FRONT_SHARE, error))?;
         let core = DescriptorBudget::of((limit - of_front) / shards, threads);
-        let core = core.map_err(|error| least((shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1), error))?;
+        let core =
+            core.map_err(|error| least((shards * FRONT_SHARE).div_ceil(FRONT_SHARE - 1), error))?;
         Ok(Self { front, core })
     }
 }
@@ -116,13 +139,20 @@ pub(super) fn take(threads: usize) -> Result<DescriptorBudget, ServerError> {
 /// Raises the soft limit to the hard limit, and returns it.
 pub(super) fn raise() -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: limit.maximum, ..limit };
+    let wanted = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
     let current = match setrlimit(Resource::Nofile, wanted) {
         Ok(()) => wanted.current,
         Err(error) => {
-            tracing::warn!(%error, allowed = limit.current, "the limit of open files cannot be raised");
+            tracing::warn!(%error, allowed = limit.current, "the limit of open files cannot be \
+                raised");
             limit.current
         }
     };
-    current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX).min(MAX)
+    current
+        .and_then(|limit| usize::try_from(limit).ok())
+        .unwrap_or(usize::MAX)
+        .min(MAX)
 }

@@ -44,8 +44,8 @@ pub enum ServerError {
     Undone(#[from] admin::ApplyError),
     /// The limit of open files is too low.
     #[error(
-        "the limit of open files is {limit}, and the server needs at least {least}; raise the hard limit (ulimit -Hn, or \
-         LimitNOFILE= of a systemd unit)"
+        "the limit of open files is {limit}, and the server needs at least {least}; raise the hard \
+         limit (ulimit -Hn, or LimitNOFILE= of a systemd unit)"
     )]
     Descriptors {
         /// The limit.
@@ -55,9 +55,9 @@ pub enum ServerError {
     },
     /// The memory limit of the control group is too low.
     #[error(
-        "the memory limit of the control group is {limit}, and these settings need at least {least}; raise the limit \
-         (MemoryMax= of a systemd unit, resources.limits.memory of a container), or lower publish.request_bytes and \
-         publish.event_bytes"
+        "the memory limit of the control group is {limit}, and these settings need at least \
+         {least}; raise the limit (MemoryMax= of a systemd unit, resources.limits.memory of a \
+         container), or lower publish.request_bytes and publish.event_bytes"
     )]
     Memory {
         /// The limit.
@@ -90,7 +90,9 @@ pub enum ServerError {
 /// Advice for the operator of a store that cannot be served.
 fn remedy(error: &journal::Error) -> &'static str {
     match error {
-        journal::Error::Damaged(_) => "; restore a backup, or accept the loss with gridhook restore --accept-loss",
+        journal::Error::Damaged(_) => {
+            "; restore a backup, or accept the loss with gridhook restore --accept-loss"
+        }
         _ => "",
     }
 }

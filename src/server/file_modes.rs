@@ -1,8 +1,9 @@
 //! Keeps the data folder private: it has events, keys and the admin token.
 //!
-//! Everything that the process creates has mode 0600 or 0700, whatever umask it was started with; RocksDB creates its files
-//! with the process's umask. At the start, files of a store that others could read are made private. Nothing else in the
-//! folder changes, and the mode of the folder itself is the operator's choice.
+//! Everything that the process creates has mode 0600 or 0700, whatever umask it was started with;
+//! RocksDB creates its files with the process's umask. At the start, files of a store that others
+//! could read are made private. Nothing else in the folder changes, and the mode of the folder
+//! itself is the operator's choice.
 //!
 //! Not here: encryption. A file mode does not protect against reading the disk directly.
 
@@ -44,13 +45,15 @@ const OWN: [&str; 14] = [
     "admin-token.new",
 ];
 
-/// The entries that a folder without a store may have: a token that the operator chose, and what a file system creates.
+/// The entries that a folder without a store may have: a token that the operator chose, and what a
+/// file system creates.
 const ALLOWED: [&str; 2] = ["admin-token", "lost+found"];
 
 /// The entries that identify a store, or the stores of a node with several shards.
 const STORE: [&str; 3] = ["rocksdb", "watermark", super::shards::FOLDER];
 
-/// Makes new files private. Refuses a folder that is not empty and has no store, because it is not gridhook's.
+/// Makes new files private. Refuses a folder that is not empty and has no store, because it is not
+/// gridhook's.
 pub(super) fn keep(config: &Config) -> io::Result<()> {
     umask(Mode::from_raw_mode(OTHERS));
     let data_dir = &config.server.data_dir;
@@ -63,17 +66,29 @@ pub(super) fn keep(config: &Config) -> io::Result<()> {
             }
         }
     }
-    if STORE.iter().any(|name| names.iter().any(|found| found == name)) {
+    if STORE
+        .iter()
+        .any(|name| names.iter().any(|found| found == name))
+    {
         return Ok(());
     }
     let absolute = std::path::absolute(data_dir)?;
-    let folders = config.dead_letter.stores.values().filter_map(|store| below(&absolute, &store.address));
-    let known: Vec<OsString> = OWN.into_iter().chain(ALLOWED).map(OsString::from).chain(folders).collect();
+    let folders = config
+        .dead_letter
+        .stores
+        .values()
+        .filter_map(|store| below(&absolute, &store.address));
+    let known: Vec<OsString> = OWN
+        .into_iter()
+        .chain(ALLOWED)
+        .map(OsString::from)
+        .chain(folders)
+        .collect();
     match names.iter().find(|name| !known.contains(name)) {
         None => Ok(()),
         Some(foreign) => Err(io::Error::other(format!(
-            "{} has no store and is not empty: it has {foreign:?}. Name an empty folder, one that is not there yet, or the \
-             data folder of a server (server.data_dir)",
+            "{} has no store and is not empty: it has {foreign:?}. Name an empty folder, one that \
+             is not there yet, or the data folder of a server (server.data_dir)",
             data_dir.display()
         ))),
     }
@@ -86,11 +101,14 @@ fn below(data_dir: &Path, address: &StoreAddress) -> Option<OsString> {
     }
     let path = Path::new("/").join(address.path.join("/"));
     let inside = path.strip_prefix(data_dir).ok()?;
-    inside.components().next().map(|first| first.as_os_str().to_owned())
+    inside
+        .components()
+        .next()
+        .map(|first| first.as_os_str().to_owned())
 }
 
-/// Makes the store's files private. The admin token's file is excluded, because [`gridhook_admin::admin_token`] checks who could have
-/// written it.
+/// Makes the store's files private. The admin token's file is excluded, because
+/// [`gridhook_admin::admin_token`] checks who could have written it.
 pub(super) fn narrow(data_dir: &Path) -> io::Result<()> {
     let mut open = 0;
     for name in OWN {
@@ -103,14 +121,16 @@ pub(super) fn narrow(data_dir: &Path) -> io::Result<()> {
         }
     }
     if open > 0 {
-        warn!(folder = %data_dir.display(), open, "others could read files of the store; the files are private now");
+        warn!(folder = %data_dir.display(), open, "others could read files of the store; the files \
+            are private now");
     }
     Ok(())
 }
 
 fn close(path: &Path, open: &mut usize) -> io::Result<()> {
     let mode = match fs::symlink_metadata(path) {
-        // The operator placed the link, and its target is not gridhook's. RocksDB deletes files meanwhile.
+        // The operator placed the link, and its target is not gridhook's. RocksDB deletes files
+        // meanwhile.
         Ok(meta) if meta.is_symlink() => return Ok(()),
         // A file of another user is left alone.
         Ok(meta) if meta.uid() != geteuid().as_raw() => return Ok(()),

@@ -1,11 +1,13 @@
 //! A standby's listeners: each request is forwarded to the owner of the store.
 //!
-//! The request goes on as it came, but for its hop-by-hop headers and a header with the address of its client, so that the
-//! owner authenticates it and records it as if the client had called there. Bodies are streamed both ways.
+//! The request goes on as it came, but for its hop-by-hop headers and a header with the address of
+//! its client, so that the owner authenticates it and records it as if the client had called there.
+//! Bodies are streamed both ways.
 //!
-//! - A standby waits for an owner, and repeats what was not sent. Afterwards it answers 503: the client decides whether to
-//!   repeat the request.
-//! - A request whose owner loses the store ends: what that one might still answer counts for nothing.
+//! - A standby waits for an owner, and repeats what was not sent. Afterwards it answers 503: the
+//!   client decides whether to repeat the request.
+//! - A request whose owner loses the store ends: what that one might still answer counts for
+//!   nothing.
 //! - Only an owner accepts a forwarded request, so none is forwarded twice.
 
 use std::{
@@ -77,7 +79,8 @@ const HOP_BY_HOP: [&str; 13] = [
 #[derive(Clone)]
 pub(super) struct Forwarder {
     role: watch::Receiver<Role>,
-    /// The node's own listener for nodes: a request that waits for an owner goes there when this node becomes it.
+    /// The node's own listener for nodes: a request that waits for an owner goes there when this
+    /// node becomes it.
     own: String,
     connector: OwnerConnector,
     /// An older idle connection is not used: the owner may be closing it.
@@ -130,21 +133,29 @@ impl Forwarder {
         idle_max: Duration,
         counters: Arc<ForwardCounters>,
     ) -> Self {
-        Self { role, own, connector, idle_max, counters }
+        Self {
+            role,
+            own,
+            connector,
+            idle_max,
+            counters,
+        }
     }
 
     /// Forwards every request without a route.
     pub(super) fn configure(&self, cfg: &mut web::ServiceConfig, side: ListenerSide) {
         let hops = Hops::new(self.clone());
-        cfg.default_service(web::to(move |request: HttpRequest, payload: web::Payload| {
-            let hops = Rc::clone(&hops);
-            async move {
-                match outgoing(&request, payload) {
-                    Some(outgoing) => hops.answer(&request, outgoing, side, None).await,
-                    None => unavailable("the request cannot be forwarded"),
+        cfg.default_service(web::to(
+            move |request: HttpRequest, payload: web::Payload| {
+                let hops = Rc::clone(&hops);
+                async move {
+                    match outgoing(&request, payload) {
+                        Some(outgoing) => hops.answer(&request, outgoing, side, None).await,
+                        None => unavailable("the request cannot be forwarded"),
+                    }
                 }
-            }
-        }));
+            },
+        ));
     }
 
     /// Whether this node owns the shard.
@@ -160,7 +171,9 @@ impl Forwarder {
     /// The address of the owner, which may be this node.
     fn owner_in(&self, role: &Role) -> Option<String> {
         match role {
-            Role::Standby { owner } => owner.as_ref().map(|NodeAddress { address, .. }| address.clone()),
+            Role::Standby { owner } => owner
+                .as_ref()
+                .map(|NodeAddress { address, .. }| address.clone()),
             Role::Owner(_) | Role::Draining(_) => Some(self.own.clone()),
         }
     }
@@ -186,10 +199,16 @@ impl Forwarder {
     {
         self.connector.pause(address).await;
         let stream = TcpStream::connect(address).await?;
-        // Without it a request of two writes waits for an acknowledgement. Failing to set it is harmless.
+        // Without it a request of two writes waits for an acknowledgement. Failing to set it is
+        // harmless.
         stream.set_nodelay(true).ok();
-        let stream = self.connector.handshake(stream, address, Some(side)).await?;
-        let (hop, connection) = handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+        let stream = self
+            .connector
+            .handshake(stream, address, Some(side))
+            .await?;
+        let (hop, connection) = handshake(TokioIo::new(stream))
+            .await
+            .map_err(io::Error::other)?;
         // Its errors are those of its requests.
         actix_rt::spawn(async move { connection.await.ok() });
         Ok(hop)
@@ -198,7 +217,9 @@ impl Forwarder {
     /// Returns once another node than the one at `address` owns the store.
     pub(super) async fn lost(self, address: String) {
         let mut role = self.role.clone();
-        let lost = role.wait_for(|role| self.owner_in(role).as_ref() != Some(&address)).await;
+        let lost = role
+            .wait_for(|role| self.owner_in(role).as_ref() != Some(&address))
+            .await;
         if lost.is_err() {
             // The node stops, and lets its requests finish.
             std::future::pending::<()>().await;
@@ -208,7 +229,10 @@ impl Forwarder {
 
 impl Hops {
     pub(super) fn new(forwarder: Forwarder) -> Rc<Self> {
-        Rc::new(Self { forwarder, idle: RefCell::default() })
+        Rc::new(Self {
+            forwarder,
+            idle: RefCell::default(),
+        })
     }
 
     pub(super) fn forwarder(&self) -> &Forwarder {
@@ -225,7 +249,8 @@ impl Hops {
     ) -> HttpResponse {
         let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
         let counters = Arc::clone(&self.forwarder.counters);
-        // A client may close its side and read on. Only one that waits for events counts as gone then, as at the owner.
+        // A client may close its side and read on. Only one that waits for events counts as gone
+        // then, as at the owner.
         let waits_for_events = request.path().ends_with(":receive");
         let mut ended = ended;
         let ends = async {
@@ -265,13 +290,25 @@ impl Hops {
             let lost = self.forwarder.clone().lost(address.clone());
             let sent = tokio::select! {
                 sent = hop.try_send_request(outgoing) => sent,
-                () = lost => return Err("the owner of the store has changed; the request may or may not have been processed"),
+                () = lost => return Err("the owner of the store has changed; the request may or \
+                    may not have been processed"),
             };
             match sent {
-                Ok(response) => return Ok(OwnerResponse { response, key: HopKey { address, side }, hop }),
+                Ok(response) => {
+                    return Ok(OwnerResponse {
+                        response,
+                        key: HopKey { address, side },
+                        hop,
+                    });
+                }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) => outgoing = unsent,
-                    None => return Err("the owner did not answer; the request may or may not have been processed"),
+                    None => {
+                        return Err(
+                            "the owner did not answer; the request may or may not have been \
+                             processed",
+                        );
+                    }
                 },
             }
         }
@@ -281,12 +318,21 @@ impl Hops {
     async fn connect(&self, side: ListenerSide) -> (String, Hop) {
         let mut role = self.forwarder.role.clone();
         loop {
-            let owner = role.wait_for(|role| self.forwarder.owner_in(role).is_some()).await;
+            let owner = role
+                .wait_for(|role| self.forwarder.owner_in(role).is_some())
+                .await;
             let owner = owner.ok().and_then(|role| self.forwarder.owner_in(&role));
             // A node that stops has no owner any more.
-            let Some(address) = owner else { return std::future::pending().await };
-            let key = HopKey { address: address.clone(), side };
-            while let Some(IdleHop { since, hop }) = self.idle.borrow_mut().get_mut(&key).and_then(Vec::pop) {
+            let Some(address) = owner else {
+                return std::future::pending().await;
+            };
+            let key = HopKey {
+                address: address.clone(),
+                side,
+            };
+            while let Some(IdleHop { since, hop }) =
+                self.idle.borrow_mut().get_mut(&key).and_then(Vec::pop)
+            {
                 if hop.is_ready() && since.elapsed() < self.forwarder.idle_max {
                     return (address, hop);
                 }
@@ -306,10 +352,17 @@ impl Hops {
     }
 
     /// The body of a response. It ends early with the ownership, and once `ended` says why.
-    pub(super) fn body(self: &Rc<Self>, answered: OwnerResponse, ended: Option<Ended>) -> (Parts, ResponseBody) {
+    pub(super) fn body(
+        self: &Rc<Self>,
+        answered: OwnerResponse,
+        ended: Option<Ended>,
+    ) -> (Parts, ResponseBody) {
         let OwnerResponse { response, key, hop } = answered;
         let (head, body) = response.into_parts();
-        let size = head.headers.get(header::CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
+        let size = head
+            .headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|size| size.to_str().ok()?.parse().ok());
         let lost = self.forwarder.clone().lost(key.address.clone());
         let lost = async move {
             lost.await;
@@ -329,12 +382,29 @@ impl Hops {
             (None, true) => BodySize::None,
             (None, false) => BodySize::Stream,
         };
-        let hop = Some(ReturnedHop { hops: Rc::clone(self), key, hop });
-        (head, ResponseBody { body, size, ended, has_ended: false, hop })
+        let hop = Some(ReturnedHop {
+            hops: Rc::clone(self),
+            key,
+            hop,
+        });
+        (
+            head,
+            ResponseBody {
+                body,
+                size,
+                ended,
+                has_ended: false,
+                hop,
+            },
+        )
     }
 
     /// The response to the client.
-    pub(super) fn relayed(self: &Rc<Self>, answered: OwnerResponse, ended: Option<Ended>) -> HttpResponse {
+    pub(super) fn relayed(
+        self: &Rc<Self>,
+        answered: OwnerResponse,
+        ended: Option<Ended>,
+    ) -> HttpResponse {
         let (head, body) = self.body(answered, ended);
         let status = StatusCode::from_u16(head.status.as_u16()).unwrap_or(StatusCode::BAD_GATEWAY);
         let mut relayed = HttpResponse::with_body(status, BoxBody::new(body));
@@ -354,14 +424,19 @@ impl Hops {
         idle.retain(|known, _| known.address == key.address);
         let hops = idle.entry(key).or_default();
         if hops.len() < IDLE_MAX {
-            hops.push(IdleHop { since: Instant::now(), hop });
+            hops.push(IdleHop {
+                since: Instant::now(),
+                hop,
+            });
         }
     }
 }
 
 /// The headers that go on.
 fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    headers.iter().filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()))
+    headers
+        .iter()
+        .filter(|(name, _)| !HOP_BY_HOP.contains(&name.as_str()))
 }
 
 /// The request to the owner.
@@ -369,21 +444,42 @@ pub(super) fn outgoing(request: &HttpRequest, payload: web::Payload) -> Option<O
     let length = request.headers().get(actix_header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     let is_chunked = request.chunked().unwrap_or(false);
-    let left = if is_chunked { None } else { Some(length.unwrap_or(0)) };
-    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
-    let mut outgoing =
-        with_body(request, target, RequestBody { content: Content::Payload(payload.into_inner()), left })?;
+    let left = if is_chunked {
+        None
+    } else {
+        Some(length.unwrap_or(0))
+    };
+    let target = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |target| target.as_str());
+    let mut outgoing = with_body(
+        request,
+        target,
+        RequestBody {
+            content: Content::Payload(payload.into_inner()),
+            left,
+        },
+    )?;
     if let Some(length) = length.filter(|_| !is_chunked) {
-        outgoing.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        outgoing
+            .headers_mut()
+            .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     }
     Some(outgoing)
 }
 
 /// The request to an owner, with another target and a whole body.
-pub(super) fn outgoing_whole(request: &HttpRequest, target: &str, body: Bytes) -> Option<OutgoingRequest> {
+pub(super) fn outgoing_whole(
+    request: &HttpRequest,
+    target: &str,
+    body: Bytes,
+) -> Option<OutgoingRequest> {
     let length = body.len();
     let mut outgoing = with_body(request, target, RequestBody::whole(body))?;
-    outgoing.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    outgoing
+        .headers_mut()
+        .insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     Some(outgoing)
 }
 
@@ -397,21 +493,29 @@ fn with_body(request: &HttpRequest, target: &str, body: RequestBody) -> Option<O
     for (name, value) in request.headers() {
         let name = HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
         if !HOP_BY_HOP.contains(&name.as_str()) {
-            outgoing.headers_mut().append(name, HeaderValue::from_bytes(value.as_bytes()).ok()?);
+            outgoing
+                .headers_mut()
+                .append(name, HeaderValue::from_bytes(value.as_bytes()).ok()?);
         }
     }
     // The target takes precedence over the header (RFC 9112, 3.2.2).
     if let Some(called) = request.uri().authority() {
-        outgoing.headers_mut().insert(header::HOST, HeaderValue::from_str(called.as_str()).ok()?);
+        outgoing
+            .headers_mut()
+            .insert(header::HOST, HeaderValue::from_str(called.as_str()).ok()?);
     }
-    outgoing.headers_mut().insert(hop::CLIENT_NAME, HeaderValue::from_str(&client).ok()?);
+    outgoing
+        .headers_mut()
+        .insert(hop::CLIENT_NAME, HeaderValue::from_str(&client).ok()?);
     Some(outgoing)
 }
 
 /// The answer of a cluster that cannot process a request now.
 pub(super) fn unavailable(message: &str) -> HttpResponse {
     let body = serde_json::json!({"error": {"code": "ServiceUnavailable", "message": message}});
-    HttpResponse::ServiceUnavailable().insert_header((actix_header::RETRY_AFTER, "1")).json(body)
+    HttpResponse::ServiceUnavailable()
+        .insert_header((actix_header::RETRY_AFTER, "1"))
+        .json(body)
 }
 
 /// The body of a request to an owner.
@@ -431,7 +535,10 @@ enum Content {
 impl RequestBody {
     pub(super) fn whole(body: Bytes) -> Self {
         let left = Some(body.len() as u64);
-        Self { content: Content::Whole(Some(body).filter(|body| !body.is_empty())), left }
+        Self {
+            content: Content::Whole(Some(body).filter(|body| !body.is_empty())),
+            left,
+        }
     }
 }
 
@@ -439,14 +546,19 @@ impl Body for RequestBody {
     type Data = Bytes;
     type Error = io::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let next = match &mut self.content {
-            Content::Payload(payload) => {
-                ready!(Pin::new(payload).poll_next(cx)).transpose().map_err(io::Error::other)?
-            }
+            Content::Payload(payload) => ready!(Pin::new(payload).poll_next(cx))
+                .transpose()
+                .map_err(io::Error::other)?,
             Content::Whole(body) => body.take(),
         };
-        let Some(bytes) = next else { return Poll::Ready(None) };
+        let Some(bytes) = next else {
+            return Poll::Ready(None);
+        };
         if let Some(left) = &mut self.left {
             *left = left.saturating_sub(bytes.len() as u64);
         }
@@ -458,7 +570,8 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.left.map_or_else(SizeHint::default, SizeHint::with_exact)
+        self.left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
@@ -487,7 +600,10 @@ impl MessageBody for ResponseBody {
         self.size
     }
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         loop {
             match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(Some(Ok(frame))) => {

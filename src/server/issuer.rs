@@ -1,8 +1,9 @@
 //! The authenticator of publishers, and the public keys of the issuer of access tokens.
 //!
-//! The keys are read from a file or fetched from a URL, and refreshed periodically. A file that cannot be read stops the
-//! start, because only the operator can correct it. A URL that does not respond does not: the outage may be short, and
-//! access keys still work. The last keys stay in use until new ones arrive.
+//! The keys are read from a file or fetched from a URL, and refreshed periodically. A file that
+//! cannot be read stops the start, because only the operator can correct it. A URL that does not
+//! respond does not: the outage may be short, and access keys still work. The last keys stay in use
+//! until new ones arrive.
 
 use std::{fs, rc::Rc, sync::Arc, time::Duration};
 
@@ -28,8 +29,8 @@ const KEYS_BYTES_MAX: usize = 256 * 1024;
 /// The timeout for name resolution, connection, TLS and response together.
 const FETCH_WAIT: Duration = Duration::from_secs(10);
 
-/// The pause after a failure, and between two refreshes for an unknown key. Without it, forged tokens would make the server
-/// send requests to the issuer without end.
+/// The pause after a failure, and between two refreshes for an unknown key. Without it, forged
+/// tokens would make the server send requests to the issuer without end.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// The keys cannot be read or replaced.
@@ -53,14 +54,15 @@ pub(super) enum IssuerError {
 pub(super) struct TokenAccess {
     /// Authenticates publishers.
     pub(super) gate: Authenticator,
-    /// The issuer of operators' access tokens, if `auth.admin_role` or `auth.grants` names one of their claims.
+    /// The issuer of operators' access tokens, if `auth.admin_role` or `auth.grants` names one of
+    /// their claims.
     pub(super) operators: Option<TokenIssuer>,
     /// The source of the issuer's keys, if there is an issuer.
     pub(super) keys: Option<Rc<KeySetSource>>,
 }
 
-/// Creates the authenticator of publishers (access keys, the admin token, named tokens, the issuer's access tokens), and that of
-/// operators.
+/// Creates the authenticator of publishers (access keys, the admin token, named tokens, the
+/// issuer's access tokens), and that of operators.
 pub(super) fn gate(
     config: &Config,
     public_url: &str,
@@ -72,11 +74,20 @@ pub(super) fn gate(
     let issuer = match &config.auth.issuer {
         Some(issuer) => {
             let (keys, source) = keep(issuer, trust)?;
-            // Clients that learn the server's address from `/metadata/endpoints` request tokens for it.
+            // Clients that learn the server's address from `/metadata/endpoints` request tokens for
+            // it.
             let mut audiences = issuer.audiences.clone();
             audiences.push(public_url.to_owned());
             let (name, rules) = (issuer.name.clone(), rules(issuer)?);
-            (Some(bearer::TokenIssuer { name, audiences, keys, rules }), Some(source))
+            (
+                Some(bearer::TokenIssuer {
+                    name,
+                    audiences,
+                    keys,
+                    rules,
+                }),
+                Some(source),
+            )
         }
         None => (None, None),
     };
@@ -87,20 +98,32 @@ pub(super) fn gate(
     let gate = Authenticator::new(AuthRules {
         trusted_proxies: config.auth.trusted_proxies.clone(),
         names: server_names(config),
-        bearer: BearerAuth { operator: Some(operator), tokens: Some(Arc::clone(tokens)), issuer },
+        bearer: BearerAuth {
+            operator: Some(operator),
+            tokens: Some(Arc::clone(tokens)),
+            issuer,
+        },
         failed_auth,
     });
-    Ok(TokenAccess { gate, operators, keys: source })
+    Ok(TokenAccess {
+        gate,
+        operators,
+        keys: source,
+    })
 }
 
 /// The names of the server.
 pub(super) fn server_names(config: &Config) -> ServerNames {
-    ServerNames { public_url: config.server.public_url.clone(), others: config.server.host_names.clone() }
+    ServerNames {
+        public_url: config.server.public_url.clone(),
+        others: config.server.host_names.clone(),
+    }
 }
 
 /// Checks the rules for claims, and the key file if the settings name one.
 pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
-    let read = |issuer: &IssuerConfig| rules(issuer).and_then(|_| read_file(issuer, &Keyring::default()));
+    let read =
+        |issuer: &IssuerConfig| rules(issuer).and_then(|_| read_file(issuer, &Keyring::default()));
     config.auth.issuer.as_ref().map_or(Ok(0), read).map(drop)
 }
 
@@ -108,38 +131,63 @@ pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
 fn rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
     let admin = issuer.admin_role.iter().map(|role| {
         let grant = Grant::everywhere(TokenRole::Admin);
-        Ok(ClaimRule { claim: "roles".to_owned(), value: role.clone(), grant })
+        Ok(ClaimRule {
+            claim: "roles".to_owned(),
+            value: role.clone(),
+            grant,
+        })
     });
-    admin.chain(issuer.grants.iter().map(|grant| rule(grant))).collect()
+    admin
+        .chain(issuer.grants.iter().map(|grant| rule(grant)))
+        .collect()
 }
 
 /// Reads `CLAIM=VALUE ROLE [SCOPE,…]`.
 fn rule(text: &str) -> Result<ClaimRule, IssuerError> {
     let wrong = |problem: String| IssuerError::Grant(text.to_owned(), problem);
     let words: Vec<&str> = text.split_whitespace().collect();
-    let form = || wrong("allowed is \"CLAIM=VALUE ROLE\" or \"CLAIM=VALUE ROLE SCOPE,SCOPE\"".to_owned());
+    let form =
+        || wrong("allowed is \"CLAIM=VALUE ROLE\" or \"CLAIM=VALUE ROLE SCOPE,SCOPE\"".to_owned());
     let (claim, role, scopes) = match words[..] {
         [claim, role] => (claim, role, None),
         // An empty scope is wrong: without any, the rule is for the whole server.
         [claim, role, scopes] => (claim, role, Some(scopes)),
         _ => return Err(form()),
     };
-    let (claim, value) =
-        claim.split_once('=').filter(|(claim, value)| !claim.is_empty() && !value.is_empty()).ok_or_else(form)?;
-    let role = role.parse().map_err(|problem| wrong(format!("the role {problem}")))?;
-    let scopes = scopes.into_iter().flat_map(|scopes| scopes.split(',')).map(str::parse);
+    let (claim, value) = claim
+        .split_once('=')
+        .filter(|(claim, value)| !claim.is_empty() && !value.is_empty())
+        .ok_or_else(form)?;
+    let role = role
+        .parse()
+        .map_err(|problem| wrong(format!("the role {problem}")))?;
+    let scopes = scopes
+        .into_iter()
+        .flat_map(|scopes| scopes.split(','))
+        .map(str::parse);
     let scopes = scopes.collect::<Result<_, String>>();
     let scopes = scopes.map_err(|problem| wrong(format!("a scope {problem}")))?;
-    Ok(ClaimRule { claim: claim.to_owned(), value: value.to_owned(), grant: Grant { role, scopes } })
+    Ok(ClaimRule {
+        claim: claim.to_owned(),
+        value: value.to_owned(),
+        grant: Grant { role, scopes },
+    })
 }
 
 /// Loads the keys of `issuer` and starts the task that refreshes them.
-fn keep(issuer: &IssuerConfig, trust: &TlsTrust) -> Result<(Arc<Keyring>, Rc<KeySetSource>), IssuerError> {
+fn keep(
+    issuer: &IssuerConfig,
+    trust: &TlsTrust,
+) -> Result<(Arc<Keyring>, Rc<KeySetSource>), IssuerError> {
     let keys = Arc::new(Keyring::default());
     if let KeySource::File(_) = issuer.keys {
         read_file(issuer, &keys)?;
     }
-    let source = KeySetSource { issuer: issuer.clone(), keys: Arc::clone(&keys), client: client(trust) };
+    let source = KeySetSource {
+        issuer: issuer.clone(),
+        keys: Arc::clone(&keys),
+        client: client(trust),
+    };
     let source = Rc::new(source);
     actix_rt::spawn(refresh(Rc::clone(&source)));
     Ok((keys, source))
@@ -175,7 +223,8 @@ async fn refresh(source: Rc<KeySetSource>) {
                 }
             }
             Err(error) => {
-                warn!(issuer = issuer.name, %error, "issuer keys not loaded; the last keys stay in use");
+                warn!(issuer = issuer.name, %error, "issuer keys not loaded; the last keys stay in \
+                    use");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -183,24 +232,42 @@ async fn refresh(source: Rc<KeySetSource>) {
 }
 
 fn read_file(issuer: &IssuerConfig, keys: &Keyring) -> Result<usize, IssuerError> {
-    let KeySource::File(path) = &issuer.keys else { return Ok(0) };
+    let KeySource::File(path) = &issuer.keys else {
+        return Ok(0);
+    };
     let name = path.display().to_string();
     let set = fs::read(path).map_err(|error| IssuerError::File(name.clone(), error))?;
-    keys.replace(&set).map_err(|error| IssuerError::Keys(name, error))
+    keys.replace(&set)
+        .map_err(|error| IssuerError::Keys(name, error))
 }
 
 async fn fetch(client: &Client, url: &Url, keys: &Keyring) -> Result<usize, IssuerError> {
     let failed = |what: String| IssuerError::Web(url.clone(), what);
-    let mut response = client.get(url.as_str()).send().await.map_err(|error| failed(error.to_string()))?;
+    let mut response = client
+        .get(url.as_str())
+        .send()
+        .await
+        .map_err(|error| failed(error.to_string()))?;
     if !response.status().is_success() {
         return Err(failed(format!("the response is {}", response.status())));
     }
-    let set = response.body().limit(KEYS_BYTES_MAX).await.map_err(|error| failed(error.to_string()))?;
-    keys.replace(&set).map_err(|error| IssuerError::Keys(url.to_string(), error))
+    let set = response
+        .body()
+        .limit(KEYS_BYTES_MAX)
+        .await
+        .map_err(|error| failed(error.to_string()))?;
+    keys.replace(&set)
+        .map_err(|error| IssuerError::Keys(url.to_string(), error))
 }
 
 /// Redirects are not followed, so that only the operator chooses the URL.
 fn client(trust: &TlsTrust) -> Client {
-    let connector = Connector::new().rustls_0_23(trust.config()).timeout(FETCH_WAIT);
-    Client::builder().connector(connector).disable_redirects().timeout(FETCH_WAIT).finish()
+    let connector = Connector::new()
+        .rustls_0_23(trust.config())
+        .timeout(FETCH_WAIT);
+    Client::builder()
+        .connector(connector)
+        .disable_redirects()
+        .timeout(FETCH_WAIT)
+        .finish()
 }

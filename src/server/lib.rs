@@ -1,9 +1,10 @@
 //! Wiring: the order of start and stop.
 //!
-//! Start: the addresses are bound and `startup_responder` answers there; the store is opened and recovered; the actors of
-//! subscriptions with pending deliveries run before `/readyz` returns 200. Stop: long polls are answered; publishers are
-//! served for up to one second and then refused; requests in flight finish within `server.shutdown_timeout`; the journal is
-//! flushed. A second signal ends the process at once.
+//! Start: the addresses are bound and `startup_responder` answers there; the store is opened and
+//! recovered; the actors of subscriptions with pending deliveries run before `/readyz` returns 200.
+//! Stop: long polls are answered; publishers are served for up to one second and then refused;
+//! requests in flight finish within `server.shutdown_timeout`; the journal is flushed. A second
+//! signal ends the process at once.
 
 mod backup_schedule;
 mod certificates;
@@ -69,7 +70,11 @@ use gridhook_telemetry::LogFilter;
 ///
 /// # Errors
 /// If the server cannot start, or cannot stop cleanly.
-pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) -> Result<(), ServerError> {
+pub fn run(
+    mut config: Config,
+    sources: config::SettingSources,
+    log: LogFilter,
+) -> Result<(), ServerError> {
     if let Some(limit) = memory::limit() {
         memory::fit(&mut config, limit)?;
     }
@@ -78,7 +83,15 @@ pub fn run(mut config: Config, sources: config::SettingSources, log: LogFilter) 
     shards::check_folder(&config)?;
     if let Some(cluster) = config.cluster.as_ref().filter(|cluster| cluster.shards > 1) {
         let shards = cluster.shards;
-        return shards::run(&Process { config, sources, log, declared }, shards);
+        return shards::run(
+            &Process {
+                config,
+                sources,
+                log,
+                declared,
+            },
+            shards,
+        );
     }
     let budget = descriptors::take(2 * cores() + workers(&config))?;
     let launch = Launch {
@@ -137,9 +150,15 @@ pub fn check(config: &Config) -> Result<(), Box<dyn std::error::Error + Send + S
 
 /// Reads the file of `server.apply` before anything is opened.
 fn declared(config: &Config) -> Result<Option<Declared>, ServerError> {
-    let Some(file) = &config.server.apply else { return Ok(None) };
+    let Some(file) = &config.server.apply else {
+        return Ok(None);
+    };
     let options = declared::TemplateOptions::at(gridhook_clock::Clock::system().now().0);
-    Ok(Some(declared::load_complete(file, &declared::ResourceGroup::default(), &options)?))
+    Ok(Some(declared::load_complete(
+        file,
+        &declared::ResourceGroup::default(),
+        &options,
+    )?))
 }
 
 /// What stays when an ownership ends.
@@ -200,12 +219,23 @@ impl Arbiters {
             let arbiter = Arbiter::with_tokio_rt(move || core_span::runtime(span));
             (threads.add(arbiter.handle()), arbiter)
         };
-        Self { running: (0..count).map(start).collect(), threads: threads.clone() }
+        Self {
+            running: (0..count).map(start).collect(),
+            threads: threads.clone(),
+        }
     }
 
     fn hosts(&self, context: SubscriptionContext) -> ActorHosts {
-        let handles: Vec<ArbiterHandle> = self.running.iter().map(|(_, arbiter)| arbiter.handle()).collect();
-        ActorHosts { arbiters: Arc::new(handles), context: Arc::new(context), check_interval: CHECK_INTERVAL }
+        let handles: Vec<ArbiterHandle> = self
+            .running
+            .iter()
+            .map(|(_, arbiter)| arbiter.handle())
+            .collect();
+        ActorHosts {
+            arbiters: Arc::new(handles),
+            context: Arc::new(context),
+            check_interval: CHECK_INTERVAL,
+        }
     }
 }
 
@@ -225,7 +255,11 @@ impl Drop for Arbiters {
 
 /// The number of threads that serve HTTP.
 fn workers(config: &Config) -> usize {
-    if config.server.workers == 0 { cores() } else { config.server.workers }
+    if config.server.workers == 0 {
+        cores()
+    } else {
+        config.server.workers
+    }
 }
 
 fn cores() -> usize {

@@ -28,7 +28,9 @@ use super::{
     tls, workers,
 };
 use gridhook_admin as admin;
-use gridhook_admin::{ChaosMode, ClusterContext, Control, ListenerRole, StandbyContext, admin_token, health};
+use gridhook_admin::{
+    ChaosMode, ClusterContext, Control, ListenerRole, StandbyContext, admin_token, health,
+};
 use gridhook_config::Config;
 use gridhook_dashboard as dashboard;
 use gridhook_metrics::ListenerCounters;
@@ -36,7 +38,8 @@ use gridhook_publish as publish;
 use gridhook_publish::http::Publisher;
 use gridhook_pull as pull;
 
-/// The time for a 503 of `startup_responder` to reach its client before the server takes over the sockets.
+/// The time for a 503 of `startup_responder` to reach its client before the server takes over the
+/// sockets.
 const INTERIM_WAIT: Duration = Duration::from_secs(1);
 
 /// The state that all workers share.
@@ -103,28 +106,48 @@ pub(super) struct NodeListener {
 
 impl BoundSocket {
     fn new(listener: TcpListener, name: &'static str) -> Self {
-        Self { listener, counters: Arc::new(ListenerCounters::new(name)) }
+        Self {
+            listener,
+            counters: Arc::new(ListenerCounters::new(name)),
+        }
     }
 
     fn try_clone(&self) -> Result<Self, ServerError> {
-        let listener = self.listener.try_clone().map_err(io_error("cannot listen"))?;
-        Ok(Self { listener, counters: Arc::clone(&self.counters) })
+        let listener = self
+            .listener
+            .try_clone()
+            .map_err(io_error("cannot listen"))?;
+        Ok(Self {
+            listener,
+            counters: Arc::clone(&self.counters),
+        })
     }
 }
 
 impl HttpListener {
     /// Binds the addresses. Connections wait in the system's queue until a server accepts them.
     ///
-    /// A socket of `sockets` is used again, and a new one is added. So an address is bound as long as the process runs.
-    pub(super) fn open(config: &Config, sockets: &mut Vec<TcpListener>) -> Result<Self, ServerError> {
+    /// A socket of `sockets` is used again, and a new one is added. So an address is bound as long
+    /// as the process runs.
+    pub(super) fn open(
+        config: &Config,
+        sockets: &mut Vec<TcpListener>,
+    ) -> Result<Self, ServerError> {
         let mut addresses = Vec::new();
         let mut bind = |address: SocketAddr| {
             if sockets.len() == addresses.len() {
-                let socket = TcpListener::bind(address).map_err(io_error(format!("cannot listen on {address}")))?;
+                let socket = TcpListener::bind(address)
+                    .map_err(io_error(format!("cannot listen on {address}")))?;
                 sockets.push(socket);
             }
-            let listener = sockets[addresses.len()].try_clone().map_err(io_error("a listener"))?;
-            addresses.push(listener.local_addr().map_err(io_error("the address of a listener"))?);
+            let listener = sockets[addresses.len()]
+                .try_clone()
+                .map_err(io_error("a listener"))?;
+            addresses.push(
+                listener
+                    .local_addr()
+                    .map_err(io_error("the address of a listener"))?,
+            );
             Ok::<_, ServerError>(listener)
         };
         let listener = BoundSocket::new(bind(config.server.listen)?, "publishers");
@@ -133,11 +156,27 @@ impl HttpListener {
         let (tls, shown) = tls::listening(&config.server)?.unzip();
         if let Some(shown) = &shown {
             // A standby does not reload its settings.
-            let hangup = config.cluster.is_some().then(|| signal(SignalKind::hangup())).transpose();
+            let hangup = config
+                .cluster
+                .is_some()
+                .then(|| signal(SignalKind::hangup()))
+                .transpose();
             let hangup = hangup.map_err(io_error("cannot handle signals"))?;
-            actix_rt::spawn(tls::keep_fresh(Arc::downgrade(shown), config.server.tls_reload, hangup));
+            actix_rt::spawn(tls::keep_fresh(
+                Arc::downgrade(shown),
+                config.server.tls_reload,
+                hangup,
+            ));
         }
-        let mut listener = Self { listener, admin, tls, shown, addresses, public_url: String::new(), nodes: None };
+        let mut listener = Self {
+            listener,
+            admin,
+            tls,
+            shown,
+            addresses,
+            public_url: String::new(),
+            nodes: None,
+        };
         listener.public_url = match &config.server.public_url {
             Some(url) => url.as_str().trim_end_matches('/').to_owned(),
             None => listener.url(0),
@@ -171,13 +210,25 @@ impl HttpListener {
     }
 
     fn url(&self, index: usize) -> String {
-        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.addresses[index])
+        format!(
+            "{}://{}",
+            if self.tls.is_some() { "https" } else { "http" },
+            self.addresses[index]
+        )
     }
 
-    /// The maximum numbers of connections: the settings, or less if there are not so many descriptors.
+    /// The maximum numbers of connections: the settings, or less if there are not so many
+    /// descriptors.
     fn connections(&self, config: &Config, most: usize) -> ConnectionShares {
-        let operators = if self.admin.is_some() { config.limits.admin_connections.min(most / 4) } else { 0 };
-        ConnectionShares { publishers: (most - operators).min(config.limits.connections), operators }
+        let operators = if self.admin.is_some() {
+            config.limits.admin_connections.min(most / 4)
+        } else {
+            0
+        };
+        ConnectionShares {
+            publishers: (most - operators).min(config.limits.connections),
+            operators,
+        }
     }
 
     /// Answers requests while the server starts.
@@ -187,7 +238,8 @@ impl HttpListener {
         budget: &DescriptorBudget,
         health: web::Data<health::ServerHealth>,
     ) -> Result<Server, ServerError> {
-        let configure = move |cfg: &mut web::ServiceConfig, _| admin::configure_starting(cfg, health.clone());
+        let configure =
+            move |cfg: &mut web::ServiceConfig, _| admin::configure_starting(cfg, health.clone());
         self.serve_beside(config, budget, 1, INTERIM_WAIT, configure)
     }
 
@@ -203,7 +255,13 @@ impl HttpListener {
             admin::configure_standby(cfg, &context, role_of(is_divided, side));
             forwarder.configure(cfg, side);
         };
-        self.serve_beside(config, budget, workers(config), config.server.shutdown_timeout, configure)
+        self.serve_beside(
+            config,
+            budget,
+            workers(config),
+            config.server.shutdown_timeout,
+            configure,
+        )
     }
 
     /// Serves the sockets of a node with several shards.
@@ -216,10 +274,18 @@ impl HttpListener {
         let is_divided = self.admin.is_some();
         let configure = move |cfg: &mut web::ServiceConfig, side| {
             let owner = router.clone();
-            admin::configure_front(cfg, &context, role_of(is_divided, side), move || owner.owns_any());
+            admin::configure_front(cfg, &context, role_of(is_divided, side), move || {
+                owner.owns_any()
+            });
             router.configure(cfg, side);
         };
-        self.serve_beside(config, budget, workers(config), config.server.shutdown_timeout, configure)
+        self.serve_beside(
+            config,
+            budget,
+            workers(config),
+            config.server.shutdown_timeout,
+            configure,
+        )
     }
 
     /// Serves the sockets until another server takes them over.
@@ -240,15 +306,29 @@ impl HttpListener {
         // The rest is for the connections to the owner, or for the server that takes over.
         let shares = self.connections(config, budget.inbound / 2);
         let publishers = Some((&self.listener, ListenerSide::Publishers, shares.publishers));
-        let operators = self.admin.as_ref().map(|admin| (admin, ListenerSide::Operators, shares.operators));
+        let operators = self
+            .admin
+            .as_ref()
+            .map(|admin| (admin, ListenerSide::Operators, shares.operators));
         for (socket, side, connections) in publishers.into_iter().chain(operators) {
-            let of_address = if side == ListenerSide::Operators { share_of_operator(connections) } else { connections };
+            let of_address = if side == ListenerSide::Operators {
+                share_of_operator(connections)
+            } else {
+                connections
+            };
             let connections = (connections, of_address);
-            let settings =
-                listener_settings(config, socket.try_clone()?, self.tls.clone(), connections, &refusal_slots);
+            let settings = listener_settings(
+                config,
+                socket.try_clone()?,
+                self.tls.clone(),
+                connections,
+                &refusal_slots,
+            );
             let configure = configure.clone();
             let configure = move |cfg: &mut web::ServiceConfig| configure(cfg, side);
-            server = settings.add_to(server, configure).map_err(io_error("cannot listen"))?;
+            server = settings
+                .add_to(server, configure)
+                .map_err(io_error("cannot listen"))?;
         }
         Ok(server.run())
     }
@@ -265,29 +345,57 @@ impl HttpListener {
         let (own_url, admin_url) = (self.own_url(), self.admin.as_ref().map(|_| self.url(1)));
         let shared = ListenerShared::new(config, context);
         // Requests that other nodes forward have a part of their own.
-        let of_nodes = if self.nodes.is_some() { budget.inbound / 2 } else { 0 };
-        let ConnectionShares { publishers: connections, operators } =
-            self.connections(config, budget.inbound - of_nodes);
+        let of_nodes = if self.nodes.is_some() {
+            budget.inbound / 2
+        } else {
+            0
+        };
+        let ConnectionShares {
+            publishers: connections,
+            operators,
+        } = self.connections(config, budget.inbound - of_nodes);
         if connections < config.limits.connections {
             let configured = config.limits.connections;
-            tracing::warn!(configured, connections, "limits.connections is reduced to fit the limit of open files");
+            tracing::warn!(
+                configured,
+                connections,
+                "limits.connections is reduced to fit the limit of open files"
+            );
         }
         let server = server_of(config);
         let refusal_slots = RefusalSlots::new(budget.refusals);
-        let role = if self.admin.is_some() { ListenerRole::Publishers } else { ListenerRole::Both };
+        let role = if self.admin.is_some() {
+            ListenerRole::Publishers
+        } else {
+            ListenerRole::Both
+        };
         let publishers = (connections, connections);
-        let settings = listener_settings(config, self.listener, self.tls.clone(), publishers, &refusal_slots);
-        let mut server = settings.add_to(server, services(&shared, role)).map_err(io_error("cannot listen"))?;
+        let settings = listener_settings(
+            config,
+            self.listener,
+            self.tls.clone(),
+            publishers,
+            &refusal_slots,
+        );
+        let mut server = settings
+            .add_to(server, services(&shared, role))
+            .map_err(io_error("cannot listen"))?;
         if let Some(admin) = self.admin {
             let operators = (operators, share_of_operator(operators));
             let settings = listener_settings(config, admin, self.tls, operators, &refusal_slots);
             let services = services(&shared, ListenerRole::Operators);
-            server = settings.add_to(server, services).map_err(io_error("cannot listen"))?;
+            server = settings
+                .add_to(server, services)
+                .map_err(io_error("cannot listen"))?;
         }
         if let Some(nodes) = self.nodes {
             server = nodes.add_to(server, config, (of_nodes, &refusal_slots), &shared, role)?;
         }
-        let validation = if config.delivery.validate.enabled { "required" } else { "off" };
+        let validation = if config.delivery.validate.enabled {
+            "required"
+        } else {
+            "off"
+        };
         tracing::info!(url = own_url, admin_url, workers, connections, endpoints = %config.delivery, validation, "listening");
         if let Some(url) = &admin_url {
             println!("the control plane is at {url}");
@@ -297,14 +405,19 @@ impl HttpListener {
             && config.server.dashboard
             && operators_address.ip().is_loopback()
         {
-            println!("the dashboard is at {}{}", admin_url.unwrap_or(own_url), dashboard::PATH);
+            println!(
+                "the dashboard is at {}{}",
+                admin_url.unwrap_or(own_url),
+                dashboard::PATH
+            );
         }
         Ok(server.run())
     }
 }
 
 impl NodeListener {
-    /// Serves the requests of nodes to one of several shards, whose clients are those of the node's own listeners.
+    /// Serves the requests of nodes to one of several shards, whose clients are those of the node's
+    /// own listeners.
     pub(super) fn serve(
         self,
         config: &Config,
@@ -312,9 +425,20 @@ impl NodeListener {
         context: ListenerContext,
     ) -> Result<Server, ServerError> {
         let shared = ListenerShared::new(config, context);
-        let role = role_of(config.server.admin_listen.is_some(), ListenerSide::Publishers);
+        let role = role_of(
+            config.server.admin_listen.is_some(),
+            ListenerSide::Publishers,
+        );
         let refusal_slots = RefusalSlots::new(budget.refusals);
-        Ok(self.add_to(server_of(config), config, (budget.inbound, &refusal_slots), &shared, role)?.run())
+        Ok(self
+            .add_to(
+                server_of(config),
+                config,
+                (budget.inbound, &refusal_slots),
+                &shared,
+                role,
+            )?
+            .run())
     }
 
     fn add_to(
@@ -325,11 +449,24 @@ impl NodeListener {
         shared: &ListenerShared,
         role: ListenerRole,
     ) -> Result<ServerBuilder, ServerError> {
-        let Self { listener, acceptor, tls } = self;
+        let Self {
+            listener,
+            acceptor,
+            tls,
+        } = self;
         let nodes = BoundSocket::new(listener, "nodes");
-        let settings = listener_settings(config, nodes, tls, (connections, connections), refusal_slots);
+        let settings = listener_settings(
+            config,
+            nodes,
+            tls,
+            (connections, connections),
+            refusal_slots,
+        );
         // Each node forwards the requests of many clients.
-        let limit = ConnectionLimit { of_address: settings.limit.total, ..settings.limit.clone() };
+        let limit = ConnectionLimit {
+            of_address: settings.limit.total,
+            ..settings.limit.clone()
+        };
         let services = |role| {
             let (services, span) = (services(shared, role), Span::current());
             move |cfg: &mut web::ServiceConfig| {
@@ -340,7 +477,8 @@ impl NodeListener {
             }
         };
         let (publishers, operators) = (services(role), services(ListenerRole::Operators));
-        let added = ListenerSettings { limit, ..settings }.add_nodes_to(server, acceptor, publishers, operators);
+        let added = ListenerSettings { limit, ..settings }
+            .add_nodes_to(server, acceptor, publishers, operators);
         added.map_err(io_error("cannot listen"))
     }
 }
@@ -383,7 +521,15 @@ struct ListenerShared {
 
 impl ListenerShared {
     fn new(config: &Config, context: ListenerContext) -> Self {
-        let ListenerContext { control, publisher, tokens, health, token, cluster, stall } = context;
+        let ListenerContext {
+            control,
+            publisher,
+            tokens,
+            health,
+            token,
+            cluster,
+            stall,
+        } = context;
         Self {
             publisher,
             tokens,
@@ -394,7 +540,11 @@ impl ListenerShared {
             stall,
             token: web::Data::new(token),
             dashboard: config.server.dashboard,
-            chaos: if config.chaos.enabled { ChaosMode::Enabled } else { ChaosMode::Disabled },
+            chaos: if config.chaos.enabled {
+                ChaosMode::Enabled
+            } else {
+                ChaosMode::Disabled
+            },
         }
     }
 }
@@ -406,8 +556,18 @@ fn services(
 ) -> impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static + use<> {
     let shared = shared.clone();
     move |cfg: &mut web::ServiceConfig| {
-        let ListenerShared { publisher, tokens, polls, health, control, cluster, stall, token, chaos, dashboard } =
-            shared.clone();
+        let ListenerShared {
+            publisher,
+            tokens,
+            polls,
+            health,
+            control,
+            cluster,
+            stall,
+            token,
+            chaos,
+            dashboard,
+        } = shared.clone();
         cfg.app_data(publisher).app_data(tokens).app_data(polls);
         if let Some(stall) = stall {
             cfg.app_data(stall);
@@ -427,7 +587,8 @@ fn services(
     }
 }
 
-/// How many of the operators' connections one address can have, so that another operator can still connect.
+/// How many of the operators' connections one address can have, so that another operator can still
+/// connect.
 fn share_of_operator(connections: usize) -> usize {
     connections - connections / 4
 }
@@ -450,6 +611,10 @@ fn listener_settings(
             of_address: limits.connections_per_address.min(of_address),
             proxies: config.auth.trusted_proxies.clone(),
         },
-        timeouts: HeadTimeouts { head: limits.head_timeout, idle: limits.idle_timeout, answer: limits.answer_timeout },
+        timeouts: HeadTimeouts {
+            head: limits.head_timeout,
+            idle: limits.idle_timeout,
+            answer: limits.answer_timeout,
+        },
     }
 }

@@ -23,11 +23,19 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         let mut found = Vec::new();
         for topic in self.registry.topics() {
             for subscription in topic.subscriptions() {
-                let subscription_key =
-                    SubscriptionKey { partition: topic.partition(), subscription: subscription.number };
-                let Some(shared) = self.registry.shared(subscription_key) else { continue };
+                let subscription_key = SubscriptionKey {
+                    partition: topic.partition(),
+                    subscription: subscription.number,
+                };
+                let Some(shared) = self.registry.shared(subscription_key) else {
+                    continue;
+                };
                 shared.read_state(|state| {
-                    let redrives = state.cursor.jobs.iter().filter(|job| matches!(job.kind, JobKind::Redrive { .. }));
+                    let redrives = state
+                        .cursor
+                        .jobs
+                        .iter()
+                        .filter(|job| matches!(job.kind, JobKind::Redrive { .. }));
                     found.extend(redrives.map(|job| (subscription_key, job.lane)));
                 });
             }
@@ -36,33 +44,61 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
     }
 
     fn namesakes(&self, subscription_key: SubscriptionKey) -> Vec<SubscriptionKey> {
-        let Some(shared) = self.registry.shared(subscription_key) else { return Vec::new() };
+        let Some(shared) = self.registry.shared(subscription_key) else {
+            return Vec::new();
+        };
         let plan = shared.plan();
         let mut found = Vec::new();
         for topic in self.registry.topics() {
-            let namesakes = topic.subscriptions().into_iter().filter(|other| other.name == plan.record.name);
-            found.extend(
-                namesakes.map(|other| SubscriptionKey { partition: topic.partition(), subscription: other.number }),
-            );
+            let namesakes = topic
+                .subscriptions()
+                .into_iter()
+                .filter(|other| other.name == plan.record.name);
+            found.extend(namesakes.map(|other| SubscriptionKey {
+                partition: topic.partition(),
+                subscription: other.number,
+            }));
         }
         found.retain(|other| *other != subscription_key);
         found
     }
 
     fn is_custom(&self, subscription_key: SubscriptionKey) -> Option<bool> {
-        let (topic, _) = (self.registry.owner(subscription_key.partition)?, self.registry.shared(subscription_key)?);
+        let (topic, _) = (
+            self.registry.owner(subscription_key.partition)?,
+            self.registry.shared(subscription_key)?,
+        );
         Some(topic.record().input_schema == Schema::Custom)
     }
 
     fn job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job> {
         let shared = self.registry.shared(subscription_key)?;
-        shared.read_state(|state| state.cursor.jobs.iter().find(|job| job.lane == lane).cloned())
+        shared.read_state(|state| {
+            state
+                .cursor
+                .jobs
+                .iter()
+                .find(|job| job.lane == lane)
+                .cloned()
+        })
     }
 
-    fn convert(&self, subscription_key: SubscriptionKey, dead_letter: &DeadLetterEvent) -> Result<SealedChunk, String> {
+    fn convert(
+        &self,
+        subscription_key: SubscriptionKey,
+        dead_letter: &DeadLetterEvent,
+    ) -> Result<SealedChunk, String> {
         let gone = || "its event subscription is gone".to_owned();
-        let topic = self.registry.owner(subscription_key.partition).ok_or_else(gone)?.record();
-        let plan = self.registry.shared(subscription_key).ok_or_else(gone)?.plan();
+        let topic = self
+            .registry
+            .owner(subscription_key.partition)
+            .ok_or_else(gone)?
+            .record();
+        let plan = self
+            .registry
+            .shared(subscription_key)
+            .ok_or_else(gone)?
+            .plan();
         let delivery = plan.record.delivery_schema;
         if !dead_letter.schema.deliveries().contains(&delivery) {
             return Err(format!(
@@ -70,7 +106,8 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
                 dead_letter.schema
             ));
         }
-        // An event of a domain names its topic. Any other event takes the topic that it is redriven to.
+        // An event of a domain names its topic. Any other event takes the topic that it is redriven
+        // to.
         let event = match dead_letter.schema {
             Schema::EventGrid if !topic.is_domain() => dead_letter.without_topic(),
             Schema::EventGrid | Schema::CloudEvents | Schema::Custom => dead_letter.event.clone(),

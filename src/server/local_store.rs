@@ -1,5 +1,5 @@
-//! The store of the data folder, which is open as long as the process runs, except while one that another node has sent
-//! takes its place.
+//! The store of the data folder, which is open as long as the process runs, except while one that
+//! another node has sent takes its place.
 
 use std::{
     fs::{self, File},
@@ -49,50 +49,69 @@ impl LocalStore {
 
     /// The store as it is open now.
     pub(super) fn current(&self) -> Arc<RocksStore> {
-        Arc::clone(self.lock().as_ref().expect("the store is closed only at the end"))
+        Arc::clone(
+            self.lock()
+                .as_ref()
+                .expect("the store is closed only at the end"),
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Arc<RocksStore>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of one that uses the folder for a store that arrives. A transfer that was given up may not have ended yet.
+    /// The turn of one that uses the folder for a store that arrives. A transfer that was given up
+    /// may not have ended yet.
     pub(super) fn arriving(&self) -> MutexGuard<'_, ()> {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the store that has arrived in the place of this one, and opens it. Nothing may use the store meanwhile.
+    /// Puts the store that has arrived in the place of this one, and opens it. Nothing may use the
+    /// store meanwhile.
     ///
     /// # Errors
-    /// If the store is still in use, or the new one does not open. It is in place then, or will be at the next start.
+    /// If the store is still in use, or the new one does not open. It is in place then, or will be
+    /// at the next start.
     pub(super) fn replace(&self) -> Result<(), OpenError> {
-        let refuse = |source| OpenError::Folder { folder: self.data_dir.clone(), source };
+        let refuse = |source| OpenError::Folder {
+            folder: self.data_dir.clone(),
+            source,
+        };
         let mut open = self.lock();
         let old = open.take().expect("the store is closed only at the end");
         if let Err(old) = released(old) {
             *open = Some(old);
-            return Err(refuse(io::Error::other("its store is still in use, and cannot be replaced")));
+            return Err(refuse(io::Error::other(
+                "its store is still in use, and cannot be replaced",
+            )));
         }
         received::accept(&self.data_dir).map_err(refuse)?;
         *open = Some(Arc::new(RocksStore::open(&self.data_dir, &self.options)?));
         Ok(())
     }
 
-    /// Puts an empty store in the place of this one, and opens it. Returns false, and changes nothing, as long as the store is used
-    /// or an empty one cannot be made.
+    /// Puts an empty store in the place of this one, and opens it. Returns false, and changes
+    /// nothing, as long as the store is used or an empty one cannot be made.
     ///
     /// # Errors
     /// If the empty store does not take the place of this one, or does not open there.
     pub(super) fn clear(&self) -> Result<bool, OpenError> {
-        let refuse = |source| OpenError::Folder { folder: self.data_dir.clone(), source };
+        let refuse = |source| OpenError::Folder {
+            folder: self.data_dir.clone(),
+            source,
+        };
         let _turn = self.arriving();
         let empty = received::arriving(&self.data_dir);
         let removed = match fs::remove_dir_all(&empty) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refuse(error)),
             Ok(()) | Err(_) => Ok(()),
         };
-        if let Err(error) = removed.and_then(|()| RocksStore::open(&empty, &self.options)).map(drop) {
-            tracing::warn!(%error, "the store is not removed yet, because no empty one can be made");
+        if let Err(error) = removed
+            .and_then(|()| RocksStore::open(&empty, &self.options))
+            .map(drop)
+        {
+            tracing::warn!(%error, "the store is not removed yet, because no empty one can be \
+                made");
             return Ok(false);
         }
         let mut open = self.lock();
@@ -106,8 +125,8 @@ impl LocalStore {
         Ok(true)
     }
 
-    /// Closes the store on this thread once no other thread holds it. RocksDB must not be used or closed on another thread
-    /// while the process destroys its globals.
+    /// Closes the store on this thread once no other thread holds it. RocksDB must not be used or
+    /// closed on another thread while the process destroys its globals.
     pub(super) fn close(&self) {
         let store = self.lock().take();
         if let Some(Err(store)) = store.map(released) {

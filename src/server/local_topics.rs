@@ -1,4 +1,5 @@
-//! Topics of namespaces as destinations: what an event subscription delivers to one is published there.
+//! Topics of namespaces as destinations: what an event subscription delivers to one is published
+//! there.
 
 use std::sync::{Arc, Weak};
 
@@ -11,8 +12,8 @@ use gridhook_engine::control::registry::{Registry, TopicHandle};
 use gridhook_publish::{Refusal, http::Publisher};
 use gridhook_record::topic::key_in_namespace;
 
-/// The topics of this server. The registry has the senders, which have this: it must not keep them alive, or the store would
-/// never be released.
+/// The topics of this server. The registry has the senders, which have this: it must not keep them
+/// alive, or the store would never be released.
 pub(super) struct NamespaceTopics {
     pub(super) registry: Weak<Registry>,
     pub(super) publisher: Weak<Publisher>,
@@ -37,24 +38,40 @@ pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHa
     let mut parts = resource_id.rsplit('/');
     let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
     let found = registry.topic(&key_in_namespace(namespace, topic))?;
-    found.record().resource_id().eq_ignore_ascii_case(resource_id).then_some(found)
+    found
+        .record()
+        .resource_id()
+        .eq_ignore_ascii_case(resource_id)
+        .then_some(found)
 }
 
 impl LocalTopics for NamespaceTopics {
-    fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>> {
+    fn publish<'a>(
+        &'a self,
+        resource_id: &'a str,
+        events: Vec<Bytes>,
+    ) -> BoxFuture<'a, Result<(), PublishFailure>> {
         Box::pin(async move {
             let Some(publisher) = self.publisher.upgrade() else {
-                return Err(PublishFailure { status: 503, reason: "the server is stopping".to_owned() });
+                return Err(PublishFailure {
+                    status: 503,
+                    reason: "the server is stopping".to_owned(),
+                });
             };
             // This shard has a part of a spread topic, whichever leads it.
             let Some(topic) = self.find(resource_id) else {
                 return match self.elsewhere(resource_id) {
                     Some((others, shard)) => others.publish(shard, resource_id, &events).await,
-                    None => Err(PublishFailure { status: 404, reason: format!("there is no topic {resource_id}") }),
+                    None => Err(PublishFailure {
+                        status: 404,
+                        reason: format!("there is no topic {resource_id}"),
+                    }),
                 };
             };
-            let failure =
-                |refusal: Refusal| PublishFailure { status: refusal.status().0.as_u16(), reason: refusal.to_string() };
+            let failure = |refusal: Refusal| PublishFailure {
+                status: refusal.status().0.as_u16(),
+                reason: refusal.to_string(),
+            };
             let events = Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat());
             publisher.forward(&topic, events).await.map_err(failure)
         })

@@ -1,10 +1,12 @@
-//! Fits the memory budgets into the limit of the control group, and returns free memory to the system.
+//! Fits the memory budgets into the limit of the control group, and returns free memory to the
+//! system.
 //!
-//! The kernel kills a process that exceeds the limit of its control group (a container, a unit). So the limit is read at
-//! the start, and budgets of the settings are reduced to fit, with a warning. Below a minimum the server does not start.
+//! The kernel kills a process that exceeds the limit of its control group (a container, a unit). So
+//! the limit is read at the start, and budgets of the settings are reduced to fit, with a warning.
+//! Below a minimum the server does not start.
 //!
-//! The allocator (mimalloc) keeps free pages for a second, and checks that time only when a page is freed. An idle server
-//! frees none, and would keep the pages of its start for ever.
+//! The allocator (mimalloc) keeps free pages for a second, and checks that time only when a page is
+//! freed. An idle server frees none, and would keep the pages of its start for ever.
 
 use std::{fs, hint::black_box, path::Path, time::Duration};
 
@@ -22,7 +24,8 @@ const PIECE: usize = 1 << 20;
 /// The program, its threads, and what RocksDB and the allocator use outside the budgets.
 const BASE: u64 = 72 << 20;
 
-/// What a request in flight to an endpoint may hold beside its event: its body and the buffers of its connection.
+/// What a request in flight to an endpoint may hold beside its event: its body and the buffers of
+/// its connection.
 const OF_REQUEST: u64 = 64 << 10;
 
 /// The minimum of each budget. With less, one large request could not be accepted.
@@ -32,7 +35,8 @@ const CACHE_MIN: u64 = 2 << 20;
 const READS_MIN: u64 = 2 << 20;
 const COMPUTE_MIN: u64 = 2 << 20;
 
-/// Bodies in flight above this size are given up before any other budget is reduced: they serve bursts only.
+/// Bodies in flight above this size are given up before any other budget is reduced: they serve
+/// bursts only.
 const BODIES_FIRST: u64 = 16 << 20;
 
 /// A larger value means no limit: version 1 of control groups reports that by a huge number.
@@ -49,19 +53,26 @@ pub fn lowest(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u6
     let mut lowest: Option<u64> = None;
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else {
+            continue;
+        };
         let (roots, file) = match controllers {
             "" => (["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], "memory.max"),
-            _ if controllers.split(',').any(|name| name == "memory") => {
-                (["/sys/fs/cgroup/memory", "/sys/fs/cgroup"], "memory.limit_in_bytes")
-            }
+            _ if controllers.split(',').any(|name| name == "memory") => (
+                ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"],
+                "memory.limit_in_bytes",
+            ),
             _ => continue,
         };
         // A container may see its own group as the root, whatever its path is.
         for group in Path::new(group.trim_start_matches('/')).ancestors() {
             for root in roots {
-                let limit = read(&Path::new(root).join(group).join(file)).and_then(|text| text.trim().parse().ok());
-                lowest = [lowest, limit.filter(|bytes| *bytes < NO_LIMIT)].into_iter().flatten().min();
+                let limit = read(&Path::new(root).join(group).join(file))
+                    .and_then(|text| text.trim().parse().ok());
+                lowest = [lowest, limit.filter(|bytes| *bytes < NO_LIMIT)]
+                    .into_iter()
+                    .flatten()
+                    .min();
             }
         }
     }
@@ -77,15 +88,31 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     let room = limit - limit / 8;
     // A body is held as received and as stored.
     let publishers = 2 * config.publish.bytes_in_flight as u64;
-    let (tail, cache) = (config.topic.recent_events_bytes as u64, config.journal.block_cache_bytes as u64);
-    let (buffers, reads) = (config.journal.write_buffer_bytes as u64, config.limits.read_bytes as u64);
+    let (tail, cache) = (
+        config.topic.recent_events_bytes as u64,
+        config.journal.block_cache_bytes as u64,
+    );
+    let (buffers, reads) = (
+        config.journal.write_buffer_bytes as u64,
+        config.limits.read_bytes as u64,
+    );
     let compute = config.limits.compute_bytes as u64;
     let event = config.publish.event_bytes as u64 + OF_REQUEST;
     let bodies_max = config.delivery.bytes_in_flight as u64;
     let publishers_min = 2 * config.publish.request_bytes as u64;
-    let least = BASE + publishers_min + TAIL_MIN + BUFFERS_MIN + CACHE_MIN + READS_MIN + COMPUTE_MIN + 2 * event;
+    let least = BASE
+        + publishers_min
+        + TAIL_MIN
+        + BUFFERS_MIN
+        + CACHE_MIN
+        + READS_MIN
+        + COMPUTE_MIN
+        + 2 * event;
     if room < least {
-        return Err(ServerError::Memory { limit: ByteSize(limit), least: ByteSize(least + least / 7) });
+        return Err(ServerError::Memory {
+            limit: ByteSize(limit),
+            least: ByteSize(least + least / 7),
+        });
     }
     let others = publishers + tail + cache + buffers + reads + compute;
     let bodies_fitting = room.saturating_sub(BASE + others);
@@ -96,7 +123,10 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     let wanted = others + bodies;
     // The memory above the minimum is shared in proportion.
     let share = |value: u64, min: u64| {
-        let (more, all) = (value.saturating_sub(min), wanted.saturating_sub(least - BASE).max(1));
+        let (more, all) = (
+            value.saturating_sub(min),
+            wanted.saturating_sub(least - BASE).max(1),
+        );
         let share = u128::from(more) * u128::from(room - least) / u128::from(all);
         value.min(min + u64::try_from(share).unwrap_or(u64::MAX))
     };
@@ -123,16 +153,25 @@ pub fn fit(config: &mut Config, limit: u64) -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Divides the memory budgets of a process among so many cores. Each can accept the largest request.
+/// Divides the memory budgets of a process among so many cores. Each can accept the largest
+/// request.
 pub fn divide(config: &mut Config, cores: usize) {
-    let part = |bytes: usize, min: u64| bytes.min((bytes / cores).max(usize::try_from(min).unwrap_or(usize::MAX)));
-    config.publish.bytes_in_flight = part(config.publish.bytes_in_flight, config.publish.request_bytes as u64);
+    let part = |bytes: usize, min: u64| {
+        bytes.min((bytes / cores).max(usize::try_from(min).unwrap_or(usize::MAX)))
+    };
+    config.publish.bytes_in_flight = part(
+        config.publish.bytes_in_flight,
+        config.publish.request_bytes as u64,
+    );
     config.topic.recent_events_bytes = part(config.topic.recent_events_bytes, TAIL_MIN);
     config.journal.block_cache_bytes = part(config.journal.block_cache_bytes, CACHE_MIN);
     config.journal.write_buffer_bytes = part(config.journal.write_buffer_bytes, BUFFERS_MIN);
     config.limits.read_bytes = part(config.limits.read_bytes, READS_MIN);
     config.limits.compute_bytes = part(config.limits.compute_bytes, COMPUTE_MIN);
-    config.delivery.bytes_in_flight = part(config.delivery.bytes_in_flight, config.publish.event_bytes as u64);
+    config.delivery.bytes_in_flight = part(
+        config.delivery.bytes_in_flight,
+        config.publish.event_bytes as u64,
+    );
 }
 
 /// Frees a page periodically, so that the allocator returns the other free pages.

@@ -1,8 +1,9 @@
 //! Reloads settings and the files that they name on SIGHUP.
 //!
-//! Applied at once: the server's certificate, client certificates, the admin token, the issuer's keys, `log.filter`, and
-//! access to metrics. Other changes need a restart, and the log names them. Invalid settings change nothing. SIGUSR1 and
-//! SIGUSR2 are ignored, because their default action would end the process.
+//! Applied at once: the server's certificate, client certificates, the admin token, the issuer's
+//! keys, `log.filter`, and access to metrics. Other changes need a restart, and the log names them.
+//! Invalid settings change nothing. SIGUSR1 and SIGUSR2 are ignored, because their default action
+//! would end the process.
 
 use std::{collections::BTreeMap, io, path::Path, rc::Rc, sync::Arc, time::Duration};
 
@@ -17,7 +18,12 @@ use gridhook_deliver::{ClientCertificates, TlsTrust};
 use gridhook_telemetry::LogFilter;
 
 /// The settings that are applied at once.
-const APPLIED: [&str; 4] = ["log.filter", "metrics.public", "metrics.token", "server.admin_token"];
+const APPLIED: [&str; 4] = [
+    "log.filter",
+    "metrics.public",
+    "metrics.token",
+    "server.admin_token",
+];
 
 /// The handlers of signals that do not end the server.
 pub(super) struct ReloadSignals {
@@ -28,8 +34,14 @@ pub(super) struct ReloadSignals {
 
 impl ReloadSignals {
     pub(super) fn install() -> io::Result<Self> {
-        let ignored = [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?];
-        Ok(Self { hangup: signal(SignalKind::hangup())?, _ignored: ignored })
+        let ignored = [
+            signal(SignalKind::user_defined1())?,
+            signal(SignalKind::user_defined2())?,
+        ];
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            _ignored: ignored,
+        })
     }
 }
 
@@ -54,30 +66,45 @@ impl Reload {
             actix_rt::spawn(Rc::clone(&self).watch(folder, config.server.tls_reload));
         }
         while signals.hangup.recv().await.is_some() {
-            let (fresh, now) =
-                match Config::load(&self.sources).and_then(|fresh| Ok((fresh, config::settings(&self.sources)?))) {
-                    Ok(loaded) => loaded,
-                    Err(error) => {
-                        tracing::error!(%error, "the new settings cannot be used; nothing is changed");
-                        continue;
-                    }
-                };
+            let (fresh, now) = match Config::load(&self.sources)
+                .and_then(|fresh| Ok((fresh, config::settings(&self.sources)?)))
+            {
+                Ok(loaded) => loaded,
+                Err(error) => {
+                    tracing::error!(%error, "the new settings cannot be used; nothing is changed");
+                    continue;
+                }
+            };
             self.apply(&config, &fresh).await;
             let values = |settings: &[config::Setting]| -> BTreeMap<String, String> {
-                settings.iter().map(|setting| (setting.key.clone(), setting.value.clone())).collect()
+                settings
+                    .iter()
+                    .map(|setting| (setting.key.clone(), setting.value.clone()))
+                    .collect()
             };
             let (before, after) = (values(&running), values(&now));
-            let keys = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
+            let keys = before
+                .keys()
+                .chain(after.keys().filter(|key| !before.contains_key(*key)));
             let waiting: Vec<&str> = keys
-                .filter(|key| before.get(*key) != after.get(*key) && !APPLIED.contains(&key.as_str()))
+                .filter(|key| {
+                    before.get(*key) != after.get(*key) && !APPLIED.contains(&key.as_str())
+                })
                 .map(String::as_str)
                 .collect();
             if !waiting.is_empty() {
-                tracing::warn!(settings = waiting.join(", "), "some changed settings need a restart");
+                tracing::warn!(
+                    settings = waiting.join(", "),
+                    "some changed settings need a restart"
+                );
             }
-            // A setting that needs a restart is reported again by the next reload; an applied one is not.
+            // A setting that needs a restart is reported again by the next reload; an applied one
+            // is not.
             running.retain(|setting| !APPLIED.contains(&setting.key.as_str()));
-            running.extend(now.into_iter().filter(|setting| APPLIED.contains(&setting.key.as_str())));
+            running.extend(
+                now.into_iter()
+                    .filter(|setting| APPLIED.contains(&setting.key.as_str())),
+            );
             running.sort_by(|a, b| a.key.cmp(&b.key));
             self.control.show_settings(settings::changed(&running));
         }
@@ -92,7 +119,12 @@ impl Reload {
         let admin_token = match admin_token::load(configured, &config.server.data_dir) {
             Ok(token) => {
                 super::startup::share_token(&token);
-                if self.token.replace(&token) { "new" } else { "unchanged" }.to_owned()
+                if self.token.replace(&token) {
+                    "new"
+                } else {
+                    "unchanged"
+                }
+                .to_owned()
             }
             Err(error) => format!("kept: {error}"),
         };
@@ -104,7 +136,9 @@ impl Reload {
             Err(error) => format!("kept: {error}"),
         };
         let certificate = match self.certificate.clone() {
-            Some(shown) => tokio::task::spawn_blocking(move || shown.reload()).await.unwrap_or("not readable"),
+            Some(shown) => tokio::task::spawn_blocking(move || shown.reload())
+                .await
+                .unwrap_or("not readable"),
             None => "none",
         };
         let client_certificates = match &config.delivery.client_certificates_dir {
@@ -112,10 +146,21 @@ impl Reload {
             None => "none".to_owned(),
         };
         let issuer_keys = match &self.keys {
-            Some(keys) => keys.read().await.map_or_else(|error| format!("kept: {error}"), |count| count.to_string()),
+            Some(keys) => keys
+                .read()
+                .await
+                .map_or_else(|error| format!("kept: {error}"), |count| count.to_string()),
             None => "none".to_owned(),
         };
-        tracing::info!(certificate, client_certificates, admin_token, issuer_keys, metrics, log_filter, "reloaded");
+        tracing::info!(
+            certificate,
+            client_certificates,
+            admin_token,
+            issuer_keys,
+            metrics,
+            log_filter,
+            "reloaded"
+        );
     }
 
     async fn watch(self: Rc<Self>, folder: std::path::PathBuf, every: Duration) {
@@ -127,17 +172,25 @@ impl Reload {
 
     /// Reloads the client certificates and describes the result.
     async fn reload_client_certificates(&self, folder: &Path) -> String {
-        let (identities, trust, path) = (self.identities.clone(), self.trust.clone(), folder.to_owned());
+        let (identities, trust, path) = (
+            self.identities.clone(),
+            self.trust.clone(),
+            folder.to_owned(),
+        );
         let reloaded = tokio::task::spawn_blocking(move || identities.reload(&path, &trust)).await;
-        let Ok(reloaded) = reloaded else { return "not readable".to_owned() };
+        let Ok(reloaded) = reloaded else {
+            return "not readable".to_owned();
+        };
         match reloaded {
             Err(error) => {
-                tracing::error!(%error, "client certificates cannot be read; the last ones stay in use");
+                tracing::error!(%error, "client certificates cannot be read; the last ones stay in \
+                    use");
                 "not readable".to_owned()
             }
             Ok(reloaded) => {
                 for error in &reloaded.failed {
-                    tracing::error!(%error, "a client certificate cannot be used; its last version stays in use");
+                    tracing::error!(%error, "a client certificate cannot be used; its last version \
+                        stays in use");
                 }
                 if reloaded.fresh.is_empty() && reloaded.gone.is_empty() {
                     return "unchanged".to_owned();

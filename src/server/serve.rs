@@ -1,8 +1,8 @@
-//! One run of the server: the phases of its start in order, and its end. The owner of a cluster's store has a run for each
-//! ownership.
+//! One run of the server: the phases of its start in order, and its end. The owner of a cluster's
+//! store has a run for each ownership.
 //!
-//! Each phase is a struct with what later phases need of it. A start that fails, or that a signal ends, closes what the phases
-//! before have opened.
+//! Each phase is a struct with what later phases need of it. A start that fails, or that a signal
+//! ends, closes what the phases before have opened.
 
 mod stop;
 
@@ -33,7 +33,9 @@ use super::{
     use_rules,
 };
 use gridhook_admin as admin;
-use gridhook_admin::{ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources};
+use gridhook_admin::{
+    ChaosTargets, Control, SpreadTopics, admin_token::AdminToken, health, metrics::MetricSources,
+};
 use gridhook_clock::Clock;
 use gridhook_compute::Compute;
 use gridhook_dead_letter::DeadLetterStores;
@@ -70,21 +72,51 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
     // The first step, because a signal without a handler ends the process.
     let reload_signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let mut bound = Bound::open(launch, kept)?;
-    let Some(OwnedStore { local, target, mut ownership }) = OwnedStore::take(launch, kept, &mut bound).await? else {
+    let Some(OwnedStore {
+        local,
+        target,
+        mut ownership,
+    }) = OwnedStore::take(launch, kept, &mut bound).await?
+    else {
         return bound.stop(kept.signals.as_ref()).await;
     };
     let mut targets = ChaosTargets::default();
-    let (recovered, starts) = match Recovered::read(launch, &bound, &local, target, &targets, ownership.as_ref()) {
-        Ok(read) => read,
-        Err(error) => return bound.abandon(ownership, StartEnd::Failed(error)).await,
-    };
-    let delivery = match Delivery::start(launch, &recovered, &bound, starts, &mut targets, ownership.as_ref()).await {
+    let (recovered, starts) =
+        match Recovered::read(launch, &bound, &local, target, &targets, ownership.as_ref()) {
+            Ok(read) => read,
+            Err(error) => return bound.abandon(ownership, StartEnd::Failed(error)).await,
+        };
+    let delivery = match Delivery::start(
+        launch,
+        &recovered,
+        &bound,
+        starts,
+        &mut targets,
+        ownership.as_ref(),
+    )
+    .await
+    {
         Ok(delivery) => delivery,
-        Err(error) => return recovered.abandon(bound, ownership, StartEnd::Failed(error)).await,
+        Err(error) => {
+            return recovered
+                .abandon(bound, ownership, StartEnd::Failed(error))
+                .await;
+        }
     };
-    let control = match control(launch, &recovered, &delivery, &bound, targets, ownership.as_ref()) {
+    let control = match control(
+        launch,
+        &recovered,
+        &delivery,
+        &bound,
+        targets,
+        ownership.as_ref(),
+    ) {
         Ok(control) => control,
-        Err(error) => return recovered.abandon(bound, ownership, StartEnd::Failed(error)).await,
+        Err(error) => {
+            return recovered
+                .abandon(bound, ownership, StartEnd::Failed(error))
+                .await;
+        }
     };
     let tokens = match write_first(&control, launch, &recovered, ownership.as_mut()).await {
         Ok(tokens) => web::Data::new(tokens),
@@ -96,7 +128,16 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
     actix_rt::spawn(reload.run(reload_signals, launch.config.clone()));
     // The service manager may stop the server as soon as it is ready.
     let mut stop_signals = StopSignals::install()?;
-    let listening = match Listening::begin(&recovered, &delivery, &control, bound, tokens, ownership.as_ref()).await {
+    let listening = match Listening::begin(
+        &recovered,
+        &delivery,
+        &control,
+        bound,
+        tokens,
+        ownership.as_ref(),
+    )
+    .await
+    {
         Ok(listening) => listening,
         Err(error) => {
             recovered.close(ownership.as_ref()).await;
@@ -107,7 +148,14 @@ pub(super) async fn serve(launch: &Launch, kept: &mut Kept) -> Result<Served, Se
         }
     };
     let end = RunEnd::of(ownership, &mut stop_signals).await?;
-    Running { recovered, delivery, control, listening }.stop(end).await
+    Running {
+        recovered,
+        delivery,
+        control,
+        listening,
+    }
+    .stop(end)
+    .await
 }
 
 /// The addresses are bound, and something answers there.
@@ -136,21 +184,40 @@ enum StartEnd {
 
 impl Bound {
     fn open(launch: &Launch, kept: &mut Kept) -> Result<Self, ServerError> {
-        let Launch { config, budget, core, .. } = launch;
+        let Launch {
+            config,
+            budget,
+            core,
+            ..
+        } = launch;
         let health = web::Data::new(health::ServerHealth::starting());
         if let Some(core) = core {
             core.health.begin(health.clone());
-            return Ok(Self { address: core.address.clone(), health, sockets: None });
+            return Ok(Self {
+                address: core.address.clone(),
+                health,
+                sockets: None,
+            });
         }
         let listener = HttpListener::open(config, &mut kept.sockets)?;
         let address = listener.client_address();
         let responder = match &kept.node {
-            Some(node) => {
-                StartupResponder::stand_by(&listener, config, budget, node.standby(config, &address, &health)?)?
-            }
+            Some(node) => StartupResponder::stand_by(
+                &listener,
+                config,
+                budget,
+                node.standby(config, &address, &health)?,
+            )?,
             None => StartupResponder::begin(&listener, config, budget, health.clone())?,
         };
-        Ok(Self { address, health, sockets: Some(ClientSockets { listener, responder }) })
+        Ok(Self {
+            address,
+            health,
+            sockets: Some(ClientSockets {
+                listener,
+                responder,
+            }),
+        })
     }
 
     /// Ends the process of a standby, whose clients are served meanwhile.
@@ -164,8 +231,13 @@ impl Bound {
         Ok(Served::All)
     }
 
-    /// Ends a start whose journal has ended. A node that has lost the store meanwhile is a standby again.
-    async fn abandon(self, ownership: Option<Ownership<'_>>, end: StartEnd) -> Result<Served, ServerError> {
+    /// Ends a start whose journal has ended. A node that has lost the store meanwhile is a standby
+    /// again.
+    async fn abandon(
+        self,
+        ownership: Option<Ownership<'_>>,
+        end: StartEnd,
+    ) -> Result<Served, ServerError> {
         let Some(ownership) = ownership else {
             return match end {
                 StartEnd::Failed(error) => Err(error),
@@ -190,7 +262,8 @@ impl Bound {
                 ownership.fenced().await;
             }
             StartEnd::Failed(error) if ownership.tenure.is_lost() => {
-                tracing::warn!(%error, "another node took the store while this one started; standby again");
+                tracing::warn!(%error, "another node took the store while this one started; \
+                    standby again");
                 ownership.fenced().await;
             }
             StartEnd::Failed(error) => {
@@ -199,8 +272,11 @@ impl Bound {
             }
         }
         if let Some(ClientSockets { responder, .. }) = self.sockets {
-            // A request may not end, such as that of `gridhook tail`, and the node must answer other clients.
-            tokio::time::timeout(RESPONDER_WAIT, responder.end()).await.ok();
+            // A request may not end, such as that of `gridhook tail`, and the node must answer
+            // other clients.
+            tokio::time::timeout(RESPONDER_WAIT, responder.end())
+                .await
+                .ok();
         }
         Ok(Served::Ownership)
     }
@@ -222,26 +298,46 @@ pub(super) struct JournalTarget {
 }
 
 impl<'a> OwnedStore<'a> {
-    /// Opens the store, and waits for the ownership of that of a cluster; [`None`] if a signal ends the wait.
-    async fn take(launch: &Launch, kept: &'a mut Kept, bound: &mut Bound) -> Result<Option<Self>, ServerError> {
+    /// Opens the store, and waits for the ownership of that of a cluster; [`None`] if a signal ends
+    /// the wait.
+    async fn take(
+        launch: &Launch,
+        kept: &'a mut Kept,
+        bound: &mut Bound,
+    ) -> Result<Option<Self>, ServerError> {
         let Launch { config, budget, .. } = launch;
         let store = match &kept.store {
             Some(store) => Arc::clone(store),
-            None => Arc::clone(kept.store.insert(startup::open_store(config, budget, &bound.health).await?)),
+            None => Arc::clone(
+                kept.store
+                    .insert(startup::open_store(config, budget, &bound.health).await?),
+            ),
         };
         let Some(cluster) = &config.cluster else {
             let local = store.current();
             node::check_unreplicated(&*local)?;
-            let target =
-                JournalTarget { store: Arc::clone(&local) as _, on_failure: Box::new(startup::exit_on_store_error) };
-            return Ok(Some(Self { local, target, ownership: None }));
+            let target = JournalTarget {
+                store: Arc::clone(&local) as _,
+                on_failure: Box::new(startup::exit_on_store_error),
+            };
+            return Ok(Some(Self {
+                local,
+                target,
+                ownership: None,
+            }));
         };
-        bound.health.at(health::StartStep::new("following the changelog"));
+        bound
+            .health
+            .at(health::StartStep::new("following the changelog"));
         let node = match kept.node.take() {
             Some(node) => node,
             None => {
                 let node = node::join_alone(cluster, config, Arc::clone(&store)).await?;
-                if let Some(ClientSockets { listener, responder }) = &mut bound.sockets {
+                if let Some(ClientSockets {
+                    listener,
+                    responder,
+                }) = &mut bound.sockets
+                {
                     responder.end().await;
                     let standby = node.standby(config, &bound.address, &bound.health)?;
                     *responder = StartupResponder::stand_by(listener, config, budget, standby)?;
@@ -264,8 +360,19 @@ impl<'a> OwnedStore<'a> {
         Ok(match standing {
             Standing::Stopped => None,
             Standing::Owner(tenure) => {
-                let target = JournalTarget { store: Arc::clone(&tenure.store) as _, on_failure: tenure.on_failure() };
-                Some(Self { local: store.current(), target, ownership: Some(Ownership { tenure, node, signals }) })
+                let target = JournalTarget {
+                    store: Arc::clone(&tenure.store) as _,
+                    on_failure: tenure.on_failure(),
+                };
+                Some(Self {
+                    local: store.current(),
+                    target,
+                    ownership: Some(Ownership {
+                        tenure,
+                        node,
+                        signals,
+                    }),
+                })
             }
         })
     }
@@ -294,7 +401,9 @@ impl Recovered {
         ownership: Option<&Ownership<'_>>,
     ) -> Result<(Self, StartQueue), ServerError> {
         let Launch { config, budget, .. } = launch;
-        let Bound { address, health, .. } = bound;
+        let Bound {
+            address, health, ..
+        } = bound;
         health.at(health::StartStep::new("reading the records"));
         let last = ownership.and_then(|ownership| ownership.node.owner_clock());
         let (clock, timekeeper) = startup::start_clock(config, targets, last);
@@ -307,23 +416,47 @@ impl Recovered {
         let process_dir = launch.core.as_ref().map(|core| core.process_dir.clone());
         let backups = startup::backups(config, budget, local, &clock, cluster, process_dir)?;
         let lease = ownership.map(|ownership| ownership.tenure.lease.clone());
-        let client = ClientOptions { lease, ..settings::client(config, &address.bound, budget)? };
+        let client = ClientOptions {
+            lease,
+            ..settings::client(config, &address.bound, budget)?
+        };
         let rules = settings::rules(config, &client, &address.bound);
         let appended_to = Arc::default();
-        let (journal, writer) = startup::start_journal(config, target, targets, &clock, &appended_to)?;
+        let (journal, writer) =
+            startup::start_journal(config, target, targets, &clock, &appended_to)?;
         let scrub = journal.scrub(config.journal.scrub);
-        let (registry, starts) = match Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes) {
-            Ok(recovered) => recovered,
-            Err(error) => {
-                journal.close();
-                writer.join();
-                return Err(error.into());
-            }
-        };
+        let (registry, starts) =
+            match Registry::recover(journal.clone(), rules, config.topic.recent_events_bytes) {
+                Ok(recovered) => recovered,
+                Err(error) => {
+                    journal.close();
+                    writer.join();
+                    return Err(error.into());
+                }
+            };
         let registry = Arc::clone(appended_to.get_or_init(|| Arc::new(registry)));
         let compute = Compute::new(settings::compute_limits(config));
-        let core = Core { config: config.clone(), clock, journal, registry, compute };
-        Ok((Self { core, writer, timekeeper, started, token, backups, client, budget: *budget, _scrub: scrub }, starts))
+        let core = Core {
+            config: config.clone(),
+            clock,
+            journal,
+            registry,
+            compute,
+        };
+        Ok((
+            Self {
+                core,
+                writer,
+                timekeeper,
+                started,
+                token,
+                backups,
+                client,
+                budget: *budget,
+                _scrub: scrub,
+            },
+            starts,
+        ))
     }
 
     /// Ends a start.
@@ -344,7 +477,9 @@ impl Recovered {
         core.journal.close();
         let ended = async {
             // A write may wait for the changelog.
-            tokio::task::spawn_blocking(move || writer.join()).await.expect("joining threads does not panic");
+            tokio::task::spawn_blocking(move || writer.join())
+                .await
+                .expect("joining threads does not panic");
         };
         match ownership {
             None => ended.await,
@@ -380,18 +515,35 @@ impl Delivery {
         targets: &mut ChaosTargets,
         ownership: Option<&Ownership<'_>>,
     ) -> Result<Self, ServerError> {
-        let Recovered { core, client, token, .. } = recovered;
-        let Bound { address, health, .. } = bound;
-        let of_node = ownership.map(|ownership| &*ownership.node.certificates).unwrap_or_default();
+        let Recovered {
+            core,
+            client,
+            token,
+            ..
+        } = recovered;
+        let Bound {
+            address, health, ..
+        } = bound;
+        let of_node = ownership
+            .map(|ownership| &*ownership.node.certificates)
+            .unwrap_or_default();
         let certificates = certificates::in_use(&core.config, address, of_node, &client.identities);
         let others = launch.core.as_ref().map(|core| core.others.clone());
         let system_topic = system_topic::start(core, Arc::clone(&certificates), others.as_ref());
-        let DeadLetterService { stores, routing, handles, lifeline } =
-            startup::start_dead_letters(core, system_topic.as_ref())?;
+        let DeadLetterService {
+            stores,
+            routing,
+            handles,
+            lifeline,
+        } = startup::start_dead_letters(core, system_topic.as_ref())?;
         targets.dead_letters = handles;
         let (tracer, exporter) = startup::start_tracing(core, address)?;
         let failed_auth = Arc::new(settings::failed_auth_limiter(&core.config));
-        let TokenAccess { gate, operators, keys } = issuer::gate(
+        let TokenAccess {
+            gate,
+            operators,
+            keys,
+        } = issuer::gate(
             &core.config,
             &address.public_url,
             token,
@@ -400,7 +552,8 @@ impl Delivery {
             Arc::clone(&failed_auth),
         )
         .map_err(|error| ServerError::Issuer(error.to_string()))?;
-        let context = startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
+        let context =
+            startup::subscription_context(core, client, targets, &tracer, routing, stores.clone());
         let arbiters = Arbiters::start(launch.arbiters, &launch.threads);
         let notifier = startup::start_service_notifier(launch);
         startup::start_validation(core, client.clone(), address);
@@ -435,11 +588,20 @@ fn control(
     targets: ChaosTargets,
     ownership: Option<&Ownership<'_>>,
 ) -> Result<web::Data<Control>, ServerError> {
-    let Recovered { core, backups, started, .. } = recovered;
+    let Recovered {
+        core,
+        backups,
+        started,
+        ..
+    } = recovered;
     let redrives = startup::resume_redrives(core, &delivery.stores)?;
     let cluster = ownership.map(|ownership| ownership.node.cluster_context.clone());
-    let sources = MetricSources { cluster, ..startup::metric_sources(recovered, delivery, bound) };
-    let exposition = settings::exposition(&core.config, sources, *started).map_err(io_error("metrics.token"))?;
+    let sources = MetricSources {
+        cluster,
+        ..startup::metric_sources(recovered, delivery, bound)
+    };
+    let exposition =
+        settings::exposition(&core.config, sources, *started).map_err(io_error("metrics.token"))?;
     let mut control = startup::control(core, &bound.address, delivery.system_topic.as_ref())?
         .with_dead_letters(redrives)
         .with_tools(targets)
@@ -449,15 +611,14 @@ fn control(
     control.operators.clone_from(&delivery.operators);
     control.exposition = exposition;
     control.uses = use_rules::read(&core.config, recovered.client.connections.clone())?;
-    control.spread = launch
-        .core
-        .as_ref()
-        .map(|ShardCore { others, .. }| SpreadTopics::new(others.own, others.shards(), Box::new(others.clone())));
+    control.spread = launch.core.as_ref().map(|ShardCore { others, .. }| {
+        SpreadTopics::new(others.own, others.shards(), Box::new(others.clone()))
+    });
     Ok(web::Data::new(control))
 }
 
-/// The first writes: what `server.apply` declares, and the key of lock tokens. A node may be stopped, or lose the store,
-/// meanwhile.
+/// The first writes: what `server.apply` declares, and the key of lock tokens. A node may be
+/// stopped, or lose the store, meanwhile.
 async fn write_first(
     control: &Control,
     launch: &Launch,
@@ -476,7 +637,9 @@ async fn write_first(
         None => written.await.map_err(StartEnd::Failed),
         Some(ownership) => {
             let written = ownership.unless_ended(written).await;
-            written.map_err(|end| end.map_or(StartEnd::Signal, StartEnd::Tenure))?.map_err(StartEnd::Failed)
+            written
+                .map_err(|end| end.map_or(StartEnd::Signal, StartEnd::Tenure))?
+                .map_err(StartEnd::Failed)
         }
     }
 }
@@ -519,7 +682,11 @@ impl Listening {
         tokens: web::Data<LockTokenSealer>,
         ownership: Option<&Ownership<'_>>,
     ) -> Result<Self, ServerError> {
-        let Bound { address, health, sockets } = bound;
+        let Bound {
+            address,
+            health,
+            sockets,
+        } = bound;
         let context = ListenerContext {
             control: control.clone(),
             publisher: delivery.publisher.clone(),
@@ -529,15 +696,30 @@ impl Listening {
             cluster: ownership.map(|ownership| ownership.node.cluster_context.clone()),
             stall: ownership.map(|ownership| ownership.tenure.watch_writes()),
         };
-        let nodes = ownership.map(|ownership| ownership.node.listener_of_nodes()).transpose()?;
+        let nodes = ownership
+            .map(|ownership| ownership.node.listener_of_nodes())
+            .transpose()?;
         let (config, budget) = (&recovered.core.config, &recovered.budget);
         let server = match (sockets, nodes) {
-            (Some(ClientSockets { listener, responder }), None) => {
+            (
+                Some(ClientSockets {
+                    listener,
+                    responder,
+                }),
+                None,
+            ) => {
                 responder.end().await;
                 listener.serve(config, budget, context)?
             }
-            (Some(ClientSockets { mut listener, responder }), nodes) => {
-                // The next owner serves at once, beside connections that the former server still has.
+            (
+                Some(ClientSockets {
+                    mut listener,
+                    responder,
+                }),
+                nodes,
+            ) => {
+                // The next owner serves at once, beside connections that the former server still
+                // has.
                 responder.pause().await;
                 actix_rt::spawn(async move { responder.end().await });
                 listener.nodes = nodes;
@@ -560,6 +742,11 @@ impl Listening {
         startup::start_backups(&recovered.core, &recovered.backups);
         delivery.notifier.ready(&address.own_url);
         let serving = actix_rt::spawn(server);
-        Ok(Self { health, counters: address.counters, http, serving })
+        Ok(Self {
+            health,
+            counters: address.counters,
+            http,
+            serving,
+        })
     }
 }

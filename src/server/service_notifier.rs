@@ -1,9 +1,9 @@
-//! Reports the state of the server to the service manager with systemd's notification protocol: datagrams to the socket of
-//! `NOTIFY_SOCKET`. Without that variable nothing is sent.
+//! Reports the state of the server to the service manager with systemd's notification protocol:
+//! datagrams to the socket of `NOTIFY_SOCKET`. Without that variable nothing is sent.
 //!
-//! `READY=1` follows `/readyz`: the store is recovered and publishers are served. `WATCHDOG=1` is sent while every actor
-//! thread responds. A stuck thread would hold its subscriptions for ever; a restart frees them. A full disk and an endpoint
-//! that does not respond stop no thread.
+//! `READY=1` follows `/readyz`: the store is recovered and publishers are served. `WATCHDOG=1` is
+//! sent while every actor thread responds. A stuck thread would hold its subscriptions for ever; a
+//! restart frees them. A full disk and an endpoint that does not respond stop no thread.
 
 use std::{
     collections::BTreeMap,
@@ -33,20 +33,26 @@ pub(super) struct ServiceNotifier {
 impl ServiceNotifier {
     /// Reads the environment. Without `NOTIFY_SOCKET` nothing is sent.
     pub(super) fn of_environment() -> Self {
-        let to = env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()).and_then(|name| {
-            let opened = open(&name);
-            if let Err(error) = &opened {
-                tracing::warn!(%error, socket = %name.display(), "the socket of the service manager cannot be opened");
-            }
-            opened.ok()
-        });
+        let to = env::var_os("NOTIFY_SOCKET")
+            .filter(|name| !name.is_empty())
+            .and_then(|name| {
+                let opened = open(&name);
+                if let Err(error) = &opened {
+                    tracing::warn!(%error, socket = %name.display(), "the socket of the service \
+                        manager cannot be opened");
+                }
+                opened.ok()
+            });
         let watchdog = to.as_ref().and_then(|_| watchdog());
         Self { to, watchdog }
     }
 
     /// One that sends nothing.
     pub(super) fn silent() -> Self {
-        Self { to: None, watchdog: None }
+        Self {
+            to: None,
+            watchdog: None,
+        }
     }
 
     /// Reports that the server accepts events.
@@ -66,7 +72,8 @@ impl ServiceNotifier {
             tokio::time::sleep(period / 2).await;
             for (number, thread) in threads.all() {
                 let (reply, answer) = oneshot::channel();
-                // A stuck thread blocks this loop. One that has ended drops the sender, and was stopped if it is not there any more.
+                // A stuck thread blocks this loop. One that has ended drops the sender, and was
+                // stopped if it is not there any more.
                 let is_asked = thread.spawn_fn(move || reply.send(()).unwrap_or_default());
                 if (!is_asked || answer.await.is_err()) && threads.has(number) {
                     return;
@@ -110,7 +117,11 @@ impl ActorThreads {
     }
 
     fn all(&self) -> Vec<(u64, ArbiterHandle)> {
-        self.lock().running.iter().map(|(number, thread)| (*number, thread.clone())).collect()
+        self.lock()
+            .running
+            .iter()
+            .map(|(number, thread)| (*number, thread.clone()))
+            .collect()
     }
 
     fn has(&self, number: u64) -> bool {
@@ -134,7 +145,8 @@ fn open(name: &OsString) -> io::Result<(UnixDatagram, SocketAddr)> {
 /// The period of the watchdog, if this process has one.
 fn watchdog() -> Option<Duration> {
     let number = |name: &str| env::var(name).ok()?.parse::<u64>().ok();
-    let is_ours = env::var_os("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == Some(std::process::id().into());
+    let is_ours = env::var_os("WATCHDOG_PID").is_none()
+        || number("WATCHDOG_PID") == Some(std::process::id().into());
     let micros = number("WATCHDOG_USEC").filter(|micros| *micros > 0 && is_ours)?;
     Some(Duration::from_micros(micros))
 }

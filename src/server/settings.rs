@@ -38,7 +38,11 @@ use gridhook_subscription::DeliveryContext;
 use gridhook_telemetry::trace::{SpanCounts, Tracer};
 
 /// The server's own limits, which no edition changes. Without batching a request has one event.
-const EVENTS_PER_BATCH: model::ValueRange = model::ValueRange { min: 1, max: 5000, default: 1 };
+const EVENTS_PER_BATCH: model::ValueRange = model::ValueRange {
+    min: 1,
+    max: 5000,
+    default: 1,
+};
 
 pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
     journal::JournalOptions {
@@ -60,10 +64,18 @@ pub(super) fn journal_options(config: &Config) -> journal::JournalOptions {
 
 pub(super) fn compute_limits(config: &Config) -> ComputeLimits {
     let limits = &config.limits;
-    ComputeLimits { threads: limits.compute_threads, time_max: limits.compute_time, bytes_max: limits.compute_bytes }
+    ComputeLimits {
+        threads: limits.compute_threads,
+        time_max: limits.compute_time,
+        bytes_max: limits.compute_bytes,
+    }
 }
 
-pub(super) fn rules(config: &Config, client: &deliver::ClientOptions, own: &[SocketAddr]) -> RegistryRules {
+pub(super) fn rules(
+    config: &Config,
+    client: &deliver::ClientOptions,
+    own: &[SocketAddr],
+) -> RegistryRules {
     let editions: BTreeMap<String, Arc<Edition>> = known_editions(config);
     let delivery = DeliveryContext {
         addresses: addresses(config, own),
@@ -91,15 +103,24 @@ pub(super) fn rules(config: &Config, client: &deliver::ClientOptions, own: &[Soc
 /// Opens the dead-letter stores. Blocks, because it creates folders.
 pub(super) fn sinks(config: &Config) -> Result<Vec<(String, Sink)>, super::ServerError> {
     let open = |(name, store): (&String, &config::ObjectStoreConfig)| {
-        let sink = open_sink(store).map_err(|error| super::ServerError::Sink(name.clone(), error))?;
+        let sink =
+            open_sink(store).map_err(|error| super::ServerError::Sink(name.clone(), error))?;
         Ok((name.clone(), sink))
     };
     config.dead_letter.stores.iter().map(open).collect()
 }
 
 fn addresses(config: &Config, own: &[SocketAddr]) -> AddressRules {
-    let config::Delivery { allow_http, allow_networks, .. } = &config.delivery;
-    AddressRules { allow_http: *allow_http, allow_networks: allow_networks.clone(), own: own.to_vec() }
+    let config::Delivery {
+        allow_http,
+        allow_networks,
+        ..
+    } = &config.delivery;
+    AddressRules {
+        allow_http: *allow_http,
+        allow_networks: allow_networks.clone(),
+        own: own.to_vec(),
+    }
 }
 
 /// The limiter of failed authentications.
@@ -116,7 +137,10 @@ pub(super) fn failed_auth_limiter(config: &Config) -> FailedAuthLimiter {
 
 fn known_editions(config: &Config) -> BTreeMap<String, Arc<Edition>> {
     let editions = &config.policy.editions;
-    editions.names().filter_map(|name| Some((name.to_owned(), editions.get(name)?))).collect()
+    editions
+        .names()
+        .filter_map(|name| Some((name.to_owned(), editions.get(name)?)))
+        .collect()
 }
 
 /// The editions as tables, and what a simulation takes from the settings.
@@ -131,26 +155,42 @@ pub(super) fn edition_tables(config: &Config) -> EditionTables {
 
 /// The settings among `all` that differ from the defaults.
 pub(super) fn changed(all: &[config::Setting]) -> Vec<SettingView> {
-    let view = |config::Setting { key, value, origin, .. }: &config::Setting| SettingView {
+    let view = |config::Setting {
+                    key, value, origin, ..
+                }: &config::Setting| SettingView {
         key: key.clone(),
         value: value.clone(),
         origin: origin.to_string(),
     };
-    all.iter().filter(|setting| setting.is_changed).map(view).collect()
+    all.iter()
+        .filter(|setting| setting.is_changed)
+        .map(view)
+        .collect()
 }
 
 /// What the control plane must know of the editions.
 pub fn editions(config: &Config) -> model::Editions {
-    let range =
-        |range: edition::SettingRange| model::ValueRange { min: range.min, max: range.max, default: range.default };
-    let config::Delivery { batch_events, batch_kilobytes, .. } = config.delivery;
+    let range = |range: edition::SettingRange| model::ValueRange {
+        min: range.min,
+        max: range.max,
+        default: range.default,
+    };
+    let config::Delivery {
+        batch_events,
+        batch_kilobytes,
+        ..
+    } = config.delivery;
     let known = known_editions(config).into_iter().map(|(name, edition)| {
         let ranges = model::EditionRanges {
             attempts: range(edition.attempts),
             time_to_live_minutes: range(edition.time_to_live_minutes),
             events_per_batch: EVENTS_PER_BATCH,
             events_where_only_kilobytes: batch_events,
-            kilobytes_per_batch: model::ValueRange { min: 1, max: 1024, default: batch_kilobytes },
+            kilobytes_per_batch: model::ValueRange {
+                min: 1,
+                max: 1024,
+                default: batch_kilobytes,
+            },
             filter_text_max: config.limits.filter_text,
             event_types_max: config.limits.event_types,
             advanced_filters_max: config.limits.advanced_filters,
@@ -161,7 +201,10 @@ pub fn editions(config: &Config) -> model::Editions {
         };
         (name, ranges)
     });
-    model::Editions { default: config.policy.edition.clone(), known: known.collect() }
+    model::Editions {
+        default: config.policy.edition.clone(),
+        known: known.collect(),
+    }
 }
 
 pub(super) fn publish_limits(config: &Config) -> publish::PublishLimits {
@@ -191,7 +234,11 @@ pub(super) fn version(version: config::TlsVersion) -> MinimumTlsVersion {
 
 /// The authorities that clients of this server trust.
 pub(super) fn trust(config: &Config) -> Result<TlsTrust, trust::TrustError> {
-    let config::Delivery { tls_roots, tls_minimum_version, .. } = &config.delivery;
+    let config::Delivery {
+        tls_roots,
+        tls_minimum_version,
+        ..
+    } = &config.delivery;
     let roots = tls_roots.iter().map(|roots| match roots {
         config::TrustRoots::System => TrustRoots::System,
         config::TrustRoots::File(path) => TrustRoots::File(path.clone()),
@@ -211,11 +258,18 @@ pub(super) fn client(
         None => ClientCertificates::default(),
     };
     let options = deliver::ClientOptions::new(addresses(config, own), trust);
-    let (keep_alive, late_requests_max) = (config.delivery.idle_connection_timeout, config.limits.late_requests);
+    let (keep_alive, late_requests_max) = (
+        config.delivery.idle_connection_timeout,
+        config.limits.late_requests,
+    );
     let names = Arc::new(Resolver::new(config.delivery.name_servers.clone()));
     let sockets = Sockets::new(budget.outbound, budget.idle);
     let connections = connections(config)?;
-    let proxy = config.delivery.proxy.as_deref().and_then(|name| connections.proxy(name));
+    let proxy = config
+        .delivery
+        .proxy
+        .as_deref()
+        .and_then(|name| connections.proxy(name));
     Ok(deliver::ClientOptions {
         identities,
         names,
@@ -232,16 +286,36 @@ pub(super) fn client(
 /// The services that event subscriptions deliver to besides webhooks.
 fn connections(config: &Config) -> Result<Connections, trust::TrustError> {
     let connection = |service: &config::ResourceConfig| {
-        let config::ResourceConfig { name, url, resource_ids, used_by: _, credentials } = service;
-        let credentials = credentials.iter().map(|(name, secret)| (*name, Credential::new(secret.expose())));
+        let config::ResourceConfig {
+            name,
+            url,
+            resource_ids,
+            used_by: _,
+            credentials,
+        } = service;
+        let credentials = credentials
+            .iter()
+            .map(|(name, secret)| (*name, Credential::new(secret.expose())));
         let (name, url, resource_ids) = (name.clone(), url.clone(), resource_ids.clone());
-        Connection { name, url, resource_ids, credentials: credentials.collect() }
+        Connection {
+            name,
+            url,
+            resource_ids,
+            credentials: credentials.collect(),
+        }
     };
-    let identity = |config::IdentityConfig { token_url, client_id, proof }: &config::IdentityConfig| {
+    let identity = |config::IdentityConfig {
+                        token_url,
+                        client_id,
+                        proof,
+                    }: &config::IdentityConfig| {
         let proof = match proof {
             config::IdentityProofConfig::Secret(file) => IdentityProof::Secret(file.clone()),
             config::IdentityProofConfig::Certificate { certificate, key } => {
-                let proof = IdentityCertificate { certificate: certificate.clone(), key: key.clone() };
+                let proof = IdentityCertificate {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                };
                 proof.end_entity()?;
                 IdentityProof::Certificate(proof)
             }
@@ -251,16 +325,36 @@ fn connections(config: &Config) -> Result<Connections, trust::TrustError> {
     let all: Vec<Connection> = config.delivery.resources.iter().map(connection).collect();
     if let Some(proxy) = &config.delivery.proxy {
         for Connection { name, url, .. } in all.iter().filter(|one| !one.is_proxied()) {
-            tracing::warn!(resource = name, url = %url, proxy, "a service is connected without the proxy");
+            tracing::warn!(resource = name, url = %url, proxy, "a service is connected without the \
+                proxy");
         }
     }
-    let identity = config.delivery.identity.as_ref().map(identity).transpose()?;
-    Ok(Connections::new(all, identity, config.delivery.proxy_bypass.clone()))
+    let identity = config
+        .delivery
+        .identity
+        .as_ref()
+        .map(identity)
+        .transpose()?;
+    Ok(Connections::new(
+        all,
+        identity,
+        config.delivery.proxy_bypass.clone(),
+    ))
 }
 
 /// The metrics endpoint.
-pub(super) fn exposition(config: &Config, sources: MetricSources, started: Timestamp) -> io::Result<Exposition> {
-    let config::Metrics { public: _, token: _, subscriptions, subscriptions_per_topic, topics } = &config.metrics;
+pub(super) fn exposition(
+    config: &Config,
+    sources: MetricSources,
+    started: Timestamp,
+) -> io::Result<Exposition> {
+    let config::Metrics {
+        public: _,
+        token: _,
+        subscriptions,
+        subscriptions_per_topic,
+        topics,
+    } = &config.metrics;
     let readers = readers(config)?;
     let bounds = SeriesLimits {
         subscriptions: *subscriptions,
@@ -273,25 +367,50 @@ pub(super) fn exposition(config: &Config, sources: MetricSources, started: Times
 /// The read access to metrics.
 pub(super) fn readers(config: &Config) -> io::Result<MetricsAccess> {
     let config::Metrics { public, token, .. } = &config.metrics;
-    let token = token.as_ref().map(|token| AdminToken::given(token.expose())).transpose()?;
-    Ok(if *public { MetricsAccess::All } else { MetricsAccess::Token(token) })
+    let token = token
+        .as_ref()
+        .map(|token| AdminToken::given(token.expose()))
+        .transpose()?;
+    Ok(if *public {
+        MetricsAccess::All
+    } else {
+        MetricsAccess::Token(token)
+    })
 }
 
 /// The counts of exported spans, if traces are recorded.
 pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
     tracer.counts()?;
     Some(Box::new(move || {
-        let SpanCounts { exported, dropped, failed } = tracer.counts().unwrap_or_default();
-        [("exported", exported), ("dropped", dropped), ("failed", failed)]
+        let SpanCounts {
+            exported,
+            dropped,
+            failed,
+        } = tracer.counts().unwrap_or_default();
+        [
+            ("exported", exported),
+            ("dropped", dropped),
+            ("failed", failed),
+        ]
     }))
 }
 
 /// The settings of endpoint validation.
 pub(super) fn validation_settings(config: &Config, public_url: String) -> ValidationSettings {
-    let config::ValidationMode { enabled, wait, pause, window, request_rate } = config.delivery.validate;
+    let config::ValidationMode {
+        enabled,
+        wait,
+        pause,
+        window,
+        request_rate,
+    } = config.delivery.validate;
     ValidationSettings {
         validate: enabled,
-        times: HandshakeTimes { answer: wait, pause, window },
+        times: HandshakeTimes {
+            answer: wait,
+            pause,
+            window,
+        },
         rate: request_rate,
         public_url,
     }

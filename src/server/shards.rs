@@ -1,12 +1,15 @@
 //! A node of a cluster with several shards: one process with a core for each.
 //!
-//! A core is a server without clients: a store in `DATA/shards/NUMBER`, a changelog, a claim, and a run of `serve` for each
-//! ownership, on a thread with a system of actix of its own. It serves the listener for nodes of its shard. What a process
-//! has once is here: the listeners for clients, which forward each request to the owner of its shard, also if that is a core
-//! of this process (`router`); the part in the cluster; signals and the service manager; the limits that the cores share.
+//! A core is a server without clients: a store in `DATA/shards/NUMBER`, a changelog, a claim, and a
+//! run of `serve` for each ownership, on a thread with a system of actix of its own. It serves the
+//! listener for nodes of its shard. What a process has once is here: the listeners for clients,
+//! which forward each request to the owner of its shard, also if that is a core of this process
+//! (`router`); the part in the cluster; signals and the service manager; the limits that the cores
+//! share.
 //!
 //! Invariants:
-//! - A topic, domain or namespace is in one core, with everything within it (`cluster::shard_of`). A spread topic is in all.
+//! - A topic, domain or namespace is in one core, with everything within it (`cluster::shard_of`).
+//!   A spread topic is in all.
 //! - A core that fails ends the process, once the other cores have given up what they own.
 //! - The stores are closed on the main thread, when no other thread has them.
 
@@ -63,7 +66,9 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
     let folder = data_dir.join(FOLDER);
     let refuse = |has: &str| {
         let folder = data_dir.display();
-        let what = format!("the data folder {folder} has {has}, and cluster.shards is {shards}; use another folder");
+        let what = format!(
+            "the data folder {folder} has {has}, and cluster.shards is {shards}; use another folder"
+        );
         Err(ServerError::Folder(what))
     };
     if shards > 1 && data_dir.join(STORE).exists() {
@@ -73,7 +78,9 @@ pub(super) fn check_folder(config: &Config) -> Result<(), ServerError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(io_error(folder.display().to_string()))?,
     };
-    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<usize>().ok());
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<usize>().ok());
     match numbers.max() {
         Some(_) if shards == 1 => refuse("the stores of a node with several shards"),
         Some(most) if most >= shards => refuse(&format!("a store of shard {most}")),
@@ -90,7 +97,12 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
     let (workers, arbiters) = (part(front_threads, shards), part(cores(), shards));
     let limit = descriptors::raise();
     // The thread of the core, and one that accepts.
-    let budget = SharedBudget::of(limit, shards, front_threads + cores(), arbiters + workers + 2)?;
+    let budget = SharedBudget::of(
+        limit,
+        shards,
+        front_threads + cores(),
+        arbiters + workers + 2,
+    )?;
     tracing::info!(
         limit,
         shards,
@@ -100,10 +112,17 @@ pub(super) fn run(process: &Process, shards: usize) -> Result<(), ServerError> {
         "file descriptors divided"
     );
     let folder = process.config.server.data_dir.join(FOLDER);
-    make_folders(&process.config.server.data_dir, &folder).map_err(io_error(folder.display().to_string()))?;
+    make_folders(&process.config.server.data_dir, &folder)
+        .map_err(io_error(folder.display().to_string()))?;
     make_backup_folder(&process.config);
     let mut stores = Vec::new();
-    let plan = CorePlan { shards, workers, arbiters, folder: &folder, budget };
+    let plan = CorePlan {
+        shards,
+        workers,
+        arbiters,
+        folder: &folder,
+        budget,
+    };
     let served = actix_rt::System::new().block_on(serve(process, &plan, &mut stores));
     stores.iter().for_each(|store| store.close());
     served
@@ -131,10 +150,21 @@ impl CorePlan<'_> {
             store.address.path.push(format!("shard-{shard}"));
         }
         let is_here = |name: &str| shard_of(name, self.shards) == shard;
-        let declared = process.declared.clone().map(|Declared { mut resources, groups, template }| {
-            resources.retain(|resource| resource.names.get(1).is_some_and(|name| is_here(name)));
-            Declared { resources, groups, template }
-        });
+        let declared = process.declared.clone().map(
+            |Declared {
+                 mut resources,
+                 groups,
+                 template,
+             }| {
+                resources
+                    .retain(|resource| resource.names.get(1).is_some_and(|name| is_here(name)));
+                Declared {
+                    resources,
+                    groups,
+                    template,
+                }
+            },
+        );
         let (sources, log) = (process.sources.clone(), process.log.clone());
         Launch {
             config,
@@ -149,19 +179,29 @@ impl CorePlan<'_> {
     }
 }
 
-async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<LocalStore>>) -> Result<(), ServerError> {
+async fn serve(
+    process: &Process,
+    plan: &CorePlan<'_>,
+    stores: &mut Vec<Arc<LocalStore>>,
+) -> Result<(), ServerError> {
     // The first step, because a signal without a handler ends the process.
     let _signals = ReloadSignals::install().map_err(io_error("cannot handle signals"))?;
     let config = &process.config;
-    let cluster = config.cluster.as_ref().expect("a server without a cluster has one shard");
+    let cluster = config
+        .cluster
+        .as_ref()
+        .expect("a server without a cluster has one shard");
     let listener = HttpListener::open(config, &mut Vec::new())?;
     let address = listener.client_address();
     let health = web::Data::new(ServerHealth::starting());
     let responder = StartupResponder::begin(&listener, config, &plan.budget.front, health.clone())?;
     let threads = ActorThreads::default();
-    let mut launches: Vec<Launch> =
-        (0..plan.shards).map(|shard| plan.launch(process, shard, threads.clone())).collect();
-    let opened = launches.iter().map(|core| startup::open_store(&core.config, &core.budget, &health));
+    let mut launches: Vec<Launch> = (0..plan.shards)
+        .map(|shard| plan.launch(process, shard, threads.clone()))
+        .collect();
+    let opened = launches
+        .iter()
+        .map(|core| startup::open_store(&core.config, &core.budget, &health));
     for opened in join_all(opened).await {
         stores.push(opened?);
     }
@@ -175,10 +215,16 @@ async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<Loca
     for (shard, (launch, health)) in launches.iter_mut().zip(cores).enumerate() {
         let others = OtherShards::new(router.clone(), shard);
         let process_dir = config.server.data_dir.clone();
-        launch.core = Some(ShardCore { address: address.clone(), health, others, process_dir });
+        launch.core = Some(ShardCore {
+            address: address.clone(),
+            health,
+            others,
+            process_dir,
+        });
     }
     let front = Front { context, router };
-    let responder = StartupResponder::run(listener.serve_front(config, &plan.budget.front, front)?);
+    let responder =
+        StartupResponder::run(listener.serve_front(config, &plan.budget.front, front)?);
     listener::announce(&address.own_url);
     let mut signals = StopSignals::install()?;
     let watchdog = startup::notify_standby(&address.own_url, threads);
@@ -201,12 +247,18 @@ async fn serve(process: &Process, plan: &CorePlan<'_>, stores: &mut Vec<Arc<Loca
     };
     // Clients are served meanwhile: by the cores until their ends, then by the next owners.
     tokio::join!(shutdown::serve_until_disconnected(&address.counters), end);
-    let nodes: Vec<ClusterNode> = ended.iter_mut().filter_map(|core| core.node.take()).collect();
+    let nodes: Vec<ClusterNode> = ended
+        .iter_mut()
+        .filter_map(|core| core.node.take())
+        .collect();
     node::left(member, &nodes).await;
     responder.end().await;
     watchdog.abort();
     for EndedCore { shard, served, .. } in ended {
-        served.map_err(|error| ServerError::Shard { shard, error: Box::new(error) })?;
+        served.map_err(|error| ServerError::Shard {
+            shard,
+            error: Box::new(error),
+        })?;
     }
     tracing::info!("stopped");
     Ok(())
@@ -220,18 +272,36 @@ fn start_cores(
     stop: &watch::Sender<bool>,
 ) -> mpsc::UnboundedReceiver<EndedCore> {
     let (end, ended) = mpsc::unbounded_channel();
-    for (shard, ((launch, node), store)) in launches.into_iter().zip(nodes).zip(stores).enumerate() {
-        let (end, signals, store) = (end.clone(), StopSignals::Core(stop.subscribe()), Arc::clone(store));
+    for (shard, ((launch, node), store)) in launches.into_iter().zip(nodes).zip(stores).enumerate()
+    {
+        let (end, signals, store) = (
+            end.clone(),
+            StopSignals::Core(stop.subscribe()),
+            Arc::clone(store),
+        );
         let run = move || {
             let _in = tracing::error_span!("core", shard).entered();
-            let mut kept = Kept { store: Some(store), node: Some(node), signals: Some(signals), ..Kept::default() };
+            let mut kept = Kept {
+                store: Some(store),
+                node: Some(node),
+                signals: Some(signals),
+                ..Kept::default()
+            };
             let served = catch_unwind(AssertUnwindSafe(|| serve_until_stopped(&launch, &mut kept)));
-            let served = served.unwrap_or_else(|_| Err(io_error("its thread")(io::Error::other("it panicked"))));
+            let served = served
+                .unwrap_or_else(|_| Err(io_error("its thread")(io::Error::other("it panicked"))));
             // A process that has ended needs no answer.
-            end.send(EndedCore { shard, served, node: kept.node.take() }).ok();
+            end.send(EndedCore {
+                shard,
+                served,
+                node: kept.node.take(),
+            })
+            .ok();
         };
         let thread = std::thread::Builder::new().name(format!("shard-{shard}"));
-        thread.spawn(run).expect("a process that cannot start a thread cannot start");
+        thread
+            .spawn(run)
+            .expect("a process that cannot start a thread cannot start");
     }
     ended
 }
@@ -249,7 +319,9 @@ fn make_folders(data_dir: &Path, folder: &Path) -> io::Result<()> {
 
 /// Makes the folder of backups, as a server with one shard does. Each core has one in it.
 fn make_backup_folder(config: &Config) {
-    let Some(ObjectStoreConfig { address, .. }) = &config.backup.store else { return };
+    let Some(ObjectStoreConfig { address, .. }) = &config.backup.store else {
+        return;
+    };
     if address.kind == StoreKind::Folder {
         // A backup that fails for it says why.
         fs::create_dir(Path::new("/").join(address.path.join("/"))).ok();

@@ -31,7 +31,10 @@ pub(super) enum StopSignals {
 impl StopSignals {
     pub(super) fn install() -> Result<Self, ServerError> {
         let handle = |kind| signal(kind).map_err(io_error("cannot handle signals"));
-        Ok(Self::Process(handle(SignalKind::terminate())?, handle(SignalKind::interrupt())?))
+        Ok(Self::Process(
+            handle(SignalKind::terminate())?,
+            handle(SignalKind::interrupt())?,
+        ))
     }
 
     /// Returns after a signal.
@@ -61,7 +64,9 @@ impl StopSignals {
 pub(super) async fn wait_for_signal(signals: &mut StopSignals) -> Result<(), ServerError> {
     signals.received().await;
     if matches!(signals, StopSignals::Process(..)) {
-        tracing::info!("stopping: publishers are served for up to one second, requests in flight finish");
+        tracing::info!(
+            "stopping: publishers are served for up to one second, requests in flight finish"
+        );
     }
     signals.end_at_next()
 }
@@ -77,10 +82,16 @@ fn end_at_next_signal() -> Result<(), ServerError> {
     Ok(())
 }
 
-/// Serves publishers for up to [`HAND_OVER`] after `/readyz` has changed, so that a load balancer can redirect them. Returns
-/// as soon as no connection is open; a request after that receives 503 with `Retry-After`.
+/// Serves publishers for up to [`HAND_OVER`] after `/readyz` has changed, so that a load balancer
+/// can redirect them. Returns as soon as no connection is open; a request after that receives 503
+/// with `Retry-After`.
 pub(super) async fn serve_until_disconnected(listeners: &[Arc<ListenerCounters>]) {
-    let open = || listeners.iter().map(|listener| listener.open.get()).sum::<u64>();
+    let open = || {
+        listeners
+            .iter()
+            .map(|listener| listener.open.get())
+            .sum::<u64>()
+    };
     let disconnected = async {
         while open() > 0 {
             tokio::time::sleep(DRAIN_POLL).await;

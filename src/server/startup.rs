@@ -27,7 +27,9 @@ use super::{
     timekeeping::{self, Timekeeper},
 };
 use gridhook_admin as admin;
-use gridhook_admin::{ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources};
+use gridhook_admin::{
+    ChaosTargets, Control, DeadLetterHandle, admin_token, health, metrics::MetricSources,
+};
 use gridhook_clock::{Clock, OwnerClock};
 use gridhook_compute::Compute;
 use gridhook_config::{Config, Secret};
@@ -78,9 +80,14 @@ pub(super) async fn open_store(
     budget: &DescriptorBudget,
     health: &health::ServerHealth,
 ) -> Result<Arc<LocalStore>, ServerError> {
-    let (folder, options) = (config.server.data_dir.clone(), rocks_options(config, budget));
+    let (folder, options) = (
+        config.server.data_dir.clone(),
+        rocks_options(config, budget),
+    );
     let store = folder.join(STORE);
-    health.at(health::StartStep::with("opening the store", move || startup_responder::recovery_progress(&store)));
+    health.at(health::StartStep::with("opening the store", move || {
+        startup_responder::recovery_progress(&store)
+    }));
     let opened = tokio::task::spawn_blocking(move || LocalStore::open(&folder, options)).await;
     let opened = opened.map_err(|error| io_error("opening the store")(io::Error::other(error)))?;
     let store = Arc::new(opened?);
@@ -90,10 +97,14 @@ pub(super) async fn open_store(
 
 /// The options of the store, with as many open tables as the descriptors allow.
 fn rocks_options(config: &Config, budget: &DescriptorBudget) -> RocksOptions {
-    RocksOptions { open_tables: budget.tables(), ..store_options(&config.journal) }
+    RocksOptions {
+        open_tables: budget.tables(),
+        ..store_options(&config.journal)
+    }
 }
 
-/// Starts the clock and the task that saves it for the next process. `owner` is the clock of the owner before.
+/// Starts the clock and the task that saves it for the next process. `owner` is the clock of the
+/// owner before.
 pub(super) fn start_clock(
     config: &Config,
     targets: &ChaosTargets,
@@ -111,23 +122,29 @@ pub(super) fn admin_token(config: &Config) -> Result<admin_token::AdminToken, Se
     let configured = config.server.admin_token.as_ref().map(Secret::expose);
     let token = admin_token::load(configured, data_dir).map_err(io_error("the admin token"))?;
     if let admin_token::TokenOrigin::Generated = token.origin() {
-        println!("the admin token is in {}", admin_token::token_path(data_dir).display());
+        println!(
+            "the admin token is in {}",
+            admin_token::token_path(data_dir).display()
+        );
     }
     share_token(&token);
     Ok(token)
 }
 
-/// Writes the admin token to the runtime folder of the service manager, where there is one. The commands of the operators'
-/// group read it there.
+/// Writes the admin token to the runtime folder of the service manager, where there is one. The
+/// commands of the operators' group read it there.
 pub(super) fn share_token(token: &admin_token::AdminToken) {
-    let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty()) else { return };
+    let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").filter(|folder| !folder.is_empty())
+    else {
+        return;
+    };
     if let Err(error) = admin_token::share(token, std::path::Path::new(&folder)) {
         tracing::warn!(%error, "the admin token was not shared with the operators' group");
     }
 }
 
-/// Prepares backups, of the cluster with the identifier `cluster` if this server is a node. They hold the store weakly, so that
-/// a backup does not delay the end of the process.
+/// Prepares backups, of the cluster with the identifier `cluster` if this server is a node. They
+/// hold the store weakly, so that a backup does not delay the end of the process.
 pub(super) fn backups(
     config: &Config,
     budget: &DescriptorBudget,
@@ -138,22 +155,38 @@ pub(super) fn backups(
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
     let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
-    let backups =
-        Backups::new(Arc::downgrade(store), data_dir, rocks_options(config, budget), decoders(), clock.clone());
+    let backups = Backups::new(
+        Arc::downgrade(store),
+        data_dir,
+        rocks_options(config, budget),
+        decoders(),
+        clock.clone(),
+    );
     // Whichever node is the owner makes the backups of a cluster.
-    let backups = backups.of_process(process_dir).with_destination(destination).owned_by(cluster);
-    let rate = config.cluster.as_ref().map_or(u64::MAX, |cluster| cluster.copy_rate);
+    let backups = backups
+        .of_process(process_dir)
+        .with_destination(destination)
+        .owned_by(cluster);
+    let rate = config
+        .cluster
+        .as_ref()
+        .map_or(u64::MAX, |cluster| cluster.copy_rate);
     Ok(Arc::new(backups.with_transfer_rate(rate)))
 }
 
 /// Starts scheduled backups, where the settings have a schedule.
 pub(super) fn start_backups(core: &Core, backups: &Arc<Backups>) {
     if let Some(schedule) = core.config.backup.schedule {
-        actix_rt::spawn(backup_schedule::run(Arc::clone(backups), schedule, core.clock.clone()));
+        actix_rt::spawn(backup_schedule::run(
+            Arc::clone(backups),
+            schedule,
+            core.clock.clone(),
+        ));
     }
 }
 
-/// Recovers the journal and starts its writer. Appended events go to the registry of `registry`, once it is set.
+/// Recovers the journal and starts its writer. Appended events go to the registry of `registry`,
+/// once it is set.
 pub(super) fn start_journal(
     config: &Config,
     target: JournalTarget,
@@ -168,14 +201,28 @@ pub(super) fn start_journal(
         }
     };
     let JournalTarget { store, on_failure } = target;
-    let (store, options) = (chaos::store(config, store, targets), settings::journal_options(config));
-    Ok(Journal::start(store, clock.clone(), options, Box::new(on_append), on_failure)?)
+    let (store, options) = (
+        chaos::store(config, store, targets),
+        settings::journal_options(config),
+    );
+    Ok(Journal::start(
+        store,
+        clock.clone(),
+        options,
+        Box::new(on_append),
+        on_failure,
+    )?)
 }
 
-/// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that it could not write.
+/// Ends the process. A failed sync must not be repeated: the kernel may have dropped the pages that
+/// it could not write.
 pub(super) fn exit_on_store_error(error: &StoreError) {
     // Not `eprintln`, which panics where standard error is closed.
-    writeln!(io::stderr(), "gridhook: the store failed, and nothing more may be written: {error}").ok();
+    writeln!(
+        io::stderr(),
+        "gridhook: the store failed, and nothing more may be written: {error}"
+    )
+    .ok();
     std::process::exit(EX_IOERR);
 }
 
@@ -193,13 +240,28 @@ pub(super) fn start_dead_letters(
     core: &Core,
     system_topic: Option<&Arc<SystemTopic>>,
 ) -> Result<DeadLetterService, ServerError> {
-    let Core { config, clock, journal, registry, .. } = core;
+    let Core {
+        config,
+        clock,
+        journal,
+        registry,
+        ..
+    } = core;
     let notifier = system_topic.map(SystemTopic::notifier);
     let sinks = settings::sinks(config)?;
-    let routing =
-        DeadLetterRouting { registry: Arc::clone(registry), named_stores: config.dead_letter.named_stores.clone() };
+    let routing = DeadLetterRouting {
+        registry: Arc::clone(registry),
+        named_stores: config.dead_letter.named_stores.clone(),
+    };
     let options = dead_letter::WriterOptions::default();
-    let stores = DeadLetterStores::new(journal, clock, sinks, routing.target_lookup(), notifier, options);
+    let stores = DeadLetterStores::new(
+        journal,
+        clock,
+        sinks,
+        routing.target_lookup(),
+        notifier,
+        options,
+    );
     let lifeline = Lifeline::new();
     for (subscription_key, due) in journal.reads().all_dead()? {
         if let Some(shared) = registry.shared(subscription_key) {
@@ -208,7 +270,11 @@ pub(super) fn start_dead_letters(
     }
     let mut handles = Vec::new();
     for (name, dead_letters) in stores.all() {
-        let (store, history, target) = (name.to_owned(), Arc::new(SupervisionHistory::default()), dead_letters.clone());
+        let (store, history, target) = (
+            name.to_owned(),
+            Arc::new(SupervisionHistory::default()),
+            dead_letters.clone(),
+        );
         let factory = DeadLetterActorFactory {
             store: store.clone(),
             dead_letters: dead_letters.clone(),
@@ -217,9 +283,18 @@ pub(super) fn start_dead_letters(
         };
         actix_rt::spawn(supervise(factory, lifeline.watch()));
         let inject = Box::new(move |fault| target.inject(fault));
-        handles.push(DeadLetterHandle { store, history, inject });
+        handles.push(DeadLetterHandle {
+            store,
+            history,
+            inject,
+        });
     }
-    Ok(DeadLetterService { stores, routing, handles, lifeline })
+    Ok(DeadLetterService {
+        stores,
+        routing,
+        handles,
+        lifeline,
+    })
 }
 
 /// Starts the export of traces, where the settings name a collector.
@@ -227,9 +302,13 @@ pub(super) fn start_tracing(
     core: &Core,
     address: &ClientAddress,
 ) -> Result<(Tracer, Option<TraceExporter>), ServerError> {
-    let (tracer, exporter) = trace::start(&core.config.telemetry, core.clock.clone(), address.public_url.clone())
-        .map_err(io_error("the thread that exports traces"))?
-        .unzip();
+    let (tracer, exporter) = trace::start(
+        &core.config.telemetry,
+        core.clock.clone(),
+        address.public_url.clone(),
+    )
+    .map_err(io_error("the thread that exports traces"))?
+    .unzip();
     Ok((tracer.unwrap_or_default(), exporter))
 }
 
@@ -246,7 +325,9 @@ pub(super) fn subscription_context(
         journal: core.journal.clone(),
         clock: core.clock.clone(),
         client: client.clone(),
-        on_dead_letter: Arc::new(move |shared: &SharedState, due| routing.notify_stores(&stores, shared, due)),
+        on_dead_letter: Arc::new(move |shared: &SharedState, due| {
+            routing.notify_stores(&stores, shared, due)
+        }),
         response_faults: Arc::clone(&targets.response_faults),
         tracer: tracer.clone(),
         feed: Arc::clone(core.registry.feed()),
@@ -255,15 +336,16 @@ pub(super) fn subscription_context(
     }
 }
 
-/// Reports a standby, or a node whose cores have these threads, to the service manager, and serves its watchdog until the task
-/// is aborted.
+/// Reports a standby, or a node whose cores have these threads, to the service manager, and serves
+/// its watchdog until the task is aborted.
 pub(super) fn notify_standby(url: &str, threads: ActorThreads) -> tokio::task::JoinHandle<()> {
     let notifier = Rc::new(ServiceNotifier::of_environment());
     notifier.ready(url);
     actix_rt::spawn(notifier.watch(threads))
 }
 
-/// Connects to the service manager and starts its watchdog. The core of a shard leaves that to its process.
+/// Connects to the service manager and starts its watchdog. The core of a shard leaves that to its
+/// process.
 pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
     if launch.core.is_some() {
         return Rc::new(ServiceNotifier::silent());
@@ -276,13 +358,20 @@ pub(super) fn start_service_notifier(launch: &Launch) -> Rc<ServiceNotifier> {
 /// Starts endpoint validation.
 pub(super) fn start_validation(core: &Core, client: ClientOptions, address: &ClientAddress) {
     let settings = settings::validation_settings(&core.config, address.public_url.clone());
-    core.registry.set_validator(EndpointValidator::new(client, core.clock.clone(), settings));
+    core.registry
+        .set_validator(EndpointValidator::new(client, core.clock.clone(), settings));
 }
 
 /// Starts the tasks that run beside the actors.
 pub(super) async fn start_background_tasks(core: &Core) {
-    let Core { clock, journal, registry, .. } = core;
-    // Before the actors start, so that a subscription that expired meanwhile sends no event but its deletion event.
+    let Core {
+        clock,
+        journal,
+        registry,
+        ..
+    } = core;
+    // Before the actors start, so that a subscription that expired meanwhile sends no event but its
+    // deletion event.
     if !clock.expiry_is_paused() {
         expiry::sweep(registry, clock.now()).await;
     }
@@ -292,9 +381,21 @@ pub(super) async fn start_background_tasks(core: &Core) {
 }
 
 pub(super) fn publisher(core: &Core, gate: Authenticator, tracer: Tracer) -> web::Data<Publisher> {
-    let Core { config, clock, journal, registry, compute } = core;
+    let Core {
+        config,
+        clock,
+        journal,
+        registry,
+        compute,
+    } = core;
     let limits = settings::publish_limits(config);
-    let publisher = Publisher::new(Arc::clone(registry), journal.clone(), clock.clone(), limits, gate);
+    let publisher = Publisher::new(
+        Arc::clone(registry),
+        journal.clone(),
+        clock.clone(),
+        limits,
+        gate,
+    );
     web::Data::new(publisher.traced_by(tracer).with_compute(compute.clone()))
 }
 
@@ -307,7 +408,13 @@ pub(super) fn attach_topics(
 ) {
     let registry = Arc::downgrade(&core.registry);
     let publisher = Arc::downgrade(&publisher.clone().into_inner());
-    client.topics.get_or_init(|| Arc::new(NamespaceTopics { registry, publisher, others }));
+    client.topics.get_or_init(|| {
+        Arc::new(NamespaceTopics {
+            registry,
+            publisher,
+            others,
+        })
+    });
 }
 
 /// Lets `/readyz` report the state of the journal and the damage it has found.
@@ -318,27 +425,69 @@ pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
 }
 
 /// Resumes the redrives that the last process had not finished.
-pub(super) fn resume_redrives(core: &Core, stores: &DeadLetterStores) -> Result<Redrives, journal::Error> {
-    let Core { config, clock, journal, registry, .. } = core;
-    let subscriptions = LiveSubscriptions { registry: Arc::clone(registry), limits: settings::publish_limits(config) };
-    let redrives = Redrives::new(journal.clone(), clock.clone(), stores.clone(), Arc::new(subscriptions));
+pub(super) fn resume_redrives(
+    core: &Core,
+    stores: &DeadLetterStores,
+) -> Result<Redrives, journal::Error> {
+    let Core {
+        config,
+        clock,
+        journal,
+        registry,
+        ..
+    } = core;
+    let subscriptions = LiveSubscriptions {
+        registry: Arc::clone(registry),
+        limits: settings::publish_limits(config),
+    };
+    let redrives = Redrives::new(
+        journal.clone(),
+        clock.clone(),
+        stores.clone(),
+        Arc::new(subscriptions),
+    );
     redrives.resume()?;
     Ok(redrives)
 }
 
 /// What is shown at `/metrics`, but for the cluster.
-pub(super) fn metric_sources(recovered: &Recovered, delivery: &Delivery, bound: &Bound) -> MetricSources {
-    let Recovered { core, client, backups, .. } = recovered;
-    let Delivery { publisher, tracer, system_topic, certificates, .. } = delivery;
-    let Bound { address, health, .. } = bound;
+pub(super) fn metric_sources(
+    recovered: &Recovered,
+    delivery: &Delivery,
+    bound: &Bound,
+) -> MetricSources {
+    let Recovered {
+        core,
+        client,
+        backups,
+        ..
+    } = recovered;
+    let Delivery {
+        publisher,
+        tracer,
+        system_topic,
+        certificates,
+        ..
+    } = delivery;
+    let Bound {
+        address, health, ..
+    } = bound;
     let (sockets, health) = (client.sockets.clone(), health.clone());
-    let (backups, interval) = (Arc::clone(backups), core.config.backup.schedule.map(|schedule| schedule.interval()));
+    let (backups, interval) = (
+        Arc::clone(backups),
+        core.config
+            .backup
+            .schedule
+            .map(|schedule| schedule.interval()),
+    );
     MetricSources {
         journal: Some(core.journal.clone()),
         publisher: Some(publisher.clone()),
         listeners: address.counters.clone(),
         clock: Some(core.clock.clone()),
-        sockets: Some(Box::new(move || (sockets.available() as u64, sockets.waiting() as u64))),
+        sockets: Some(Box::new(move || {
+            (sockets.available() as u64, sockets.waiting() as u64)
+        })),
         ready: Some(Box::new(move || health.readiness().ready)),
         spans: settings::spans(tracer.clone()),
         backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
@@ -354,19 +503,40 @@ pub(super) fn control(
     address: &ClientAddress,
     system_topic: Option<&Arc<SystemTopic>>,
 ) -> Result<Control, registry::Error> {
-    let Core { config, clock, journal, registry, compute } = core;
-    let limits = AuditLimits { records: config.journal.audit_records, retention: config.journal.audit_retention };
-    let trail = AuditTrail::recover(journal.clone(), limits, system_topic.map(|topic| Arc::clone(&topic.events)))?;
+    let Core {
+        config,
+        clock,
+        journal,
+        registry,
+        compute,
+    } = core;
+    let limits = AuditLimits {
+        records: config.journal.audit_records,
+        retention: config.journal.audit_retention,
+    };
+    let trail = AuditTrail::recover(
+        journal.clone(),
+        limits,
+        system_topic.map(|topic| Arc::clone(&topic.events)),
+    )?;
     let (editions, public_url) = (settings::editions(config), address.public_url.clone());
     let control = Control::new(Arc::clone(registry), clock.clone(), editions, public_url);
-    let mut control = control.with_audit_trail(trail).with_compute(compute.clone());
+    let mut control = control
+        .with_audit_trail(trail)
+        .with_compute(compute.clone());
     control.edition_tables = settings::edition_tables(config);
-    control.reached = ReachedUrls { proxies: config.auth.trusted_proxies.clone(), names: issuer::server_names(config) };
+    control.reached = ReachedUrls {
+        proxies: config.auth.trusted_proxies.clone(),
+        names: issuer::server_names(config),
+    };
     Ok(control)
 }
 
 /// Creates what the file of `server.apply` declares.
-pub(super) async fn apply_declared(control: &Control, declared: Option<Declared>) -> Result<(), ServerError> {
+pub(super) async fn apply_declared(
+    control: &Control,
+    declared: Option<Declared>,
+) -> Result<(), ServerError> {
     if let Some(declared) = declared {
         admin::declare(control, &declared).await?;
     }

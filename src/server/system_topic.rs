@@ -1,14 +1,16 @@
-//! Publishes events about the server to the topic that `system_topic.name` names: changes, health and dead letters of event
-//! subscriptions, dead-letter files, certificates, the disk and actions of operators.
+//! Publishes events about the server to the topic that `system_topic.name` names: changes, health
+//! and dead letters of event subscriptions, dead-letter files, certificates, the disk and actions
+//! of operators.
 //!
 //! Invariants:
-//! - An event about an event subscription to which system events are delivered is never published. Its endpoint would
-//!   receive its own failures without end.
-//! - Each dead-letter file is announced at least once. The id of its event is the file's GUID, so a repeated one has the same
-//!   id. All other events are published at most once, and may be dropped (`gridhook_engine::control::system_events`).
+//! - An event about an event subscription to which system events are delivered is never published.
+//!   Its endpoint would receive its own failures without end.
+//! - Each dead-letter file is announced at least once. The id of its event is the file's GUID, so a
+//!   repeated one has the same id. All other events are published at most once, and may be dropped
+//!   (`gridhook_engine::control::system_events`).
 //! - A topic that does not exist or rejects an event is logged. It holds up nothing.
-//! - In a cluster with several shards the shard of the topic's name publishes its events, and each other one only if the topic is
-//!   spread: then it has a part of it.
+//! - In a cluster with several shards the shard of the topic's name publishes its events, and each
+//!   other one only if the topic is spread: then it has a part of it.
 
 mod watch;
 
@@ -19,7 +21,9 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use self::watch::Watch;
-use super::{certificates::ShownCertificates, local_topics, router::OtherShards, settings, startup::Core};
+use super::{
+    certificates::ShownCertificates, local_topics, router::OtherShards, settings, startup::Core,
+};
 use gridhook_cluster::shard_of;
 use gridhook_config as config;
 use gridhook_dead_letter as dead_letter;
@@ -58,15 +62,26 @@ enum PublishError {
     Temporary(journal::Error),
 }
 
-/// Starts the publisher and the watch of event subscriptions, certificates and the disk, if the settings name a topic. `others`
-/// are the other shards of a cluster with several.
+/// Starts the publisher and the watch of event subscriptions, certificates and the disk, if the
+/// settings name a topic. `others` are the other shards of a cluster with several.
 pub(super) fn start(
     core: &Core,
     certificates: ShownCertificates,
     others: Option<&OtherShards>,
 ) -> Option<Arc<SystemTopic>> {
-    let Core { config, clock, journal, registry, .. } = core;
-    let config::SystemTopic { name, interval, disk_free_bytes, certificate_expiry } = config.system_topic.clone();
+    let Core {
+        config,
+        clock,
+        journal,
+        registry,
+        ..
+    } = core;
+    let config::SystemTopic {
+        name,
+        interval,
+        disk_free_bytes,
+        certificate_expiry,
+    } = config.system_topic.clone();
     let (events, waiting) = SystemEvents::new(clock.clone());
     let limits = settings::publish_limits(config);
     let events_of_registry = Arc::clone(&events);
@@ -74,7 +89,8 @@ pub(super) fn start(
     let topic = Arc::new(SystemTopic {
         registry: Arc::clone(registry),
         journal: journal.clone(),
-        is_led_elsewhere: others.is_some_and(|others| shard_of(&name, others.shards()) != others.own),
+        is_led_elsewhere: others
+            .is_some_and(|others| shard_of(&name, others.shards()) != others.own),
         name,
         limits,
         events,
@@ -85,7 +101,14 @@ pub(super) fn start(
     actix_rt::spawn(async move { publisher.run(waiting).await });
     actix_rt::spawn(async move {
         loop {
-            watch.look(&watched.registry, &watched.journal, &watched.events, clock.wall()).await;
+            watch
+                .look(
+                    &watched.registry,
+                    &watched.journal,
+                    &watched.events,
+                    clock.wall(),
+                )
+                .await;
             tokio::time::sleep(interval).await;
         }
     });
@@ -93,12 +116,17 @@ pub(super) fn start(
 }
 
 impl SystemTopic {
-    /// Publishes a `Microsoft.Storage.BlobCreated` event for each dead-letter file, as an Azure storage account does.
+    /// Publishes a `Microsoft.Storage.BlobCreated` event for each dead-letter file, as an Azure
+    /// storage account does.
     pub(super) fn notifier(self: &Arc<Self>) -> dead_letter::Notifier {
         let topic = Arc::clone(self);
         Box::new(move |filed| {
             let topic = Arc::clone(&topic);
-            Box::pin(async move { topic.publish(&blob_created(&filed, topic.events.wall())).await })
+            Box::pin(async move {
+                topic
+                    .publish(&blob_created(&filed, topic.events.wall()))
+                    .await
+            })
         })
     }
 
@@ -127,16 +155,27 @@ impl SystemTopic {
             }
             Err(PublishError::Permanent(why)) => {
                 self.events.count(false);
-                let SystemEvent { event_type, subject, .. } = event;
+                let SystemEvent {
+                    event_type,
+                    subject,
+                    ..
+                } = event;
                 let topic = &self.name;
-                tracing::warn!(topic, event_type, subject, why, "system event not published; see system_topic.name");
+                tracing::warn!(
+                    topic,
+                    event_type,
+                    subject,
+                    why,
+                    "system event not published; see system_topic.name"
+                );
                 Ok(())
             }
             Err(PublishError::Temporary(error)) => Err(error),
         }
     }
 
-    /// False if the event is about an event subscription that receives it, or if only other shards have the topic.
+    /// False if the event is about an event subscription that receives it, or if only other shards
+    /// have the topic.
     async fn append(&self, event: &SystemEvent) -> Result<bool, PublishError> {
         let none = || PublishError::Permanent("the topic does not exist".to_owned());
         let topic = match self.registry.topic(&self.name) {
@@ -144,22 +183,31 @@ impl SystemTopic {
             None if self.is_led_elsewhere => return Ok(false),
             None => return Err(none()),
         };
-        if event.partition.is_some_and(|partition| self.fed_partitions(&topic).contains(&partition)) {
+        if event
+            .partition
+            .is_some_and(|partition| self.fed_partitions(&topic).contains(&partition))
+        {
             return Ok(false);
         }
         let draft = self.draft(&topic, event).map_err(PublishError::Permanent)?;
         // Without a permit: one event at a time, and few.
         let window = topic.record().ingress.duplicate_window();
-        let appended = match self.journal.ingest(topic.partition(), draft.into_chunks(), window, None) {
-            Ok(appended) => appended.await,
-            Err(error) => Err(error),
-        };
+        let appended =
+            match self
+                .journal
+                .ingest(topic.partition(), draft.into_chunks(), window, None)
+            {
+                Ok(appended) => appended.await,
+                Err(error) => Err(error),
+            };
         match appended {
             Ok(_) => Ok(true),
             // The topic was deleted meanwhile.
             Err(journal::Error::Unknown) => Err(none()),
             // A subscriber that does not take events must not hold up dead letters.
-            Err(error @ journal::Error::Backlog(_)) => Err(PublishError::Permanent(error.to_string())),
+            Err(error @ journal::Error::Backlog(_)) => {
+                Err(PublishError::Permanent(error.to_string()))
+            }
             Err(
                 error @ (journal::Error::Full
                 | journal::Error::Fenced
@@ -169,8 +217,8 @@ impl SystemTopic {
         }
     }
 
-    /// The partitions with events of the system topic: its own, and those of namespace topics to which its event
-    /// subscriptions deliver, directly or through another topic.
+    /// The partitions with events of the system topic: its own, and those of namespace topics to
+    /// which its event subscriptions deliver, directly or through another topic.
     fn fed_partitions(&self, topic: &Arc<TopicHandle>) -> HashSet<PartitionId> {
         let (mut found, mut open) = (HashSet::new(), vec![Arc::clone(topic)]);
         while let Some(topic) = open.pop() {
@@ -189,13 +237,24 @@ impl SystemTopic {
     fn draft(&self, topic: &TopicHandle, event: &SystemEvent) -> Result<ChunkBuilder, String> {
         let record = topic.record();
         let target = EventTarget::of(&record);
-        let SystemEvent { id, event_type, subject, at, data, partition: _ } = event;
+        let SystemEvent {
+            id,
+            event_type,
+            subject,
+            at,
+            data,
+            partition: _,
+        } = event;
         let at = at.to_string();
         let (content_type, body) = match target.schema {
             _ if record.is_domain() => return Err("a domain cannot be the system topic".to_owned()),
             Schema::EventGrid => {
                 // Storage accounts have no version.
-                let version = if event_type.starts_with("Microsoft.Storage.") { "" } else { "1" };
+                let version = if event_type.starts_with("Microsoft.Storage.") {
+                    ""
+                } else {
+                    "1"
+                };
                 let event = json!({
                     "id": id, "subject": subject, "eventType": event_type, "eventTime": at, "dataVersion": version,
                     "data": data,
@@ -211,15 +270,32 @@ impl SystemTopic {
             }
             Schema::Custom => return Err("the topic has a custom schema".to_owned()),
         };
-        let content = RequestContent { content_type: Some(content_type), attributes: Vec::new() };
-        let read = schema::read(&target, &content, &Bytes::from(body.to_string()), &self.limits);
+        let content = RequestContent {
+            content_type: Some(content_type),
+            attributes: Vec::new(),
+        };
+        let read = schema::read(
+            &target,
+            &content,
+            &Bytes::from(body.to_string()),
+            &self.limits,
+        );
         read.map_err(|refusal| refusal.to_string())
     }
 }
 
 /// The event about a dead-letter file, with the data of Azure's sample.
 fn blob_created(filed: &FileWritten, wall: WallTime) -> SystemEvent {
-    let FileWritten { subscription_key, blob: BlobLocation { container, path, url }, bytes, at } = filed;
+    let FileWritten {
+        subscription_key,
+        blob: BlobLocation {
+            container,
+            path,
+            url,
+        },
+        bytes,
+        at,
+    } = filed;
     let id = filed.id();
     let data = json!({
         "api": "PutBlob",

@@ -1,7 +1,7 @@
 //! Saves the clock for the next process in `DATA/clock`, and logs steps of the wall clock.
 //!
-//! The file is written in place and not synced. After a power cut it is some seconds old or, at worst, unreadable; then the
-//! next process trusts the wall clock, as the first one does.
+//! The file is written in place and not synced. After a power cut it is some seconds old or, at
+//! worst, unreadable; then the next process trusts the wall clock, as the first one does.
 
 use std::{
     fs, io,
@@ -31,39 +31,52 @@ pub(super) struct Timekeeper {
     boot: Option<String>,
 }
 
-/// The clock of this process, which continues the saved one, or that of the `owner` before this one: the nodes of a cluster
-/// have clocks of their own, and the times that one has set are those of the next one.
+/// The clock of this process, which continues the saved one, or that of the `owner` before this
+/// one: the nodes of a cluster have clocks of their own, and the times that one has set are those
+/// of the next one.
 pub(super) fn begin(config: &Config, skew: Skew, owner: Option<OwnerClock>) -> (Clock, Timekeeper) {
     let path = config.server.data_dir.join(FILE);
-    let boot = fs::read_to_string(BOOT).ok().map(|boot| boot.trim().to_owned());
-    let limits = ClockLimits { jump_max: config.clock.jump_max, expiry_pause_max: config.clock.expiry_pause_max };
+    let boot = fs::read_to_string(BOOT)
+        .ok()
+        .map(|boot| boot.trim().to_owned());
+    let limits = ClockLimits {
+        jump_max: config.clock.jump_max,
+        expiry_pause_max: config.clock.expiry_pause_max,
+    };
     let past = ClockRecord::latest(read(&path), owner, limits);
     let (clock, jump) = Clock::resumed(skew, past.as_ref(), boot.as_deref(), limits);
     let (time, wall) = (clock.now(), clock.wall());
-    let rounded =
-        |by: Duration| humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs())).to_string();
+    let rounded = |by: Duration| {
+        humantime_serde::re::humantime::format_duration(Duration::from_secs(by.as_secs()))
+            .to_string()
+    };
     match jump {
         None => {}
         Some(ClockJump::Ahead(by)) => tracing::warn!(
             by = rounded(by),
             %wall,
             expiry_pause_max = rounded(limits.expiry_pause_max),
-            "the wall clock is ahead of the last run: the clock was set, or the server was off. Events are delivered, and \
-             nothing expires until `gridhook clock confirm` or the end of clock.expiry_pause_max"
+            "the wall clock is ahead of the last run: the clock was set, or the server was off. \
+             Events are delivered, and nothing expires until `gridhook clock confirm` or the end \
+             of clock.expiry_pause_max"
         ),
         Some(ClockJump::Behind(by)) => tracing::warn!(
             by = rounded(by),
             %wall,
             %time,
-            "the wall clock is behind the last run: time continues from the last run and slowly approaches the wall clock. After \
-             `gridhook clock confirm` the next start uses the wall clock"
+            "the wall clock is behind the last run: time continues from the last run and slowly \
+             approaches the wall clock. After `gridhook clock confirm` the next start uses the \
+             wall clock"
         ),
-        Some(ClockJump::Undone) => tracing::warn!(%wall, "the step of the wall clock was undone: events expire again"),
+        Some(ClockJump::Undone) => {
+            tracing::warn!(%wall, "the step of the wall clock was undone: events expire again")
+        }
     }
     if jump.is_none() && clock.expiry_is_paused() {
         tracing::warn!(
             %wall,
-            "the wall clock is not confirmed: nothing expires until `gridhook clock confirm` or the end of clock.expiry_pause_max"
+            "the wall clock is not confirmed: nothing expires until `gridhook clock confirm` or \
+             the end of clock.expiry_pause_max"
         );
     }
     (clock.clone(), Timekeeper { clock, path, boot })
@@ -79,7 +92,10 @@ fn read(path: &Path) -> Option<ClockRecord> {
         }
     };
     let read = serde_json::from_slice(&text);
-    read.inspect_err(|error| tracing::warn!(%error, path = %path.display(), "the saved clock cannot be parsed")).ok()
+    read.inspect_err(
+        |error| tracing::warn!(%error, path = %path.display(), "the saved clock cannot be parsed"),
+    )
+    .ok()
 }
 
 impl Timekeeper {
@@ -108,7 +124,9 @@ impl Timekeeper {
 
     /// Saves the clock for the next process.
     pub(super) fn save(&self) {
-        let Some(past) = self.clock.past(self.boot.as_deref()) else { return };
+        let Some(past) = self.clock.past(self.boot.as_deref()) else {
+            return;
+        };
         let text = serde_json::to_vec(&past).expect("numbers and texts are JSON");
         if let Err(error) = fs::write(&self.path, text) {
             tracing::debug!(%error, path = %self.path.display(), "the clock was not saved");

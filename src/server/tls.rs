@@ -1,8 +1,10 @@
-//! TLS certificates that can be replaced while the server runs: those of its listeners, and of a node of a cluster.
+//! TLS certificates that can be replaced while the server runs: those of its listeners, and of a
+//! node of a cluster.
 //!
-//! The files are checked at each `server.tls_reload` and on SIGHUP. A new certificate applies to new connections. Files that
-//! cannot be used (for example, a new certificate beside an old key) leave the last certificate in use and are logged once
-//! for each change. Authorities are read at the start.
+//! The files are checked at each `server.tls_reload` and on SIGHUP. A new certificate applies to
+//! new connections. Files that cannot be used (for example, a new certificate beside an old key)
+//! leave the last certificate in use and are logged once for each change. Authorities are read at
+//! the start.
 //!
 //! Not here: requesting certificates. ACME clients do that.
 
@@ -67,7 +69,12 @@ impl ReloadableCertificate {
     pub(super) fn load(certificate: PathBuf, key: PathBuf) -> Result<Self, trust::TrustError> {
         let seen = RwLock::new(read(&certificate, &key).unwrap_or_default());
         let current = RwLock::new(Arc::new(certified(&certificate, &key)?));
-        Ok(Self { certificate, key, current, seen })
+        Ok(Self {
+            certificate,
+            key,
+            current,
+            seen,
+        })
     }
 
     fn current(&self) -> Arc<CertifiedKey> {
@@ -76,7 +83,10 @@ impl ReloadableCertificate {
 
     /// The certificate without its chain, and its file.
     pub(super) fn end_entity(&self) -> Option<(PathBuf, CertificateDer<'static>)> {
-        Some((self.certificate.clone(), self.current().cert.first()?.clone()))
+        Some((
+            self.certificate.clone(),
+            self.current().cert.first()?.clone(),
+        ))
     }
 
     /// Reads the files, and takes a new certificate. Blocks.
@@ -100,7 +110,8 @@ impl ReloadableCertificate {
                 "new"
             }
             Err(error) => {
-                tracing::error!(%error, "a new certificate cannot be used; the last one stays in use");
+                tracing::error!(%error, "a new certificate cannot be used; the last one stays in \
+                    use");
                 "not usable"
             }
         }
@@ -113,8 +124,10 @@ fn read(certificate: &Path, key: &Path) -> io::Result<(Vec<u8>, Vec<u8>)> {
 
 fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::TrustError> {
     let (chain, private) = identity(certificate, key)?;
-    let wrong =
-        |error: rustls::Error| trust::TrustError::File { path: certificate.to_owned(), detail: error.to_string() };
+    let wrong = |error: rustls::Error| trust::TrustError::File {
+        path: certificate.to_owned(),
+        detail: error.to_string(),
+    };
     CertifiedKey::from_der(chain, private, &ring::default_provider()).map_err(wrong)
 }
 
@@ -122,8 +135,13 @@ fn certified(certificate: &Path, key: &Path) -> Result<CertifiedKey, trust::Trus
 pub(super) fn listening(
     settings: &config::Server,
 ) -> Result<Option<(ServerConfig, Arc<ReloadableCertificate>)>, trust::TrustError> {
-    let (Some(certificate), Some(key)) = (&settings.tls_certificate, &settings.tls_key) else { return Ok(None) };
-    let shown = Arc::new(ReloadableCertificate::load(certificate.clone(), key.clone())?);
+    let (Some(certificate), Some(key)) = (&settings.tls_certificate, &settings.tls_key) else {
+        return Ok(None);
+    };
+    let shown = Arc::new(ReloadableCertificate::load(
+        certificate.clone(),
+        key.clone(),
+    )?);
     let versions = super::settings::version(settings.tls_minimum_version).and_later();
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(versions)?
@@ -150,14 +168,25 @@ impl NodeTls {
     /// # Errors
     /// If they cannot be used.
     pub(super) fn load(files: &config::NodeTlsFiles) -> Result<Self, trust::TrustError> {
-        let config::NodeTlsFiles { authorities, identity } = files;
-        let certificate = ReloadableCertificate::load(identity.certificate.clone(), identity.key.clone())?;
+        let config::NodeTlsFiles {
+            authorities,
+            identity,
+        } = files;
+        let certificate =
+            ReloadableCertificate::load(identity.certificate.clone(), identity.key.clone())?;
         let certificate = Arc::new(certificate);
         let roots = Arc::new(trust::store(&[TrustRoots::File(authorities.clone())])?);
-        let (provider, versions) = (Arc::new(ring::default_provider()), MinimumTlsVersion::Tls13.and_later());
-        let nodes = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider)).build();
+        let (provider, versions) = (
+            Arc::new(ring::default_provider()),
+            MinimumTlsVersion::Tls13.and_later(),
+        );
         let nodes =
-            nodes.map_err(|error| trust::TrustError::File { path: authorities.clone(), detail: error.to_string() })?;
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+                .build();
+        let nodes = nodes.map_err(|error| trust::TrustError::File {
+            path: authorities.clone(),
+            detail: error.to_string(),
+        })?;
         let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)?
             .with_client_cert_verifier(nodes)
@@ -166,16 +195,25 @@ impl NodeTls {
             .with_protocol_versions(versions)?
             .with_root_certificates(roots)
             .with_client_cert_resolver(Arc::clone(&certificate) as Arc<dyn ResolvesClientCert>);
-        Ok(Self { certificate, server, client })
+        Ok(Self {
+            certificate,
+            server,
+            client,
+        })
     }
 }
 
-/// Checks the files of a node of a cluster periodically and on SIGHUP, as long as the process runs. The part of `reload` that a
-/// standby needs, too.
+/// Checks the files of a node of a cluster periodically and on SIGHUP, as long as the process runs.
+/// The part of `reload` that a standby needs, too.
 #[cfg(feature = "nats")]
-pub(super) async fn keep_node_fresh(certificates: Vec<Arc<ReloadableCertificate>>, every: Duration) {
+pub(super) async fn keep_node_fresh(
+    certificates: Vec<Arc<ReloadableCertificate>>,
+    every: Duration,
+) {
     // `reload` has installed the handler before.
-    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else {
+        return;
+    };
     loop {
         tokio::select! {
             () = tokio::time::sleep(every) => {}
@@ -193,8 +231,13 @@ pub(super) async fn keep_node_fresh(certificates: Vec<Arc<ReloadableCertificate>
     }
 }
 
-/// Checks the files periodically while the certificate is in use, and also on `hangup`, if that is given.
-pub(super) async fn keep_fresh(shown: Weak<ReloadableCertificate>, every: Duration, mut hangup: Option<Signal>) {
+/// Checks the files periodically while the certificate is in use, and also on `hangup`, if that is
+/// given.
+pub(super) async fn keep_fresh(
+    shown: Weak<ReloadableCertificate>,
+    every: Duration,
+    mut hangup: Option<Signal>,
+) {
     loop {
         let asked = async {
             match &mut hangup {
@@ -207,7 +250,10 @@ pub(super) async fn keep_fresh(shown: Weak<ReloadableCertificate>, every: Durati
             _ = asked => {}
         }
         let Some(shown) = shown.upgrade() else { return };
-        if tokio::task::spawn_blocking(move || shown.reload()).await.is_err() {
+        if tokio::task::spawn_blocking(move || shown.reload())
+            .await
+            .is_err()
+        {
             tracing::error!("reading a certificate panicked");
         }
     }

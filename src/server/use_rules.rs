@@ -18,29 +18,54 @@ pub struct UseRuleError {
 
 /// Reads the rules. `connections` are those of the same settings.
 pub(super) fn read(config: &Config, connections: Connections) -> Result<UseRules, UseRuleError> {
-    let mut rules = UseRules { connections, stores: config.dead_letter.named_stores.clone(), ..UseRules::default() };
+    let mut rules = UseRules {
+        connections,
+        stores: config.dead_letter.named_stores.clone(),
+        ..UseRules::default()
+    };
     for service in &config.delivery.resources {
         let setting = format!("delivery.resources.{}.used_by", service.name);
-        rules.of_services.insert(service.name.clone(), scopes(&setting, &service.used_by)?);
+        rules
+            .of_services
+            .insert(service.name.clone(), scopes(&setting, &service.used_by)?);
     }
     for (name, used_by) in &config.dead_letter.used_by {
-        rules.of_stores.insert(name.clone(), scopes("used_by of a dead-letter store", used_by)?);
+        rules.of_stores.insert(
+            name.clone(),
+            scopes("used_by of a dead-letter store", used_by)?,
+        );
     }
-    for (name, users) in named("delivery.client_certificates_used_by", &config.delivery.client_certificates_used_by)? {
+    for (name, users) in named(
+        "delivery.client_certificates_used_by",
+        &config.delivery.client_certificates_used_by,
+    )? {
         rules.of_certificates.insert(name, users);
     }
-    for (audience, users) in named("delivery.identity_audiences", &config.delivery.identity_audiences)? {
+    for (audience, users) in named(
+        "delivery.identity_audiences",
+        &config.delivery.identity_audiences,
+    )? {
         let (application, tenant) = match audience.split_once('@') {
             Some((application, tenant)) => (application, Some(tenant.to_owned())),
             None => (audience.as_str(), None),
         };
-        rules.of_audiences.insert(TokenAudience { tenant, application: application.to_owned() }, users);
+        rules.of_audiences.insert(
+            TokenAudience {
+                tenant,
+                application: application.to_owned(),
+            },
+            users,
+        );
     }
     Ok(rules)
 }
 
 fn scopes(setting: &str, texts: &[String]) -> Result<UserScopes, UseRuleError> {
-    let wrong = |problem| UseRuleError { setting: setting.to_owned(), rule: texts.join(", "), problem };
+    let wrong = |problem| UseRuleError {
+        setting: setting.to_owned(),
+        rule: texts.join(", "),
+        problem,
+    };
     UserScopes::parse(texts.iter().map(String::as_str)).map_err(wrong)
 }
 
@@ -48,14 +73,22 @@ fn scopes(setting: &str, texts: &[String]) -> Result<UserScopes, UseRuleError> {
 fn named(setting: &str, rules: &[String]) -> Result<BTreeMap<String, UserScopes>, UseRuleError> {
     let mut named = BTreeMap::new();
     for rule in rules {
-        let wrong = |problem: String| UseRuleError { setting: setting.to_owned(), rule: rule.clone(), problem };
+        let wrong = |problem: String| UseRuleError {
+            setting: setting.to_owned(),
+            rule: rule.clone(),
+            problem,
+        };
         let words: Vec<&str> = rule.split_whitespace().collect();
         let [name, scopes] = words[..] else {
-            return Err(wrong("allowed is \"NAME SCOPE,SCOPE\", such as \"billing topics/orders\"".to_owned()));
+            return Err(wrong(
+                "allowed is \"NAME SCOPE,SCOPE\", such as \"billing topics/orders\"".to_owned(),
+            ));
         };
         let users = UserScopes::parse(scopes.split(',')).map_err(wrong)?;
         if named.insert(name.to_owned(), users).is_some() {
-            return Err(wrong(format!("another rule is for {name}, too; allowed is one with all scopes")));
+            return Err(wrong(format!(
+                "another rule is for {name}, too; allowed is one with all scopes"
+            )));
         }
     }
     Ok(named)

@@ -1,5 +1,5 @@
-//! The records of one subscription in memory, with the journal's effect on them and the invariants that must hold after
-//! each write.
+//! The records of one subscription in memory, with the journal's effect on them and the invariants
+//! that must hold after each write.
 //!
 //! Tests of the policy use it too, so that simulation and tests share one model of the store.
 
@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gridhook_event::{Lane, Seq};
 use gridhook_policy::record::{
-    Counters, Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, RecordChange, Traffic, job::Job,
+    Counters, Cursor, DeadLetterRecord, DueKey, LaneCursor, PendingDelivery, RecordChange, Traffic,
+    job::Job,
 };
 
 /// A subscription's records.
@@ -26,13 +27,18 @@ pub struct SimulatedStore {
 }
 
 impl SimulatedStore {
-    /// Everything below has ended: passed and not pending. [`None`] if no lane is open and nothing is pending.
+    /// Everything below has ended: passed and not pending. [`None`] if no lane is open and nothing
+    /// is pending.
     pub fn low(&self) -> Option<Seq> {
         let mut low = self.cursor.low();
         let mut first = self.pending.keys().next();
         while let Some((lane, seq)) = first {
             low = Some(low.map_or(*seq, |low| low.min(*seq)));
-            first = self.pending.range((Lane(lane.0.saturating_add(1)), Seq(0))..).next().map(|(key, _)| key);
+            first = self
+                .pending
+                .range((Lane(lane.0.saturating_add(1)), Seq(0))..)
+                .next()
+                .map(|(key, _)| key);
         }
         low
     }
@@ -44,27 +50,58 @@ impl SimulatedStore {
     pub fn apply(&mut self, change: &RecordChange) {
         match change {
             RecordChange::Cursor(cursor) => self.cursor = (**cursor).clone(),
-            RecordChange::Defer { lane, seq, pending, was_due } => {
+            RecordChange::Defer {
+                lane,
+                seq,
+                pending,
+                was_due,
+            } => {
                 if let Some(due) = *was_due {
                     assert!(
-                        self.due.remove(&DueKey { due, lane: *lane, seq: *seq }),
+                        self.due.remove(&DueKey {
+                            due,
+                            lane: *lane,
+                            seq: *seq
+                        }),
                         "no key to take away: {change:?}"
                     );
                 }
-                assert!(self.due.insert(DueKey { due: pending.due, lane: *lane, seq: *seq }), "put twice: {change:?}");
+                assert!(
+                    self.due.insert(DueKey {
+                        due: pending.due,
+                        lane: *lane,
+                        seq: *seq
+                    }),
+                    "put twice: {change:?}"
+                );
                 self.pending.insert((*lane, *seq), pending.clone());
             }
             RecordChange::Settle { lane, seq, was_due } => {
-                let key = DueKey { due: *was_due, lane: *lane, seq: *seq };
+                let key = DueKey {
+                    due: *was_due,
+                    lane: *lane,
+                    seq: *seq,
+                };
                 assert!(self.due.remove(&key), "no key to take away: {change:?}");
-                assert!(self.pending.remove(&(*lane, *seq)).is_some(), "was not pending: {change:?}");
+                assert!(
+                    self.pending.remove(&(*lane, *seq)).is_some(),
+                    "was not pending: {change:?}"
+                );
             }
-            RecordChange::DeadLetter { lane, seq, dead, .. } => {
-                assert!(self.dead.insert((*lane, *seq), dead.clone()).is_none(), "put aside twice: {change:?}");
+            RecordChange::DeadLetter {
+                lane, seq, dead, ..
+            } => {
+                assert!(
+                    self.dead.insert((*lane, *seq), dead.clone()).is_none(),
+                    "put aside twice: {change:?}"
+                );
             }
             RecordChange::Redrive(page) => {
                 for (_, seq, lane) in page.dead_letters.iter().filter_map(|letter| letter.waited) {
-                    assert!(self.dead.remove(&(lane, seq)).is_some(), "was not put aside: {change:?}");
+                    assert!(
+                        self.dead.remove(&(lane, seq)).is_some(),
+                        "was not put aside: {change:?}"
+                    );
                 }
             }
             RecordChange::JobEnded(job) => self.ended.push((**job).clone()),
@@ -72,65 +109,137 @@ impl SimulatedStore {
         }
     }
 
-    /// Checks the counters' equations, one key per record, no event in two states, and no due time before the cursor's.
+    /// Checks the counters' equations, one key per record, no event in two states, and no due time
+    /// before the cursor's.
     ///
     /// # Panics
     /// An invariant does not hold: the policy has a bug.
     pub fn check(&self) {
-        let pending_of_lanes =
-            |is_such: &dyn Fn(Lane) -> bool| self.pending.keys().filter(|(lane, _)| is_such(*lane)).count();
+        let pending_of_lanes = |is_such: &dyn Fn(Lane) -> bool| {
+            self.pending
+                .keys()
+                .filter(|(lane, _)| is_such(*lane))
+                .count()
+        };
         let jobs = self.cursor.jobs.iter();
-        let columns = [(self.cursor.counters, Traffic::Own), (self.cursor.replayed, Traffic::Jobs)];
-        let columns = columns.map(|(counters, of)| (counters, pending_of_lanes(&|lane| Traffic::of(lane) == of)));
-        let columns =
-            columns.into_iter().chain(jobs.map(|job| (job.counters, pending_of_lanes(&|lane| lane == job.lane))));
+        let columns = [
+            (self.cursor.counters, Traffic::Own),
+            (self.cursor.replayed, Traffic::Jobs),
+        ];
+        let columns = columns
+            .map(|(counters, of)| (counters, pending_of_lanes(&|lane| Traffic::of(lane) == of)));
+        let columns = columns
+            .into_iter()
+            .chain(jobs.map(|job| (job.counters, pending_of_lanes(&|lane| lane == job.lane))));
         for (counters, found) in columns {
-            let Counters { passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, .. } =
-                counters;
+            let Counters {
+                passed,
+                filtered,
+                matched,
+                delivered,
+                pending,
+                dead_lettered,
+                dropped,
+                canceled,
+                ..
+            } = counters;
             assert_eq!(passed, filtered + matched, "{:?}", self.cursor);
-            assert_eq!(matched, delivered + pending + dead_lettered + dropped + canceled, "{:?}", self.cursor);
+            assert_eq!(
+                matched,
+                delivered + pending + dead_lettered + dropped + canceled,
+                "{:?}",
+                self.cursor
+            );
             assert_eq!(pending, found as u64, "{:?}", self.cursor);
         }
         let keys: BTreeSet<DueKey> = self
             .pending
             .iter()
-            .map(|((lane, seq), pending)| DueKey { due: pending.due, lane: *lane, seq: *seq })
+            .map(|((lane, seq), pending)| DueKey {
+                due: pending.due,
+                lane: *lane,
+                seq: *seq,
+            })
             .collect();
         assert_eq!(keys, self.due, "a key for each record");
-        assert!(self.pending.keys().all(|key| !self.dead.contains_key(key)), "pending and dead");
+        assert!(
+            self.pending.keys().all(|key| !self.dead.contains_key(key)),
+            "pending and dead"
+        );
         self.check_lanes();
         for lane in &self.cursor.lanes {
             for seq in &lane.open {
                 let key = (lane.lane, *seq);
-                assert!(!self.pending.contains_key(&key) && !self.dead.contains_key(&key), "open and passed: {key:?}");
+                assert!(
+                    !self.pending.contains_key(&key) && !self.dead.contains_key(&key),
+                    "open and passed: {key:?}"
+                );
                 assert!(!lane.done.contains(seq), "open and done: {key:?}");
             }
-            assert!(lane.done.iter().all(|seq| *seq >= lane.read), "done and passed: {lane:?}");
+            assert!(
+                lane.done.iter().all(|seq| *seq >= lane.read),
+                "done and passed: {lane:?}"
+            );
         }
         if let Some(first) = self.due.first() {
-            assert!(self.cursor.next_due.is_some_and(|next| next <= first.due), "{:?} is later", self.cursor);
+            assert!(
+                self.cursor.next_due.is_some_and(|next| next <= first.due),
+                "{:?} is later",
+                self.cursor
+            );
         }
     }
 
     /// Exactly one lane follows the log, no two lanes read the same events, and none is finished.
     fn check_lanes(&self) {
         let lanes: Vec<&LaneCursor> = self.cursor.own_lanes().collect();
-        assert_eq!(lanes.first().map(|lane| (lane.lane, lane.end)), Some((Lane::LIVE, None)), "{lanes:?}");
-        let mut parts: Vec<(Seq, Seq)> =
-            lanes.iter().map(|lane| (lane.read, lane.end.unwrap_or(Seq(u64::MAX)))).collect();
+        assert_eq!(
+            lanes.first().map(|lane| (lane.lane, lane.end)),
+            Some((Lane::LIVE, None)),
+            "{lanes:?}"
+        );
+        let mut parts: Vec<(Seq, Seq)> = lanes
+            .iter()
+            .map(|lane| (lane.read, lane.end.unwrap_or(Seq(u64::MAX))))
+            .collect();
         // A lane that only waits for outcomes reads nothing.
         parts.retain(|(read, end)| read < end);
         parts.sort_unstable();
-        assert!(parts.windows(2).all(|two| two[0].1 <= two[1].0), "two lanes with one event: {lanes:?}");
-        assert!(lanes[1..].iter().all(|lane| lane.end.is_some()), "{lanes:?}");
-        let finished = |lane: &&LaneCursor| lane.end.is_some_and(|end| lane.read >= end) && lane.open.is_empty();
-        assert!(!lanes.iter().any(finished), "a lane that has nothing to do: {lanes:?}");
+        assert!(
+            parts.windows(2).all(|two| two[0].1 <= two[1].0),
+            "two lanes with one event: {lanes:?}"
+        );
+        assert!(
+            lanes[1..].iter().all(|lane| lane.end.is_some()),
+            "{lanes:?}"
+        );
+        let finished = |lane: &&LaneCursor| {
+            lane.end.is_some_and(|end| lane.read >= end) && lane.open.is_empty()
+        };
+        assert!(
+            !lanes.iter().any(finished),
+            "a lane that has nothing to do: {lanes:?}"
+        );
         let mut jobs: Vec<Lane> = self.cursor.jobs.iter().map(|job| job.lane).collect();
         jobs.sort_unstable();
         jobs.dedup();
-        assert_eq!(jobs.len(), self.cursor.jobs.len(), "two jobs in a lane: {:?}", self.cursor);
+        assert_eq!(
+            jobs.len(),
+            self.cursor.jobs.len(),
+            "two jobs in a lane: {:?}",
+            self.cursor
+        );
         let orphan = |lane: &LaneCursor| lane.lane.is_job() && !jobs.contains(&lane.lane);
-        assert!(!self.cursor.lanes.iter().any(orphan), "a job's lane without its job: {:?}", self.cursor);
-        assert!(self.pending.keys().all(|(lane, _)| !lane.is_job() || jobs.contains(lane)), "pending for no job");
+        assert!(
+            !self.cursor.lanes.iter().any(orphan),
+            "a job's lane without its job: {:?}",
+            self.cursor
+        );
+        assert!(
+            self.pending
+                .keys()
+                .all(|(lane, _)| !lane.is_job() || jobs.contains(lane)),
+            "pending for no job"
+        );
     }
 }

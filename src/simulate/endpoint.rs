@@ -54,7 +54,12 @@ pub(super) struct SimulatedReply {
 impl SimulatedReply {
     /// The reply as a result for the state machine.
     pub(super) fn answer(self) -> RequestResult {
-        let Self { outcome, status, retry_after, latency } = self;
+        let Self {
+            outcome,
+            status,
+            retry_after,
+            latency,
+        } = self;
         RequestResult {
             status,
             retry_after,
@@ -85,16 +90,30 @@ impl SimulatedEndpoint {
             | EndpointModel::Faulty(_)
             | EndpointModel::BadEvents(_) => Duration::ZERO,
         };
-        Self { model, start, span, response_timeout, phase, room: 1.0, counted: start }
+        Self {
+            model,
+            start,
+            span,
+            response_timeout,
+            phase,
+            room: 1.0,
+            counted: start,
+        }
     }
 
     /// Whether it is up.
     pub(super) fn availability(&self, at: Timestamp) -> AvailabilityPeriod {
-        self.model.availability(at, self.start, self.span, self.phase)
+        self.model
+            .availability(at, self.start, self.span, self.phase)
     }
 
     /// Replies to a request with these events.
-    pub(super) fn answer(&mut self, events: &[SendItem], now: Timestamp, jitter: &mut Rng) -> SimulatedReply {
+    pub(super) fn answer(
+        &mut self,
+        events: &[SendItem],
+        now: Timestamp,
+        jitter: &mut Rng,
+    ) -> SimulatedReply {
         let [least, most] = QUICK;
         let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_timeout);
         let status = |status| SimulatedReply {
@@ -115,19 +134,35 @@ impl SimulatedEndpoint {
             EndpointModel::Slow(share) => {
                 let spread = 1.0 + SLOW_SPREAD * (2.0 * jitter.f64() - 1.0);
                 let latency = self.response_timeout.mul_f64(share * spread);
-                if latency < self.response_timeout { SimulatedReply { latency, ..status(200) } } else { silent }
+                if latency < self.response_timeout {
+                    SimulatedReply {
+                        latency,
+                        ..status(200)
+                    }
+                } else {
+                    silent
+                }
             }
             EndpointModel::BlackHole => silent,
             EndpointModel::Flapping(_) => status(if up { 200 } else { 503 }),
             EndpointModel::Outage(_) if up => status(200),
-            EndpointModel::Outage(_) => {
-                SimulatedReply { outcome: Outcome::Failed(Failure::SocketError), status: None, ..status(503) }
-            }
+            EndpointModel::Outage(_) => SimulatedReply {
+                outcome: Outcome::Failed(Failure::SocketError),
+                status: None,
+                ..status(503)
+            },
             EndpointModel::Overloaded(capacity) => match self.wait_for_room(capacity, now) {
                 None => status(200),
-                wait => SimulatedReply { retry_after: wait, ..status(429) },
+                wait => SimulatedReply {
+                    retry_after: wait,
+                    ..status(429)
+                },
             },
-            EndpointModel::SmallBatches(most) => status(if events.len() > most as usize { 413 } else { 200 }),
+            EndpointModel::SmallBatches(most) => status(if events.len() > most as usize {
+                413
+            } else {
+                200
+            }),
             EndpointModel::WrongAddress(_) => status(if up { 200 } else { 404 }),
             EndpointModel::Faulty(share) => status(if jitter.f64() < share { 500 } else { 200 }),
             EndpointModel::BadEvents(share) => {
@@ -137,10 +172,12 @@ impl SimulatedEndpoint {
         }
     }
 
-    /// Seconds until an overloaded endpoint accepts another request, rounded up; [`None`] if it accepts this one.
+    /// Seconds until an overloaded endpoint accepts another request, rounded up; [`None`] if it
+    /// accepts this one.
     fn wait_for_room(&mut self, capacity: f64, now: Timestamp) -> Option<Duration> {
         let more = now.since(self.counted).as_secs_f64() * capacity;
-        // Unused capacity expires after a second, but at least one request is accepted after a long enough wait.
+        // Unused capacity expires after a second, but at least one request is accepted after a long
+        // enough wait.
         self.room = (self.room + more).min(capacity.max(1.0));
         self.counted = now;
         if self.room >= 1.0 {
@@ -148,6 +185,8 @@ impl SimulatedEndpoint {
             return None;
         }
         let wait = ((1.0 - self.room) / capacity).ceil();
-        Duration::try_from_secs_f64(wait).ok().or(Some(Duration::MAX))
+        Duration::try_from_secs_f64(wait)
+            .ok()
+            .or(Some(Duration::MAX))
     }
 }

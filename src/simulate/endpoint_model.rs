@@ -1,7 +1,7 @@
 //! Models of endpoint behaviour: a name and, for most, one parameter.
 //!
-//! Invariant: whether an endpoint is up is a function of time, so the moments of outage and recovery are known exactly,
-//! and do not depend on requests.
+//! Invariant: whether an endpoint is up is a function of time, so the moments of outage and
+//! recovery are known exactly, and do not depend on requests.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -14,7 +14,8 @@ use gridhook_event::Timestamp;
 pub enum EndpointModel {
     /// Accepts every request at once.
     Healthy,
-    /// Accepts every request after this share of the response timeout, approximately. Above 1, requests time out.
+    /// Accepts every request after this share of the response timeout, approximately. Above 1,
+    /// requests time out.
     Slow(f64),
     /// Accepts connections and never responds.
     BlackHole,
@@ -45,7 +46,8 @@ pub struct AvailabilityPeriod {
     pub until: Timestamp,
 }
 
-/// Default capacity of an overloaded endpoint as a share of the published rate: its backlog grows slowly.
+/// Default capacity of an overloaded endpoint as a share of the published rate: its backlog grows
+/// slowly.
 const CAPACITY_SHARE: f64 = 0.8;
 
 /// Shares are weights; finer weights than 1 in 10,000 have no use.
@@ -54,19 +56,41 @@ const SHARE_MAX: u32 = 10_000;
 /// The names of models, with a description of the parameter and an example.
 const KINDS: [(&str, &str); 10] = [
     ("healthy", ""),
-    ("slow", "the latency as a share of the response timeout, from 0 to 10, as slow:0.9"),
+    (
+        "slow",
+        "the latency as a share of the response timeout, from 0 to 10, as slow:0.9",
+    ),
     ("black-hole", ""),
-    ("flapping", "how long it is up, and then down, as flapping:15m"),
+    (
+        "flapping",
+        "how long it is up, and then down, as flapping:15m",
+    ),
     ("outage", "how long it is down, as outage:5h"),
-    ("overloaded", "requests a second that it can take, more than 0, as overloaded:0.5"),
-    ("small-batches", "the most events that it takes in a request, 1 or more, as small-batches:10"),
-    ("wrong-address", "how long it answers 404, as wrong-address:2h"),
-    ("faulty", "the share of requests that fail, from 0 to 1, as faulty:0.1"),
-    ("bad-events", "the share of events that it refuses, from 0 to 1, as bad-events:0.1"),
+    (
+        "overloaded",
+        "requests a second that it can take, more than 0, as overloaded:0.5",
+    ),
+    (
+        "small-batches",
+        "the most events that it takes in a request, 1 or more, as small-batches:10",
+    ),
+    (
+        "wrong-address",
+        "how long it answers 404, as wrong-address:2h",
+    ),
+    (
+        "faulty",
+        "the share of requests that fail, from 0 to 1, as faulty:0.1",
+    ),
+    (
+        "bad-events",
+        "the share of events that it refuses, from 0 to 1, as bad-events:0.1",
+    ),
 ];
 
 impl EndpointModel {
-    /// One of each model, with shares that an operator may meet in practice. `rate` is the number of events per second.
+    /// One of each model, with shares that an operator may meet in practice. `rate` is the number
+    /// of events per second.
     pub fn mix(rate: f64) -> [(Self, u32); 10] {
         const HOUR: Duration = Duration::from_secs(3600);
         [
@@ -83,18 +107,26 @@ impl EndpointModel {
         ]
     }
 
-    /// Parses a model such as `outage` or `outage:5h`. A missing parameter is that of [`EndpointModel::mix`].
+    /// Parses a model such as `outage` or `outage:5h`. A missing parameter is that of
+    /// [`EndpointModel::mix`].
     ///
     /// # Errors
     /// The given value, and what is allowed.
     pub fn parse(text: &str, rate: f64) -> Result<Self, String> {
-        let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
-        let index = KINDS.iter().position(|(kind, _)| *kind == name).ok_or_else(|| {
-            let names = KINDS.map(|(kind, _)| kind).join(", ");
-            format!("there is no endpoint model {name:?}; allowed are {names}")
-        })?;
+        let (name, number) = text
+            .split_once(':')
+            .map_or((text, None), |(name, number)| (name, Some(number)));
+        let index = KINDS
+            .iter()
+            .position(|(kind, _)| *kind == name)
+            .ok_or_else(|| {
+                let names = KINDS.map(|(kind, _)| kind).join(", ");
+                format!("there is no endpoint model {name:?}; allowed are {names}")
+            })?;
         let (default, _) = Self::mix(rate)[index];
-        let Some(number) = number else { return Ok(default) };
+        let Some(number) = number else {
+            return Ok(default);
+        };
         default.with(number).ok_or_else(|| match KINDS[index].1 {
             "" => format!("{name} has {number:?} behind it; allowed is the word alone"),
             allowed => format!("{name} has {number:?} behind it; allowed is {allowed}"),
@@ -107,9 +139,13 @@ impl EndpointModel {
     /// The given value, and what is allowed.
     pub fn parse_share(text: &str, rate: f64) -> Result<(Self, u32), String> {
         let (model, share) = text.rsplit_once('=').unwrap_or((text, "1"));
-        let share = share.parse().ok().filter(|share| (1..=SHARE_MAX).contains(share));
-        let share =
-            share.ok_or_else(|| format!("{text:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}"));
+        let share = share
+            .parse()
+            .ok()
+            .filter(|share| (1..=SHARE_MAX).contains(share));
+        let share = share.ok_or_else(|| {
+            format!("{text:?} has no valid share; allowed is a number from 1 to {SHARE_MAX}")
+        });
         Ok((Self::parse(model, rate)?, share?))
     }
 
@@ -120,16 +156,22 @@ impl EndpointModel {
             Self::Slow(_) => share(number, 10.0).map(Self::Slow),
             Self::Flapping(_) => wait(number).map(Self::Flapping),
             Self::Outage(_) => wait(number).map(Self::Outage),
-            Self::Overloaded(_) => share(number, f64::MAX).filter(|capacity| *capacity > 0.0).map(Self::Overloaded),
-            Self::SmallBatches(_) => number.parse().ok().filter(|events| *events > 0).map(Self::SmallBatches),
+            Self::Overloaded(_) => share(number, f64::MAX)
+                .filter(|capacity| *capacity > 0.0)
+                .map(Self::Overloaded),
+            Self::SmallBatches(_) => number
+                .parse()
+                .ok()
+                .filter(|events| *events > 0)
+                .map(Self::SmallBatches),
             Self::WrongAddress(_) => wait(number).map(Self::WrongAddress),
             Self::Faulty(_) => share(number, 1.0).map(Self::Faulty),
             Self::BadEvents(_) => share(number, 1.0).map(Self::BadEvents),
         }
     }
 
-    /// The periods in which all endpoints of this model are down, in a simulation from `start` on. Flapping endpoints
-    /// have none, because their phases differ.
+    /// The periods in which all endpoints of this model are down, in a simulation from `start` on.
+    /// Flapping endpoints have none, because their phases differ.
     pub(super) fn downs(self, start: Timestamp, span: Duration) -> Vec<AvailabilityPeriod> {
         if let Self::Flapping(_) = self {
             return Vec::new();
@@ -143,13 +185,31 @@ impl EndpointModel {
         downs
     }
 
-    /// The period around `at`, up or down. The simulation starts at `start` and lasts for `span`; a flapping endpoint
-    /// started its cycle `phase` earlier.
-    pub fn availability(self, at: Timestamp, start: Timestamp, span: Duration, phase: Duration) -> AvailabilityPeriod {
+    /// The period around `at`, up or down. The simulation starts at `start` and lasts for `span`; a
+    /// flapping endpoint started its cycle `phase` earlier.
+    pub fn availability(
+        self,
+        at: Timestamp,
+        start: Timestamp,
+        span: Duration,
+        phase: Duration,
+    ) -> AvailabilityPeriod {
         let between = |down: Timestamp, back: Timestamp| match at {
-            _ if at < down => AvailabilityPeriod { up: true, from: start, until: down },
-            _ if at < back => AvailabilityPeriod { up: false, from: down, until: back },
-            _ => AvailabilityPeriod { up: true, from: back, until: Timestamp::NEVER },
+            _ if at < down => AvailabilityPeriod {
+                up: true,
+                from: start,
+                until: down,
+            },
+            _ if at < back => AvailabilityPeriod {
+                up: false,
+                from: down,
+                until: back,
+            },
+            _ => AvailabilityPeriod {
+                up: true,
+                from: back,
+                until: Timestamp::NEVER,
+            },
         };
         match self {
             Self::Healthy
@@ -159,7 +219,9 @@ impl EndpointModel {
             | Self::Faulty(_)
             | Self::BadEvents(_) => between(Timestamp::NEVER, Timestamp::NEVER),
             Self::BlackHole => between(start, Timestamp::NEVER),
-            Self::Outage(lasts) => between(start.after(span / 4), start.after(span / 4).after(lasts)),
+            Self::Outage(lasts) => {
+                between(start.after(span / 4), start.after(span / 4).after(lasts))
+            }
             Self::WrongAddress(lasts) => between(start, start.after(lasts)),
             Self::Flapping(half) => {
                 let (half, origin) = (half.as_micros() as u64, start.before(phase));
@@ -183,7 +245,9 @@ impl fmt::Display for EndpointModel {
             Self::BlackHole => f.write_str("black-hole"),
             Self::Flapping(half) => write!(f, "flapping:{}", format_duration(*half)),
             Self::Outage(lasts) => write!(f, "outage:{}", format_duration(*lasts)),
-            Self::Overloaded(capacity) => write!(f, "overloaded:{}", (capacity * 1e6).round() / 1e6),
+            Self::Overloaded(capacity) => {
+                write!(f, "overloaded:{}", (capacity * 1e6).round() / 1e6)
+            }
             Self::SmallBatches(events) => write!(f, "small-batches:{events}"),
             Self::WrongAddress(lasts) => write!(f, "wrong-address:{}", format_duration(*lasts)),
             Self::Faulty(share) => write!(f, "faulty:{share}"),
@@ -193,11 +257,15 @@ impl fmt::Display for EndpointModel {
 }
 
 fn share(number: &str, most: f64) -> Option<f64> {
-    f64::from_str(number).ok().filter(|share| (0.0..=most).contains(share))
+    f64::from_str(number)
+        .ok()
+        .filter(|share| (0.0..=most).contains(share))
 }
 
 /// One second to one year.
 fn wait(number: &str) -> Option<Duration> {
     let year = Duration::from_secs(365 * 24 * 3600);
-    parse_duration(number).ok().filter(|wait| (Duration::from_secs(1)..=year).contains(wait))
+    parse_duration(number)
+        .ok()
+        .filter(|wait| (Duration::from_secs(1)..=year).contains(wait))
 }

@@ -1,19 +1,21 @@
 //! Simulates an edition with thousands of subscriptions in seconds of virtual time.
 //!
-//! The simulation has endpoints of several [models](EndpointModel), one topic that all subscriptions receive, and the
-//! *real* state machine ([`Subscription`](gridhook_policy::Subscription)). The delivery behaviour is therefore that of a
-//! server, except for what is outside of the policy. [`run`] executes a [`SimulationPlan`] and returns a
-//! [`SimulationReport`].
+//! The simulation has endpoints of several [models](EndpointModel), one topic that all
+//! subscriptions receive, and the *real* state machine
+//! ([`Subscription`](gridhook_policy::Subscription)). The delivery behaviour is therefore that of a
+//! server, except for what is outside of the policy. [`run`] executes a [`SimulationPlan`] and
+//! returns a [`SimulationReport`].
 //!
 //! Invariants:
-//! - The same plan gives the same report, byte for byte: time is virtual, and each subscription has its own random
-//!   source, derived from the seed.
-//! - At the end the counters of every subscription add up, or the run panics: each published event is delivered,
-//!   pending, given up or not read yet.
-//! - Memory is eight bytes per event plus the pending deliveries, however many events are delivered.
+//! - The same plan gives the same report, byte for byte: time is virtual, and each subscription has
+//!   its own random source, derived from the seed.
+//! - At the end the counters of every subscription add up, or the run panics: each published event
+//!   is delivered, pending, given up or not read yet.
+//! - Memory is eight bytes per event plus the pending deliveries, however many events are
+//!   delivered.
 //!
-//! What it does not do: it has no delivery rules of its own (a copy would diverge), and simulates neither processor
-//! time nor crashes, which the tests of the policy cover.
+//! What it does not do: it has no delivery rules of its own (a copy would diverge), and simulates
+//! neither processor time nor crashes, which the tests of the policy cover.
 
 mod disk;
 mod endpoint;
@@ -100,19 +102,28 @@ impl SimulationPlan {
             so_far += u64::from(*share);
             so_far * u64::from(self.subscriptions) / total
         });
-        upper.into_iter().take_while(|upper| *upper <= u64::from(number)).count()
+        upper
+            .into_iter()
+            .take_while(|upper| *upper <= u64::from(number))
+            .count()
     }
 
     fn settings(&self) -> SubscriptionSettings {
         // All events are alike, so a request is limited by their number.
-        let batch = BatchLimits { events_max: self.batch, bytes_preferred: u64::MAX, schema: Schema::EventGrid };
+        let batch = BatchLimits {
+            events_max: self.batch,
+            bytes_preferred: u64::MAX,
+            schema: Schema::EventGrid,
+        };
         SubscriptionSettings {
             destination: EndpointKind::Webhook,
             endpoint: EndpointId::default(),
             attempts_max: self.edition.attempts.default,
             version: 1,
             since: Timestamp::default(),
-            time_to_live: Duration::from_secs(60 * u64::from(self.edition.time_to_live_minutes.default)),
+            time_to_live: Duration::from_secs(
+                60 * u64::from(self.edition.time_to_live_minutes.default),
+            ),
             batch,
             grouping: Arc::new([]),
             order: None,
@@ -162,15 +173,30 @@ impl Simulation {
     pub fn new(plan: SimulationPlan) -> Self {
         let mut jitter = Rng::with_seed(plan.seed);
         let subscribers = populate(&plan, &mut jitter);
-        let models = (0..plan.subscriptions).map(|number| plan.model_of(number)).collect();
+        let models = (0..plan.subscriptions)
+            .map(|number| plan.model_of(number))
+            .collect();
         let series = vec![AttemptSeries::new(START, plan.span); plan.shares.len()];
         let mut queue = EventQueue::default();
         let end = START.after(plan.span);
-        queue.plan(START.after(pause(plan.rate, &mut jitter)), ScheduledEvent::Published);
-        Self { plan, jitter, subscribers, models, series, log: SimulatedLog::default(), queue, end }
+        queue.plan(
+            START.after(pause(plan.rate, &mut jitter)),
+            ScheduledEvent::Published,
+        );
+        Self {
+            plan,
+            jitter,
+            subscribers,
+            models,
+            series,
+            log: SimulatedLog::default(),
+            queue,
+            end,
+        }
     }
 
-    /// Runs the next part, a few milliseconds. Returns the share of the simulated time that has passed; [`None`] at the end.
+    /// Runs the next part, a few milliseconds. Returns the share of the simulated time that has
+    /// passed; [`None`] at the end.
     pub fn advance(&mut self) -> Option<f64> {
         let mut now = START;
         for _ in 0..PROGRESS {
@@ -189,13 +215,31 @@ impl Simulation {
                 let next = now.after(pause(self.plan.rate, &mut self.jitter));
                 self.queue.plan(next, ScheduledEvent::Published);
                 for (subscriber, model) in self.subscribers.iter_mut().zip(&self.models) {
-                    let (log, queue, series) = (&self.log, &mut self.queue, &mut self.series[*model]);
-                    subscriber.published(now, &mut SubscriberContext { log, queue, series, outcome_delay });
+                    let (log, queue, series) =
+                        (&self.log, &mut self.queue, &mut self.series[*model]);
+                    subscriber.published(
+                        now,
+                        &mut SubscriberContext {
+                            log,
+                            queue,
+                            series,
+                            outcome_delay,
+                        },
+                    );
                 }
             }
             ScheduledEvent::Of(number, event) => {
-                let (log, queue, series) = (&self.log, &mut self.queue, &mut self.series[self.models[number]]);
-                let context = &mut SubscriberContext { log, queue, series, outcome_delay };
+                let (log, queue, series) = (
+                    &self.log,
+                    &mut self.queue,
+                    &mut self.series[self.models[number]],
+                );
+                let context = &mut SubscriberContext {
+                    log,
+                    queue,
+                    series,
+                    outcome_delay,
+                };
                 self.subscribers[number].happened(event, now, context);
             }
         }
@@ -206,7 +250,13 @@ impl Simulation {
         for subscriber in &mut self.subscribers {
             subscriber.end(self.end, &self.log);
         }
-        SimulationReport::new(&self.plan, &self.log, &self.subscribers, &self.models, self.series)
+        SimulationReport::new(
+            &self.plan,
+            &self.log,
+            &self.subscribers,
+            &self.models,
+            self.series,
+        )
     }
 }
 
@@ -215,7 +265,8 @@ fn populate(plan: &SimulationPlan, jitter: &mut Rng) -> Vec<Subscriber> {
     let one = |number| {
         let (model, _) = plan.shares[plan.model_of(number)];
         let mut own = jitter.fork();
-        let endpoint = SimulatedEndpoint::new(model, START, plan.span, plan.response_timeout, &mut own);
+        let endpoint =
+            SimulatedEndpoint::new(model, START, plan.span, plan.response_timeout, &mut own);
         Subscriber::new(number as usize, settings.clone(), endpoint, own, START)
     };
     (0..plan.subscriptions).map(one).collect()

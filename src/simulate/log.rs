@@ -1,13 +1,14 @@
 //! The log of the topic, shared by all subscriptions: eight bytes per event.
 //!
-//! All events are alike and match every filter, because the simulation is about delivery times. Only the time of the
-//! append is stored.
+//! All events are alike and match every filter, because the simulation is about delivery times.
+//! Only the time of the append is stored.
 
 use bytes::Bytes;
 
 use gridhook_event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp};
 
-/// Events per read, like the journal's slices: several batches, so that a subscription can catch up.
+/// Events per read, like the journal's slices: several batches, so that a subscription can catch
+/// up.
 const SLICE: usize = 256;
 
 /// The log, without gaps from [`Seq::FIRST`] on.
@@ -35,13 +36,25 @@ impl SimulatedLog {
     }
 
     pub(super) fn event(&self, seq: Seq) -> Option<Event> {
-        let appended = *self.0.get(usize::try_from(seq.0.checked_sub(Seq::FIRST.0)?).ok()?)?;
+        let appended = *self
+            .0
+            .get(usize::try_from(seq.0.checked_sub(Seq::FIRST.0)?).ok()?)?;
         let wire = TextRange { start: 0, len: 2 };
-        Some(Event::new(seq, appended, Schema::EventGrid, Bytes::from_static(b"{}"), wire, EventRanges::default()))
+        Some(Event::new(
+            seq,
+            appended,
+            Schema::EventGrid,
+            Bytes::from_static(b"{}"),
+            wire,
+            EventRanges::default(),
+        ))
     }
 
     /// A slice from `from` on.
     pub(super) fn read(&self, from: Seq) -> Vec<Event> {
-        (from.0..).map_while(|seq| self.event(Seq(seq))).take(SLICE).collect()
+        (from.0..)
+            .map_while(|seq| self.event(Seq(seq)))
+            .take(SLICE)
+            .collect()
     }
 }

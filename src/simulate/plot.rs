@@ -1,8 +1,9 @@
-//! The plot of a report: attempts over time, one panel for each endpoint model, all with the same axes.
+//! The plot of a report: attempts over time, one panel for each endpoint model, all with the same
+//! axes.
 //!
-//! The rate axis is logarithmic, because the rate after an outage may be a hundred times the usual one and both must be
-//! visible. Delivered and failed attempts are therefore two lines, not a stack, which would mislead on such an axis.
-//! Without a line there were no attempts.
+//! The rate axis is logarithmic, because the rate after an outage may be a hundred times the usual
+//! one and both must be visible. Delivered and failed attempts are therefore two lines, not a
+//! stack, which would mislead on such an axis. Without a line there were no attempts.
 
 use std::{fmt::Display, ops::Range};
 
@@ -33,7 +34,20 @@ const FOOT: u32 = 12;
 const TICKS_MAX: f64 = 6.0;
 
 /// Steps of the time axis, in hours.
-const STEPS: [f64; 12] = [1.0 / 60.0, 1.0 / 12.0, 1.0 / 4.0, 1.0 / 2.0, 1.0, 2.0, 3.0, 6.0, 12.0, 24.0, 48.0, 168.0];
+const STEPS: [f64; 12] = [
+    1.0 / 60.0,
+    1.0 / 12.0,
+    1.0 / 4.0,
+    1.0 / 2.0,
+    1.0,
+    2.0,
+    3.0,
+    6.0,
+    12.0,
+    24.0,
+    48.0,
+    168.0,
+];
 
 /// Maximum decades of the rate axis. Lower rates are drawn at the bottom.
 const DECADES_MAX: f64 = 5.0;
@@ -97,10 +111,17 @@ impl Ranged for PlotScale {
 /// The drawing library fails.
 pub fn draw(report: &SimulationReport) -> Result<String, PlotError> {
     // Four panels are arranged two by two, not three and one.
-    let columns = if report.models.len() == 4 { 2 } else { COLUMNS.min(report.models.len()) };
+    let columns = if report.models.len() == 4 {
+        2
+    } else {
+        COLUMNS.min(report.models.len())
+    };
     let rows = report.models.len().div_ceil(columns);
     // The legend needs the width of two panels.
-    let size = (PANEL.0 * columns.max(2) as u32, HEAD + PANEL.1 * rows as u32 + FOOT);
+    let size = (
+        PANEL.0 * columns.max(2) as u32,
+        HEAD + PANEL.1 * rows as u32 + FOOT,
+    );
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
@@ -109,7 +130,11 @@ pub fn draw(report: &SimulationReport) -> Result<String, PlotError> {
         title(&head, report)?;
         let (panels, _) = rest.split_vertically(PANEL.1 * rows as u32);
         let axes = PlotAxes::of(report);
-        for (area, row) in panels.split_evenly((rows, columns)).iter().zip(&report.models) {
+        for (area, row) in panels
+            .split_evenly((rows, columns))
+            .iter()
+            .zip(&report.models)
+        {
             panel(area, row, &axes)?;
         }
         root.present().map_err(PlotError::of)?;
@@ -122,19 +147,39 @@ impl PlotAxes {
         let hours = report.simulated_seconds / 3600.0;
         let step = STEPS.into_iter().find(|step| hours / step <= TICKS_MAX);
         let rates = report.models.iter().flat_map(|row| {
-            let rates = row.series.bins.iter().flat_map(|bin| [bin.attempts - bin.failed, bin.failed]);
-            rates.filter(|attempts| *attempts > 0).map(|attempts| rate(row, attempts).log10())
+            let rates = row
+                .series
+                .bins
+                .iter()
+                .flat_map(|bin| [bin.attempts - bin.failed, bin.failed]);
+            rates
+                .filter(|attempts| *attempts > 0)
+                .map(|attempts| rate(row, attempts).log10())
         });
-        let (least, most) = rates.fold((f64::MAX, f64::MIN), |(least, most), rate| (least.min(rate), most.max(rate)));
+        let (least, most) = rates.fold((f64::MAX, f64::MIN), |(least, most), rate| {
+            (least.min(rate), most.max(rate))
+        });
         // Without attempts any axis will do.
-        let (least, most) = if least > most { (0.0, 1.0) } else { (least, most) };
+        let (least, most) = if least > most {
+            (0.0, 1.0)
+        } else {
+            (least, most)
+        };
         let top = most.ceil().max(least.floor() + 1.0);
         let ground = least.floor().max(top - DECADES_MAX);
-        Self { hours, step: step.unwrap_or(hours / TICKS_MAX), ground, top }
+        Self {
+            hours,
+            step: step.unwrap_or(hours / TICKS_MAX),
+            ground,
+            top,
+        }
     }
 
     fn ticks(&self) -> Vec<f64> {
-        (0..).map(|tick| f64::from(tick) * self.step).take_while(|hours| *hours <= self.hours).collect()
+        (0..)
+            .map(|tick| f64::from(tick) * self.step)
+            .take_while(|hours| *hours <= self.hours)
+            .collect()
     }
 
     /// Formats hours in the unit of the step.
@@ -153,48 +198,79 @@ fn rate(row: &ReportRow, attempts: u64) -> f64 {
 }
 
 fn title(head: &PlotArea<'_>, report: &SimulationReport) -> Result<(), PlotError> {
-    let bins = report.models.first().map_or_else(String::new, |row| brief(row.series.width.as_secs_f64()));
+    let bins = report
+        .models
+        .first()
+        .map_or_else(String::new, |row| brief(row.series.width.as_secs_f64()));
     let what = format!(
-        "{} subscriptions, {} events for each, {} simulated, seed {}; in bins of {bins}, on a logarithmic axis",
+        "{} subscriptions, {} events for each, {} simulated, seed {}; in bins of {bins}, on a \
+         logarithmic axis",
         number(u64::from(report.subscriptions)),
         number(report.events),
         brief(report.simulated_seconds),
         report.seed
     );
-    let bold = ("sans-serif", 17).into_font().style(FontStyle::Bold).color(&INK);
+    let bold = ("sans-serif", 17)
+        .into_font()
+        .style(FontStyle::Bold)
+        .color(&INK);
     let plain = ("sans-serif", 12).into_font().color(&FAINT);
     let ink = ("sans-serif", 12).into_font().color(&INK);
-    head.draw_text("Delivery attempts per hour and subscription", &bold, (14, 12)).map_err(PlotError::of)?;
-    head.draw_text(&what, &plain, (14, 35)).map_err(PlotError::of)?;
+    head.draw_text(
+        "Delivery attempts per hour and subscription",
+        &bold,
+        (14, 12),
+    )
+    .map_err(PlotError::of)?;
+    head.draw_text(&what, &plain, (14, 35))
+        .map_err(PlotError::of)?;
     for (color, name, at) in [(DELIVERED, "delivered", 14), (FAILED, "failed", 114)] {
         let line = PathElement::new([(at, 62), (at + 18, 62)], color.stroke_width(3));
         head.draw(&line).map_err(PlotError::of)?;
-        head.draw_text(name, &ink, (at + 24, 56)).map_err(PlotError::of)?;
+        head.draw_text(name, &ink, (at + 24, 56))
+            .map_err(PlotError::of)?;
     }
     let band = Rectangle::new([(194, 55), (212, 69)], DOWN.filled());
     head.draw(&band).map_err(PlotError::of)?;
-    head.draw_text("the endpoint is down", &ink, (218, 56)).map_err(PlotError::of)
+    head.draw_text("the endpoint is down", &ink, (218, 56))
+        .map_err(PlotError::of)
 }
 
 fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), PlotError> {
     let subscriptions = number(row.subscriptions);
     let plural = if row.subscriptions == 1 { "" } else { "s" };
-    let caption = ("sans-serif", 13).into_font().style(FontStyle::Bold).color(&INK);
+    let caption = ("sans-serif", 13)
+        .into_font()
+        .style(FontStyle::Bold)
+        .color(&INK);
     let labels = ("sans-serif", 11).into_font().color(&FAINT);
-    area.draw_text(&row.model, &caption, (52, 8)).map_err(PlotError::of)?;
-    let right = labels.clone().pos(Pos::new(HPos::Right, VPos::Top));
-    area.draw_text(&format!("{subscriptions} subscription{plural}"), &right, (PANEL.0 as i32 - 18, 10))
+    area.draw_text(&row.model, &caption, (52, 8))
         .map_err(PlotError::of)?;
+    let right = labels.clone().pos(Pos::new(HPos::Right, VPos::Top));
+    area.draw_text(
+        &format!("{subscriptions} subscription{plural}"),
+        &right,
+        (PANEL.0 as i32 - 18, 10),
+    )
+    .map_err(PlotError::of)?;
 
-    let decades = (axes.ground as i32..=axes.top as i32).map(f64::from).collect::<Vec<_>>();
+    let decades = (axes.ground as i32..=axes.top as i32)
+        .map(f64::from)
+        .collect::<Vec<_>>();
     let mut history = ChartBuilder::on(area)
         .margin_top(28)
         .margin_right(18)
         .x_label_area_size(24)
         .y_label_area_size(52)
         .build_cartesian_2d(
-            PlotScale { range: 0.0..axes.hours, ticks: axes.ticks() },
-            PlotScale { range: axes.ground..axes.top, ticks: decades },
+            PlotScale {
+                range: 0.0..axes.hours,
+                ticks: axes.ticks(),
+            },
+            PlotScale {
+                range: axes.ground..axes.top,
+                ticks: decades,
+            },
         )
         .map_err(PlotError::of)?;
     for (from, until) in downs(row, axes) {
@@ -212,11 +288,18 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Pl
         .draw()
         .map_err(PlotError::of)?;
     for (color, failed) in [(DELIVERED, false), (FAILED, true)] {
-        let attempts = |bin: &SeriesBin| if failed { bin.failed } else { bin.attempts - bin.failed };
+        let attempts = |bin: &SeriesBin| {
+            if failed {
+                bin.failed
+            } else {
+                bin.attempts - bin.failed
+            }
+        };
         // Two fills would mix to a third color.
         let fill = color.mix(if failed { 0.0 } else { 0.1 });
         for outline in outlines(row, axes, attempts) {
-            let area = AreaSeries::new(outline, axes.ground, fill).border_style(color.stroke_width(1));
+            let area =
+                AreaSeries::new(outline, axes.ground, fill).border_style(color.stroke_width(1));
             history.draw_series(area).map_err(PlotError::of)?;
         }
     }
@@ -224,11 +307,17 @@ fn panel(area: &PlotArea<'_>, row: &ReportRow, axes: &PlotAxes) -> Result<(), Pl
 }
 
 /// The outlines of the bins: one for each run of bins with attempts.
-fn outlines(row: &ReportRow, axes: &PlotAxes, attempts: impl Fn(&SeriesBin) -> u64) -> Vec<Vec<(f64, f64)>> {
+fn outlines(
+    row: &ReportRow,
+    axes: &PlotAxes,
+    attempts: impl Fn(&SeriesBin) -> u64,
+) -> Vec<Vec<(f64, f64)>> {
     let width = row.series.width.as_secs_f64() / 3600.0;
     let edge = |bin: usize| (bin as f64 * width).min(axes.hours);
     let bins: Vec<(usize, u64)> = row.series.bins.iter().map(attempts).enumerate().collect();
-    let runs = bins.split(|(_, attempts)| *attempts == 0).filter(|run| !run.is_empty());
+    let runs = bins
+        .split(|(_, attempts)| *attempts == 0)
+        .filter(|run| !run.is_empty());
     let outline = |run: &[(usize, u64)]| {
         let (first, last) = (edge(run[0].0), edge(run[run.len() - 1].0 + 1));
         let steps = run.iter().flat_map(|(bin, attempts)| {
@@ -236,7 +325,8 @@ fn outlines(row: &ReportRow, axes: &PlotAxes, attempts: impl Fn(&SeriesBin) -> u
             [(edge(*bin), height), (edge(bin + 1), height)]
         });
         // At the edges of the plot the line ends without falling.
-        let ends = [first, last].map(|end| (0.0 < end && end < axes.hours).then_some((end, axes.ground)));
+        let ends =
+            [first, last].map(|end| (0.0 < end && end < axes.hours).then_some((end, axes.ground)));
         ends[0].into_iter().chain(steps).chain(ends[1]).collect()
     };
     runs.map(outline).collect()
@@ -245,7 +335,10 @@ fn outlines(row: &ReportRow, axes: &PlotAxes, attempts: impl Fn(&SeriesBin) -> u
 /// The periods in which all endpoints of the model are down.
 fn downs(row: &ReportRow, axes: &PlotAxes) -> Vec<(f64, f64)> {
     let hours = |at: Timestamp| at.since(START).as_secs_f64() / 3600.0;
-    let shown = row.downs.iter().map(|spell| (hours(spell.from), hours(spell.until).min(axes.hours)));
+    let shown = row
+        .downs
+        .iter()
+        .map(|spell| (hours(spell.from), hours(spell.until).min(axes.hours)));
     shown.filter(|(from, until)| from < until).collect()
 }
 

@@ -1,5 +1,5 @@
-//! Scheduled events in the order of virtual time. Simultaneous events keep the order in which they were scheduled, so
-//! that a run is deterministic.
+//! Scheduled events in the order of virtual time. Simultaneous events keep the order in which they
+//! were scheduled, so that a run is deterministic.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -48,11 +48,17 @@ pub(super) struct EventQueue {
 impl EventQueue {
     pub(super) fn plan(&mut self, at: Timestamp, what: ScheduledEvent) {
         self.planned += 1;
-        self.entries.push(Reverse(QueueEntry { at, order: self.planned, what }));
+        self.entries.push(Reverse(QueueEntry {
+            at,
+            order: self.planned,
+            what,
+        }));
     }
 
     pub(super) fn next(&mut self) -> Option<(Timestamp, ScheduledEvent)> {
-        self.entries.pop().map(|Reverse(QueueEntry { at, what, .. })| (at, what))
+        self.entries
+            .pop()
+            .map(|Reverse(QueueEntry { at, what, .. })| (at, what))
     }
 }
 

@@ -1,14 +1,16 @@
-//! Recoveries of an endpoint: the time until its backlog is gone and its rate is back, and the peak load meanwhile.
+//! Recoveries of an endpoint: the time until its backlog is gone and its rate is back, and the peak
+//! load meanwhile.
 //!
-//! A recovery cut short by the next outage or the end of the simulation has no such time and is reported without one.
-//! Leaving it out would hide the worst recoveries.
+//! A recovery cut short by the next outage or the end of the simulation has no such time and is
+//! reported without one. Leaving it out would hide the worst recoveries.
 
 use std::{collections::VecDeque, time::Duration};
 
 use crate::{endpoint::SimulatedEndpoint, endpoint_model::AvailabilityPeriod, log::SimulatedLog};
 use gridhook_event::{Seq, Timestamp};
 
-/// Rates are events per minute. Over a shorter time, a rate of a few events per hour would be noise.
+/// Rates are events per minute. Over a shorter time, a rate of a few events per hour would be
+/// noise.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The healthy rate is that of the last hour before the outage.
@@ -53,7 +55,12 @@ impl EndpointReturn {
 
 impl RecoveryWatch {
     pub(super) fn new(spell: AvailabilityPeriod) -> Self {
-        Self { spell, offered: 0, healthy: None, returns: Vec::new() }
+        Self {
+            spell,
+            offered: 0,
+            healthy: None,
+            returns: Vec::new(),
+        }
     }
 
     /// The endpoint's recoveries, in order.
@@ -102,7 +109,11 @@ impl RecoveryWatch {
         }
         if let Some(back) = self.open().filter(|back| back.backlog_gone.is_none()) {
             let minute = now.since(back.at).as_micros() as u64 / MINUTE.as_micros() as u64;
-            let so_far = if back.minute.0 == minute { back.minute.1 } else { 0 };
+            let so_far = if back.minute.0 == minute {
+                back.minute.1
+            } else {
+                0
+            };
             back.minute = (minute, so_far + events);
             back.most = back.most.max(back.minute.1);
         }
@@ -111,13 +122,25 @@ impl RecoveryWatch {
 
     /// Notes deliveries.
     pub(super) fn delivered(&mut self, events: u64, now: Timestamp) {
-        let Some(back) = self.open().filter(|back| back.rate_back.is_none()) else { return };
+        let Some(back) = self.open().filter(|back| back.rate_back.is_none()) else {
+            return;
+        };
         let Some(healthy) = back.healthy else { return };
         back.lately.push_back((now, events));
-        while back.lately.front().is_some_and(|(at, _)| at.after(MINUTE) <= now) {
+        while back
+            .lately
+            .front()
+            .is_some_and(|(at, _)| at.after(MINUTE) <= now)
+        {
             back.lately.pop_front();
         }
-        if back.lately.iter().map(|(_, events)| *events as f64).sum::<f64>() >= healthy {
+        if back
+            .lately
+            .iter()
+            .map(|(_, events)| *events as f64)
+            .sum::<f64>()
+            >= healthy
+        {
             back.rate_back = Some(now.since(back.at));
             back.lately = VecDeque::new();
         }

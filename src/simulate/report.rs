@@ -1,6 +1,7 @@
 //! The report of a simulation: a row for each endpoint model.
 //!
-//! All numbers are those of the records at the end, so each row adds up: `events = delivered + pending + dead-lettered
+//! All numbers are those of the records at the end, so each row adds up: `events = delivered +
+//! pending + dead-lettered
 //! + dropped + backlog`.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -9,8 +10,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::{
-    START, SimulationPlan, endpoint_model::AvailabilityPeriod, log::SimulatedLog, recovery::EndpointReturn,
-    series::AttemptSeries, subscriber::Subscriber,
+    START, SimulationPlan, endpoint_model::AvailabilityPeriod, log::SimulatedLog,
+    recovery::EndpointReturn, series::AttemptSeries, subscriber::Subscriber,
 };
 use gridhook_policy::record::Counters;
 
@@ -74,7 +75,8 @@ pub struct ReportRow {
     pub backlog_gone_seconds: Distribution,
     /// Seconds from a recovery until the deliveries in a minute reached the healthy rate.
     pub rate_back_seconds: Distribution,
-    /// The highest rate of attempts in a minute before the backlog was gone, as a multiple of the healthy rate.
+    /// The highest rate of attempts in a minute before the backlog was gone, as a multiple of the
+    /// healthy rate.
     pub peak: Distribution,
     #[serde(skip)]
     pub(super) series: AttemptSeries,
@@ -87,7 +89,8 @@ pub struct ReportRow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = SimulatedDistribution)]
 pub struct Distribution {
-    /// Number of values. Fewer than recoveries if the next outage or the end of the simulation cut some short.
+    /// Number of values. Fewer than recoveries if the next outage or the end of the simulation cut
+    /// some short.
     pub count: u64,
     /// Median of the values
     pub p50: Option<f64>,
@@ -106,7 +109,12 @@ impl Distribution {
             let rank = (share * values.len() as f64).ceil() as usize;
             values.get(rank.saturating_sub(1)).copied()
         };
-        Self { count: values.len() as u64, p50: rank(0.5), p99: rank(0.99), max: values.last().copied() }
+        Self {
+            count: values.len() as u64,
+            p50: rank(0.5),
+            p99: rank(0.99),
+            max: values.last().copied(),
+        }
     }
 }
 
@@ -119,7 +127,10 @@ impl SimulationReport {
         series: Vec<AttemptSeries>,
     ) -> Self {
         let row = |(model_index, series): (usize, AttemptSeries)| {
-            let those = subscribers.iter().zip(models).filter(|(_, model)| **model == model_index);
+            let those = subscribers
+                .iter()
+                .zip(models)
+                .filter(|(_, model)| **model == model_index);
             let those: Vec<&Subscriber> = those.map(|(subscriber, _)| subscriber).collect();
             ReportRow::new(plan, model_index, &those, log, series)
         };
@@ -142,17 +153,34 @@ impl ReportRow {
         series: AttemptSeries,
     ) -> Self {
         let (model, _) = plan.shares[model_index];
-        let sum = |of: &dyn Fn(&Subscriber) -> u64| those.iter().map(|subscriber| of(subscriber)).sum::<u64>();
-        let count = |of: fn(&Counters) -> u64| sum(&|subscriber| of(&subscriber.disk.cursor.counters));
+        let sum = |of: &dyn Fn(&Subscriber) -> u64| {
+            those.iter().map(|subscriber| of(subscriber)).sum::<u64>()
+        };
+        let count =
+            |of: fn(&Counters) -> u64| sum(&|subscriber| of(&subscriber.disk.cursor.counters));
         let mut given_up = BTreeMap::new();
-        for (reason, events) in those.iter().flat_map(|subscriber| &subscriber.counts.given_up) {
+        for (reason, events) in those
+            .iter()
+            .flat_map(|subscriber| &subscriber.counts.given_up)
+        {
             *given_up.entry(reason.to_string()).or_default() += events;
         }
-        let returns: Vec<&EndpointReturn> = those.iter().flat_map(|subscriber| subscriber.watch.returns()).collect();
+        let returns: Vec<&EndpointReturn> = those
+            .iter()
+            .flat_map(|subscriber| subscriber.watch.returns())
+            .collect();
         let after = |of: fn(&EndpointReturn) -> Option<Duration>| {
-            Distribution::of(returns.iter().filter_map(|back| of(back)).map(|after| after.as_secs_f64()))
+            Distribution::of(
+                returns
+                    .iter()
+                    .filter_map(|back| of(back))
+                    .map(|after| after.as_secs_f64()),
+            )
         };
-        let (delivered, attempts) = (count(|counters| counters.delivered), sum(&|those| those.counts.attempts));
+        let (delivered, attempts) = (
+            count(|counters| counters.delivered),
+            sum(&|those| those.counts.attempts),
+        );
         Self {
             model: model.to_string(),
             subscriptions: those.len() as u64,
@@ -169,7 +197,10 @@ impl ReportRow {
             attempts_failed: sum(&|those| those.counts.failed),
             attempts_while_down: sum(&|those| those.counts.while_down),
             attempts_per_delivered: (delivered > 0).then(|| attempts as f64 / delivered as f64),
-            longest_wait_seconds: those.iter().map(|those| those.counts.longest_wait.as_secs_f64()).fold(0.0, f64::max),
+            longest_wait_seconds: those
+                .iter()
+                .map(|those| those.counts.longest_wait.as_secs_f64())
+                .fold(0.0, f64::max),
             returns: returns.len() as u64,
             backlog_gone_seconds: after(|back| back.backlog_gone),
             rate_back_seconds: after(|back| back.rate_back),

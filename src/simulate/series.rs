@@ -8,7 +8,9 @@ use gridhook_event::Timestamp;
 const BINS_MAX: u64 = 300;
 
 /// Bin widths in seconds, in units that people use.
-const WIDTHS: [u64; 12] = [10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200];
+const WIDTHS: [u64; 12] = [
+    10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200,
+];
 
 /// Attempts in each bin of the simulated time.
 #[derive(Clone)]
@@ -38,9 +40,18 @@ impl AttemptSeries {
     pub(super) fn new(start: Timestamp, span: Duration) -> Self {
         let least = span.as_secs().div_ceil(BINS_MAX);
         let days = least.div_ceil(86_400) * 86_400;
-        let width = Duration::from_secs(WIDTHS.into_iter().find(|width| *width >= least).unwrap_or(days));
+        let width = Duration::from_secs(
+            WIDTHS
+                .into_iter()
+                .find(|width| *width >= least)
+                .unwrap_or(days),
+        );
         let bins = span.as_micros().div_ceil(width.as_micros()) as usize;
-        Self { start, width, bins: vec![SeriesBin::default(); bins] }
+        Self {
+            start,
+            width,
+            bins: vec![SeriesBin::default(); bins],
+        }
     }
 
     pub(super) fn attempted(&mut self, at: Timestamp, events: u64, delivered: bool) {

@@ -1,7 +1,7 @@
 //! One simulated subscription: the real state machine with a simulated disk, clock and endpoint.
 //!
-//! Reads are answered at once from memory. Writes are durable after the journal's waits. Requests end when the endpoint
-//! model replies.
+//! Reads are answered at once from memory. Writes are durable after the journal's waits. Requests
+//! end when the endpoint model replies.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -23,7 +23,9 @@ use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 use gridhook_policy::{
     Effect, Input, OutgoingBatch, Subscription, SubscriptionSettings, SubscriptionWrite,
     outcome::{Outcome, Reason},
-    record::{Cursor, DueKey, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic},
+    record::{
+        Cursor, DueKey, FetchedPending, LaneCursor, LedgerEntry, LedgerEvent, RecordChange, Traffic,
+    },
     retry::Jitter,
     retry_window::WINDOW,
 };
@@ -83,12 +85,31 @@ impl Subscriber {
         jitter: Rng,
         now: Timestamp,
     ) -> Self {
-        let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
-        let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
+        let lane = LaneCursor {
+            lane: Lane::LIVE,
+            read: Seq::FIRST,
+            end: None,
+            open: Vec::new(),
+            done: Vec::new(),
+        };
+        let cursor = Cursor {
+            lanes: vec![lane],
+            ..Cursor::default()
+        };
         Self {
             number,
-            core: Subscription::recover(settings, &cursor, Seq::FIRST, Vec::new(), RequestId(1), now),
-            disk: SimulatedStore { cursor, ..SimulatedStore::default() },
+            core: Subscription::recover(
+                settings,
+                &cursor,
+                Seq::FIRST,
+                Vec::new(),
+                RequestId(1),
+                now,
+            ),
+            disk: SimulatedStore {
+                cursor,
+                ..SimulatedStore::default()
+            },
             writing: None,
             watch: RecoveryWatch::new(endpoint.availability(now)),
             endpoint,
@@ -100,13 +121,26 @@ impl Subscriber {
 
     /// Notes that an event was published.
     pub(super) fn published(&mut self, now: Timestamp, context: &mut SubscriberContext<'_>) {
-        self.absorb(Input::Appended { end: context.log.end() }, now, context);
+        self.absorb(
+            Input::Appended {
+                end: context.log.end(),
+            },
+            now,
+            context,
+        );
     }
 
     /// Processes a scheduled event of this subscription.
-    pub(super) fn happened(&mut self, event: SubscriberEvent, now: Timestamp, context: &mut SubscriberContext<'_>) {
+    pub(super) fn happened(
+        &mut self,
+        event: SubscriberEvent,
+        now: Timestamp,
+        context: &mut SubscriberContext<'_>,
+    ) {
         match event {
-            SubscriberEvent::Answered(request, reply) => self.answered(&request, reply, now, context),
+            SubscriberEvent::Answered(request, reply) => {
+                self.answered(&request, reply, now, context)
+            }
             SubscriberEvent::Durable => self.durable(now, context),
             SubscriberEvent::Tick => self.ticked(now, context),
         }
@@ -120,9 +154,19 @@ impl Subscriber {
         self.see(now, log);
         self.disk.check();
         let counters = self.disk.cursor.counters;
-        assert_eq!(counters.passed + self.backlog(log.end()), log.events(), "{:?}", self.disk.cursor);
+        assert_eq!(
+            counters.passed + self.backlog(log.end()),
+            log.events(),
+            "{:?}",
+            self.disk.cursor
+        );
         let given_up = self.counts.given_up.values().sum::<u64>();
-        assert_eq!(counters.dead_lettered + counters.dropped, given_up, "{:?}", self.counts);
+        assert_eq!(
+            counters.dead_lettered + counters.dropped,
+            given_up,
+            "{:?}",
+            self.counts
+        );
     }
 
     /// Passes the outcome of a request to the state machine.
@@ -136,10 +180,22 @@ impl Subscriber {
         self.see(now, context.log);
         if reply.outcome == Outcome::Delivered {
             self.watch.delivered(request.items.len() as u64, now);
-            let first = request.items.iter().map(|item| item.appended).min().unwrap_or(now);
+            let first = request
+                .items
+                .iter()
+                .map(|item| item.appended)
+                .min()
+                .unwrap_or(now);
             self.counts.longest_wait = self.counts.longest_wait.max(now.since(first));
         }
-        self.absorb(Input::Finished { request: request.id, answer: reply.answer() }, now, context);
+        self.absorb(
+            Input::Finished {
+                request: request.id,
+                answer: reply.answer(),
+            },
+            now,
+            context,
+        );
     }
 
     /// Applies the write in progress and reports it as durable.
@@ -183,7 +239,8 @@ impl Subscriber {
 
     fn see(&mut self, now: Timestamp, log: &SimulatedLog) {
         let disk = &self.disk;
-        self.watch.see(now, &self.endpoint, log, || disk.low().unwrap_or(log.end()));
+        self.watch
+            .see(now, &self.endpoint, log, || disk.low().unwrap_or(log.end()));
     }
 
     fn absorb(&mut self, input: Input, now: Timestamp, context: &mut SubscriberContext<'_>) {
@@ -192,8 +249,14 @@ impl Subscriber {
             let step = self.core.absorb(input, now, Jitter(self.jitter.f64()));
             if let Some(write) = step.write {
                 let wait = SYNC + write.urgency.delay(context.outcome_delay);
-                context.queue.plan(now.after(wait), ScheduledEvent::Of(self.number, SubscriberEvent::Durable));
-                assert!(self.writing.replace(write).is_none(), "one write is on its way at a time");
+                context.queue.plan(
+                    now.after(wait),
+                    ScheduledEvent::Of(self.number, SubscriberEvent::Durable),
+                );
+                assert!(
+                    self.writing.replace(write).is_none(),
+                    "one write is on its way at a time"
+                );
             }
             for effect in step.effects {
                 inputs.extend(self.perform(effect, now, context));
@@ -203,7 +266,12 @@ impl Subscriber {
     }
 
     /// Carries out an effect. Returns the answer if it is available at once.
-    fn perform(&mut self, effect: Effect, now: Timestamp, context: &mut SubscriberContext<'_>) -> Option<Input> {
+    fn perform(
+        &mut self,
+        effect: Effect,
+        now: Timestamp,
+        context: &mut SubscriberContext<'_>,
+    ) -> Option<Input> {
         match effect {
             Effect::Send { request, events: _ } => {
                 self.send(request, now, context);
@@ -214,22 +282,37 @@ impl Subscriber {
             Effect::HandOver { .. } | Effect::ReportResults { .. } => None,
             Effect::FindPosition { before } => {
                 let at = context.log.at(before);
-                Some(Input::Position { before, at, appended: context.log.event(at).map(|event| event.appended) })
+                Some(Input::Position {
+                    before,
+                    at,
+                    appended: context.log.event(at).map(|event| event.appended),
+                })
             }
             Effect::ReadLog { lane, from, end } => {
                 let mut events = context.log.read(from);
                 events.retain(|event| end.is_none_or(|end| event.seq < end));
                 let total = events.len() as u64;
-                Some(Input::Read { lane, from, upto: from.plus(total), total, events })
+                Some(Input::Read {
+                    lane,
+                    from,
+                    upto: from.plus(total),
+                    total,
+                    events,
+                })
             }
             Effect::ReadDue { of, from } => {
-                let keys = self.disk.due.range(from..).filter(|key| Traffic::of(key.lane) == of);
+                let keys = self
+                    .disk
+                    .due
+                    .range(from..)
+                    .filter(|key| Traffic::of(key.lane) == of);
                 let keys: Vec<DueKey> = keys.take(WINDOW).copied().collect();
                 let all = keys.len() < WINDOW;
                 Some(Input::DueRead { of, keys, all })
             }
             Effect::ReadPending(keys) => {
-                let stored = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
+                let stored =
+                    |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
                 Some(Input::PendingRead(keys.into_iter().map(stored).collect()))
             }
             Effect::Fetch(keys) => {
@@ -244,23 +327,38 @@ impl Subscriber {
         }
     }
 
-    fn send(&mut self, request: Arc<OutgoingBatch>, now: Timestamp, context: &mut SubscriberContext<'_>) {
+    fn send(
+        &mut self,
+        request: Arc<OutgoingBatch>,
+        now: Timestamp,
+        context: &mut SubscriberContext<'_>,
+    ) {
         self.see(now, context.log);
         let events = request.items.len();
         let up = self.watch.sent(events as u64, now);
         let reply = self.endpoint.answer(&request.items, now, &mut self.jitter);
-        context.series.attempted(now, events as u64, reply.outcome == Outcome::Delivered);
+        context
+            .series
+            .attempted(now, events as u64, reply.outcome == Outcome::Delivered);
         self.counts.requests += 1;
         self.counts.attempts += events as u64;
         self.counts.while_down += if up { 0 } else { events as u64 };
-        context
-            .queue
-            .plan(now.after(reply.latency), ScheduledEvent::Of(self.number, SubscriberEvent::Answered(request, reply)));
+        context.queue.plan(
+            now.after(reply.latency),
+            ScheduledEvent::Of(self.number, SubscriberEvent::Answered(request, reply)),
+        );
     }
 
-    /// A tick that is early only asks for the next deadline, so there is seldom more than one in the queue.
+    /// A tick that is early only asks for the next deadline, so there is seldom more than one in
+    /// the queue.
     fn arm(&mut self, now: Timestamp, queue: &mut EventQueue) {
-        let Some(due) = self.core.next_due(now).map(|due| due.max(now.after(TIMER_MIN))) else { return };
+        let Some(due) = self
+            .core
+            .next_due(now)
+            .map(|due| due.max(now.after(TIMER_MIN)))
+        else {
+            return;
+        };
         if self.armed.is_none_or(|armed| due < armed) {
             self.armed = Some(due);
             queue.plan(due, ScheduledEvent::Of(self.number, SubscriberEvent::Tick));
@@ -275,9 +373,15 @@ impl SubscriberCounts {
         match entry.what {
             LedgerEvent::Attempted { outcome, .. } => {
                 self.answered += events;
-                self.failed += if outcome == Outcome::Delivered { 0 } else { events };
+                self.failed += if outcome == Outcome::Delivered {
+                    0
+                } else {
+                    events
+                };
             }
-            LedgerEvent::GivenUp { reason, .. } => *self.given_up.entry(reason).or_default() += events,
+            LedgerEvent::GivenUp { reason, .. } => {
+                *self.given_up.entry(reason).or_default() += events
+            }
             LedgerEvent::Filtered { .. }
             | LedgerEvent::Late { .. }
             | LedgerEvent::Canceled

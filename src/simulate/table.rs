@@ -21,30 +21,52 @@ const ATTEMPTS: ReportColumns<'_> = &[
     ("attempts", |row| number(row.attempts)),
     ("failed", |row| number(row.attempts_failed)),
     ("while down", |row| number(row.attempts_while_down)),
-    ("per delivered", |row| row.attempts_per_delivered.map_or_else(none, |share| format!("{share:.2}"))),
+    ("per delivered", |row| {
+        row.attempts_per_delivered
+            .map_or_else(none, |share| format!("{share:.2}"))
+    }),
     ("longest wait", |row| brief(row.longest_wait_seconds)),
 ];
 
 const RETURNS: ReportColumns<'_> = &[
     ("returns", |row| number(row.returns)),
     ("backlog gone", |row| number(row.backlog_gone_seconds.count)),
-    ("p50", |row| row.backlog_gone_seconds.p50.map_or_else(none, brief)),
-    ("p99", |row| row.backlog_gone_seconds.p99.map_or_else(none, brief)),
+    ("p50", |row| {
+        row.backlog_gone_seconds.p50.map_or_else(none, brief)
+    }),
+    ("p99", |row| {
+        row.backlog_gone_seconds.p99.map_or_else(none, brief)
+    }),
     ("rate back", |row| number(row.rate_back_seconds.count)),
-    ("p50", |row| row.rate_back_seconds.p50.map_or_else(none, brief)),
-    ("p99", |row| row.rate_back_seconds.p99.map_or_else(none, brief)),
+    ("p50", |row| {
+        row.rate_back_seconds.p50.map_or_else(none, brief)
+    }),
+    ("p99", |row| {
+        row.rate_back_seconds.p99.map_or_else(none, brief)
+    }),
     ("peak p50", |row| times(row.peak.p50)),
     ("max", |row| times(row.peak.max)),
 ];
 
 impl Display for SimulationReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { subscriptions, events, simulated_seconds, seed, models } = self;
+        let Self {
+            subscriptions,
+            events,
+            simulated_seconds,
+            seed,
+            models,
+        } = self;
         let [subscriptions, events] = [number(u64::from(*subscriptions)), number(*events)];
         let span = brief(*simulated_seconds);
-        writeln!(f, "{span}, {events} events for each of {subscriptions} subscriptions, seed {seed}\n")?;
+        writeln!(
+            f,
+            "{span}, {events} events for each of {subscriptions} subscriptions, seed {seed}\n"
+        )?;
         table(f, "events", EVENTS, models)?;
-        let given_up = models.iter().flat_map(|row| row.given_up.iter().map(move |reason| (&row.model, reason)));
+        let given_up = models
+            .iter()
+            .flat_map(|row| row.given_up.iter().map(move |reason| (&row.model, reason)));
         for (model, (reason, events)) in given_up {
             writeln!(f, "{model} gave up {}: {reason}", number(*events))?;
         }
@@ -66,12 +88,28 @@ fn table<'a>(
     columns: ReportColumns<'_>,
     rows: impl IntoIterator<Item = &'a ReportRow>,
 ) -> fmt::Result {
-    let head: Vec<String> =
-        [title].into_iter().chain(columns.iter().map(|(name, _)| *name)).map(str::to_owned).collect();
-    let cells =
-        |row: &ReportRow| [row.model.clone()].into_iter().chain(columns.iter().map(|(_, cell)| cell(row))).collect();
-    let lines: Vec<Vec<String>> = [head].into_iter().chain(rows.into_iter().map(cells)).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let head: Vec<String> = [title]
+        .into_iter()
+        .chain(columns.iter().map(|(name, _)| *name))
+        .map(str::to_owned)
+        .collect();
+    let cells = |row: &ReportRow| {
+        [row.model.clone()]
+            .into_iter()
+            .chain(columns.iter().map(|(_, cell)| cell(row)))
+            .collect()
+    };
+    let lines: Vec<Vec<String>> = [head]
+        .into_iter()
+        .chain(rows.into_iter().map(cells))
+        .collect();
+    let width = |column: usize| {
+        lines
+            .iter()
+            .map(|line| line[column].chars().count())
+            .max()
+            .unwrap_or_default()
+    };
     let widths: Vec<usize> = (0..=columns.len()).map(width).collect();
     for line in &lines {
         write!(f, "{:<1$}", line[0], widths[0])?;
@@ -110,7 +148,11 @@ pub(super) fn brief(seconds: f64) -> String {
         let small_units = (seconds / small).round();
         let whole = (small_units * small / large).floor();
         let rest_units = small_units - whole * large / small;
-        if rest_units > 0.0 { format!("{whole}{unit} {rest_units}{rest}") } else { format!("{whole}{unit}") }
+        if rest_units > 0.0 {
+            format!("{whole}{unit} {rest_units}{rest}")
+        } else {
+            format!("{whole}{unit}")
+        }
     };
     match seconds {
         0.0 => "0s".to_owned(),

@@ -1,4 +1,5 @@
-//! Opens the stores and the destination of backups that the settings describe, for the server and the offline commands.
+//! Opens the stores and the destination of backups that the settings describe, for the server and
+//! the offline commands.
 
 use std::{path::Path, sync::Arc};
 
@@ -19,7 +20,13 @@ use gridhook_repair::backup::{BackupDestination, SealKey};
 /// # Errors
 /// The folder cannot be created, or the settings of the store are not usable.
 pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
-    let ObjectStoreConfig { address, endpoint, region, allow_http, credentials } = store;
+    let ObjectStoreConfig {
+        address,
+        endpoint,
+        region,
+        allow_http,
+        credentials,
+    } = store;
     match address.kind {
         StoreKind::Folder => Sink::local(&Path::new("/").join(address.path.join("/"))),
         StoreKind::S3 | StoreKind::Azure | StoreKind::Google => Sink::cloud(CloudSettings {
@@ -27,27 +34,47 @@ pub fn open_sink(store: &ObjectStoreConfig) -> Result<Sink, SinkError> {
             endpoint: endpoint.clone(),
             region: region.clone(),
             allow_http: *allow_http,
-            credentials: credentials.iter().map(|(name, value)| (*name, value.expose().to_owned())).collect(),
+            credentials: credentials
+                .iter()
+                .map(|(name, value)| (*name, value.expose().to_owned()))
+                .collect(),
         }),
     }
 }
 
-/// The store of backups at `url`; without one, that of the settings, if any. An address within that of the settings, such as
-/// that of a shard, is used with the credentials of the settings, and another one with those of the environment.
+/// The store of backups at `url`; without one, that of the settings, if any. An address within that
+/// of the settings, such as that of a shard, is used with the credentials of the settings, and
+/// another one with those of the environment.
 ///
 /// # Errors
 /// The address is not usable; the message says what is allowed.
-pub fn backup_store(backup: &config::Backup, url: Option<&str>) -> Result<Option<ObjectStoreConfig>, String> {
-    let Some(url) = url else { return Ok(backup.store.clone()) };
-    let address = StoreAddress::parse(url).map_err(|problem| format!("{url} is no address: {problem}"))?;
+pub fn backup_store(
+    backup: &config::Backup,
+    url: Option<&str>,
+) -> Result<Option<ObjectStoreConfig>, String> {
+    let Some(url) = url else {
+        return Ok(backup.store.clone());
+    };
+    let address =
+        StoreAddress::parse(url).map_err(|problem| format!("{url} is no address: {problem}"))?;
     let is_within = |store: &&ObjectStoreConfig| {
-        let StoreAddress { kind, account, path } = &store.address;
+        let StoreAddress {
+            kind,
+            account,
+            path,
+        } = &store.address;
         (kind, account) == (&address.kind, &address.account) && address.path.starts_with(path)
     };
     let of_settings = backup.store.as_ref().filter(is_within).cloned();
     Ok(Some(match of_settings {
         Some(store) => ObjectStoreConfig { address, ..store },
-        None => ObjectStoreConfig { address, endpoint: None, region: None, allow_http: false, credentials: Vec::new() },
+        None => ObjectStoreConfig {
+            address,
+            endpoint: None,
+            region: None,
+            allow_http: false,
+            credentials: Vec::new(),
+        },
     }))
 }
 
@@ -55,18 +82,30 @@ pub fn backup_store(backup: &config::Backup, url: Option<&str>) -> Result<Option
 ///
 /// # Errors
 /// The address or the key is not usable; the message says what is allowed.
-pub fn destination(backup: &config::Backup, url: Option<&str>) -> Result<Option<BackupDestination>, String> {
+pub fn destination(
+    backup: &config::Backup,
+    url: Option<&str>,
+) -> Result<Option<BackupDestination>, String> {
     let store = backup_store(backup, url)?;
     let key = backup.key_file.as_ref().map(|file| {
-        let refuse = |allowed| format!("backup.key_file is {}; allowed is {allowed}", file.display());
+        let refuse = |allowed| {
+            format!(
+                "backup.key_file is {}; allowed is {allowed}",
+                file.display()
+            )
+        };
         SealKey::read(file).map(Arc::new).map_err(refuse)
     });
     let key = key.transpose()?;
     Ok(store.map(|store| BackupDestination {
         address: store.address.to_string(),
-        folder: (store.address.kind == StoreKind::Folder).then(|| Path::new("/").join(store.address.path.join("/"))),
+        folder: (store.address.kind == StoreKind::Folder)
+            .then(|| Path::new("/").join(store.address.path.join("/"))),
         open: Arc::new(move || open_sink(&store)),
         key,
-        retention: BackupRetention { count: backup.keep, age: backup.keep_for },
+        retention: BackupRetention {
+            count: backup.keep,
+            age: backup.keep_for,
+        },
     }))
 }

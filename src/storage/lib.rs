@@ -1,5 +1,5 @@
-//! Opens the store and the destinations of dead letters and backups that the settings describe, for the server and the
-//! offline commands.
+//! Opens the store and the destinations of dead letters and backups that the settings describe, for
+//! the server and the offline commands.
 
 pub mod destination;
 
@@ -11,8 +11,16 @@ use gridhook_store::{keys::MetaKind, rocks::RocksOptions};
 
 /// How the dead-letter actor's totals are read.
 pub fn decoders() -> RecordDecoders {
-    let handled = |bytes: &[u8]| DeadLetterTotals::decode(bytes).ok().and_then(|totals| totals.handled());
-    RecordDecoders { name: DeadLetterTotals::name, handled, readable }
+    let handled = |bytes: &[u8]| {
+        DeadLetterTotals::decode(bytes)
+            .ok()
+            .and_then(|totals| totals.handled())
+    };
+    RecordDecoders {
+        name: DeadLetterTotals::name,
+        handled,
+        readable,
+    }
 }
 
 /// Checks that a record of this kind can be read.
@@ -21,10 +29,15 @@ pub fn decoders() -> RecordDecoders {
 /// The record cannot be read.
 pub fn readable(kind: MetaKind, value: &[u8]) -> Result<(), String> {
     match kind {
-        MetaKind::Format | MetaKind::Floor | MetaKind::Job | MetaKind::Secret | MetaKind::Loss | MetaKind::Applied => {
-            fsck::check_record(kind, value)
-        }
-        MetaKind::DeadLetters => DeadLetterTotals::decode(value).map(drop).map_err(|error| error.to_string()),
+        MetaKind::Format
+        | MetaKind::Floor
+        | MetaKind::Job
+        | MetaKind::Secret
+        | MetaKind::Loss
+        | MetaKind::Applied => fsck::check_record(kind, value),
+        MetaKind::DeadLetters => DeadLetterTotals::decode(value)
+            .map(drop)
+            .map_err(|error| error.to_string()),
         MetaKind::Redrive => redrive::check_record(value),
         MetaKind::Topic
         | MetaKind::Subscription

@@ -1,16 +1,20 @@
-//! Damage of an open store: which events and which families cannot be read, and how reading continues past it.
+//! Damage of an open store: which events and which families cannot be read, and how reading
+//! continues past it.
 //!
-//! RocksDB verifies the checksum of every block that it reads and refuses a damaged block. A block contains a few dozen
-//! records. An iterator stops at it, but records in other blocks are still readable.
+//! RocksDB verifies the checksum of every block that it reads and refuses a damaged block. A block
+//! contains a few dozen records. An iterator stops at it, but records in other blocks are still
+//! readable.
 //!
 //! Invariants:
-//! - A gap in the log is exact: it begins at the end of the last readable chunk and ends at the beginning of the next
-//!   one. Chunks near a gap are looked up one by one, because an iterator stops at a damaged block of any file that it
-//!   merges, while a lookup searches the newer files first.
+//! - A gap in the log is exact: it begins at the end of the last readable chunk and ends at the
+//!   beginning of the next one. Chunks near a gap are looked up one by one, because an iterator
+//!   stops at a damaged block of any file that it merges, while a lookup searches the newer files
+//!   first.
 //! - Damage is recorded before a reader continues past it.
-//! - Recorded damage is forgotten only after a complete pass of the scrub (`journal::scrub`) did not find it again.
-//! - Families that must be complete (cursors, the control plane's records) are never skipped over: reading them is an
-//!   error, and the damage is recorded.
+//! - Recorded damage is forgotten only after a complete pass of the scrub (`journal::scrub`) did
+//!   not find it again.
+//! - Families that must be complete (cursors, the control plane's records) are never skipped over:
+//!   reading them is an error, and the damage is recorded.
 
 use std::{
     collections::BTreeMap,
@@ -94,18 +98,29 @@ impl Damage {
     /// Returns the known damage.
     pub fn seen(&self) -> DamageSummary {
         let known = self.known();
-        let gaps = known.gaps.iter().map(|((partition, first), (end, _))| LogGap {
-            partition: partition.0,
-            first: first.0,
-            count: end.0 - first.0,
-        });
-        DamageSummary { gaps: gaps.collect(), families: known.families.keys().copied().collect() }
+        let gaps = known
+            .gaps
+            .iter()
+            .map(|((partition, first), (end, _))| LogGap {
+                partition: partition.0,
+                first: first.0,
+                count: end.0 - first.0,
+            });
+        DamageSummary {
+            gaps: gaps.collect(),
+            families: known.families.keys().copied().collect(),
+        }
     }
 
     /// Returns the progress of the scrub.
     pub fn scrubbed(&self) -> Scrubbed {
-        let DamageShared { scrubbed, passes, .. } = &*self.0;
-        Scrubbed { bytes: scrubbed.load(Ordering::Relaxed), passes: passes.load(Ordering::Relaxed) }
+        let DamageShared {
+            scrubbed, passes, ..
+        } = &*self.0;
+        Scrubbed {
+            bytes: scrubbed.load(Ordering::Relaxed),
+            passes: passes.load(Ordering::Relaxed),
+        }
     }
 
     /// The end of the gap that contains `at`.
@@ -113,34 +128,56 @@ impl Damage {
         if !self.0.any.load(Ordering::Acquire) {
             return None;
         }
-        self.known().gap(partition, at).map(|(_, end)| end).filter(|end| *end > at)
+        self.known()
+            .gap(partition, at)
+            .map(|(_, end)| end)
+            .filter(|end| *end > at)
     }
 
     /// Whether a gap ends at `at`, so that it may continue there.
     fn ends_at(&self, partition: PartitionId, at: Seq) -> bool {
-        self.known().gap(partition, at).is_some_and(|(_, end)| end == at)
+        self.known()
+            .gap(partition, at)
+            .is_some_and(|(_, end)| end == at)
     }
 
     /// Records that the events from `first` to before `end` cannot be read.
     pub fn lose(&self, partition: PartitionId, first: Seq, end: Seq) {
         let mut known = self.known();
         let pass = known.pass;
-        if known.gap(partition, first).is_some_and(|(_, behind)| end <= behind) {
+        if known
+            .gap(partition, first)
+            .is_some_and(|(_, behind)| end <= behind)
+        {
             known.confirm(partition, first);
             return;
         }
-        let begins = known.gap(partition, first).map_or(first, |(begins, _)| begins);
-        let overlapping: Vec<_> =
-            known.gaps.range((partition, begins)..=(partition, end)).map(|(key, _)| *key).collect();
+        let begins = known
+            .gap(partition, first)
+            .map_or(first, |(begins, _)| begins);
+        let overlapping: Vec<_> = known
+            .gaps
+            .range((partition, begins)..=(partition, end))
+            .map(|(key, _)| *key)
+            .collect();
         let mut upto = end;
         for key in overlapping {
-            upto = known.gaps.remove(&key).map_or(upto, |(behind, _)| upto.max(behind));
+            upto = known
+                .gaps
+                .remove(&key)
+                .map_or(upto, |(behind, _)| upto.max(behind));
         }
         known.gaps.insert((partition, begins), (upto, pass));
         self.0.any.store(true, Ordering::Release);
         drop(known);
         let (partition, last, events) = (partition.0, end.0 - 1, end.0 - first.0);
-        tracing::error!(partition, first = first.0, last, events, "events of a damaged store cannot be read");
+        tracing::error!(
+            partition,
+            first = first.0,
+            last,
+            events,
+            "events of a damaged store cannot be read"
+        );
     }
 
     /// Records that a block of a table of `family` cannot be read. Returns whether this is new.
@@ -154,8 +191,8 @@ impl Damage {
             tracing::error!(
                 family = family.name(),
                 what,
-                "a table of the store is damaged; stop the server and restore a backup, or accept the loss with gridhook \
-                 restore --accept-loss"
+                "a table of the store is damaged; stop the server and restore a backup, or accept \
+                 the loss with gridhook restore --accept-loss"
             );
         }
         is_new
@@ -170,12 +207,17 @@ impl Damage {
         self.known().pass += 1;
     }
 
-    /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are readable again.
+    /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are
+    /// readable again.
     pub fn end_pass(&self) -> Vec<Family> {
         let mut known = self.known();
         let pass = known.pass;
         known.gaps.retain(|_, (_, met)| *met == pass);
-        let whole = known.families.extract_if(.., |_, met| *met != pass).map(|(family, _)| family).collect();
+        let whole = known
+            .families
+            .extract_if(.., |_, met| *met != pass)
+            .map(|(family, _)| family)
+            .collect();
         let any = !known.gaps.is_empty() || !known.families.is_empty();
         self.0.any.store(any, Ordering::Release);
         self.0.passes.fetch_add(1, Ordering::Relaxed);
@@ -204,7 +246,9 @@ impl KnownDamage {
 
 /// Whether `at` directly follows a gap.
 pub(super) fn follows_gap(store: &dyn Store, partition: PartitionId, at: Seq) -> bool {
-    store.damage().is_some_and(|damage| damage.ends_at(partition, at))
+    store
+        .damage()
+        .is_some_and(|damage| damage.ends_at(partition, at))
 }
 
 /// A store that records damage and continues past it, except in families that must be complete.
@@ -228,8 +272,8 @@ impl TolerantStore {
     }
 }
 
-/// Whether a scan may skip unreadable records. Readers of the log report gaps themselves, and due times can be rebuilt
-/// from the pending deliveries.
+/// Whether a scan may skip unreadable records. Readers of the log report gaps themselves, and due
+/// times can be rebuilt from the pending deliveries.
 fn is_passed_over(family: Family) -> bool {
     match family {
         Family::Meta | Family::Cursor | Family::Log | Family::Due => false,
@@ -259,17 +303,29 @@ impl StoreLayer for TolerantStore {
         self.note(family, self.inner().get_all(family, keys))
     }
 
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         if !is_passed_over(family) {
             return self.note(family, self.inner().scan(family, from, upper, visit));
         }
         scan_past(self.inner(), family, from, upper, visit, &mut |what| {
             // The damage is recorded, and the scan continues with the rest.
-            self.note(family, Err::<(), _>(StoreError::Damaged(what))).ok();
+            self.note(family, Err::<(), _>(StoreError::Damaged(what)))
+                .ok();
         })
     }
 
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         self.note(family, self.inner().last(family, lower, upper))
     }
 
@@ -277,11 +333,22 @@ impl StoreLayer for TolerantStore {
         Some(&self.damage)
     }
 
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan_apart(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         self.note(family, self.inner().scan_apart(family, from, upper, visit))
     }
 
-    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last_apart(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         self.note(family, self.inner().last_apart(family, lower, upper))
     }
 }
@@ -303,7 +370,9 @@ pub fn scan_past(
             last.extend_from_slice(key);
             visit(key, value)
         });
-        let Err(StoreError::Damaged(what)) = scanned else { return scanned };
+        let Err(StoreError::Damaged(what)) = scanned else {
+            return scanned;
+        };
         missing(what);
         if !last.is_empty() {
             // The least key after it.
@@ -320,19 +389,20 @@ pub fn scan_past(
 /// Longer than every key except those of `meta`. For longer keys the result is only less exact.
 const KEY_MAX: usize = 48;
 
-/// Approximately the least key, from `from` on, at which a scan can read again; [`None`] if nothing up to `upper` can
-/// be read.
+/// Approximately the least key, from `from` on, at which a scan can read again; [`None`] if nothing
+/// up to `upper` can be read.
 pub fn next_readable(
     store: &dyn Store,
     family: Family,
     from: &[u8],
     upper: &[u8],
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    let is_readable = |key: &[u8]| match store.scan(family, key, upper, &mut |_, _| ControlFlow::Break(())) {
-        Ok(()) => Ok(true),
-        Err(StoreError::Damaged(_)) => Ok(false),
-        Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
-    };
+    let is_readable =
+        |key: &[u8]| match store.scan(family, key, upper, &mut |_, _| ControlFlow::Break(())) {
+            Ok(()) => Ok(true),
+            Err(StoreError::Damaged(_)) => Ok(false),
+            Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
+        };
     let width = from.len().max(upper.len()).max(KEY_MAX);
     let padded = |key: &[u8]| {
         let mut padded = key.to_vec();
@@ -340,10 +410,12 @@ pub fn next_readable(
         padded
     };
     let (mut low, mut high) = (padded(from), padded(upper));
-    // Steps grow exponentially, because a block may contain one key or thousands. Then a binary search finds the end of
-    // the block.
+    // Steps grow exponentially, because a block may contain one key or thousands. Then a binary
+    // search finds the end of the block.
     for bit in 0..width * 8 {
-        let Some(next) = plus_bit(&padded(from), bit).filter(|next| *next < high) else { break };
+        let Some(next) = plus_bit(&padded(from), bit).filter(|next| *next < high) else {
+            break;
+        };
         if is_readable(&next)? {
             high = next;
             break;
@@ -355,7 +427,11 @@ pub fn next_readable(
         if middle <= low {
             break;
         }
-        if is_readable(&middle)? { high = middle } else { low = middle }
+        if is_readable(&middle)? {
+            high = middle
+        } else {
+            low = middle
+        }
     }
     Ok((high < padded(upper)).then_some(high))
 }

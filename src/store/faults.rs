@@ -1,8 +1,9 @@
-//! Fault injection: a store whose writes fail or stall on request. It wraps the real store only if chaos is enabled.
+//! Fault injection: a store whose writes fail or stall on request. It wraps the real store only if
+//! chaos is enabled.
 //!
-//! An injected failure is reported like a full disk, and nothing is written: publishers are refused, changes of
-//! subscriptions wait at the head of the queue, and everything recovers by itself. While no fault is active, a write
-//! costs one more atomic read.
+//! An injected failure is reported like a full disk, and nothing is written: publishers are
+//! refused, changes of subscriptions wait at the head of the queue, and everything recovers by
+//! itself. While no fault is active, a write costs one more atomic read.
 
 use std::{
     sync::{
@@ -72,7 +73,9 @@ impl StoreFaults {
     }
 
     fn arm(&self, state: &FaultsState) {
-        self.0.armed.store(state.stalled || state.failing > 0, Ordering::Release);
+        self.0
+            .armed
+            .store(state.stalled || state.failing > 0, Ordering::Release);
     }
 
     /// Applies the active faults to a write.
@@ -80,7 +83,10 @@ impl StoreFaults {
         let mut state = self.state();
         if state.stalled {
             self.0.stalled.fetch_add(1, Ordering::Relaxed);
-            let waited = self.0.changed.wait_timeout_while(state, STALL_MAX, |state| state.stalled);
+            let waited = self
+                .0
+                .changed
+                .wait_timeout_while(state, STALL_MAX, |state| state.stalled);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
         if state.failing == 0 {

@@ -4,17 +4,19 @@
 //! version 1 | key 16 | bits 8192
 //! ```
 //!
-//! The writer builds a filter as it appends and writes it in the batch that completes the block. If the process started
-//! in the middle of a block, another thread reads the first part of the block from the log once the block is complete, and
-//! the filter is written then: once for each partition and process. The open block, and one whose filter a crash has
-//! prevented, have none on disk and are searched in the log.
+//! The writer builds a filter as it appends and writes it in the batch that completes the block. If
+//! the process started in the middle of a block, another thread reads the first part of the block
+//! from the log once the block is complete, and the filter is written then: once for each partition
+//! and process. The open block, and one whose filter a crash has prevented, have none on disk and
+//! are searched in the log.
 //!
 //! Invariants:
-//! - A filter contains every id of its block. It has 16 bits for each id and sets 8 of them: about one in 1,700 other
-//!   ids is a false positive.
-//! - Each block has its own random, secret key, so a publisher cannot choose ids that are false positives more often.
-//! - Memory is bounded: beyond `OPEN_MAX` open blocks, all are forgotten and are read from the log when they are
-//!   complete.
+//! - A filter contains every id of its block. It has 16 bits for each id and sets 8 of them: about
+//!   one in 1,700 other ids is a false positive.
+//! - Each block has its own random, secret key, so a publisher cannot choose ids that are false
+//!   positives more often.
+//! - Memory is bounded: beyond `OPEN_MAX` open blocks, all are forgotten and are read from the log
+//!   when they are complete.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -66,7 +68,10 @@ impl Default for IdFilter {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&random());
         key[8..].copy_from_slice(&random());
-        Self { key, bits: vec![0; BYTES] }
+        Self {
+            key,
+            bits: vec![0; BYTES],
+        }
     }
 }
 
@@ -80,7 +85,9 @@ impl IdFilter {
 
     /// Whether an id may be in the block.
     pub fn may_have(&self, id: &str) -> bool {
-        self.bit_indexes(id).into_iter().all(|bit| self.bits[usize::from(bit >> 3)] & 1 << (bit & 7) != 0)
+        self.bit_indexes(id)
+            .into_iter()
+            .all(|bit| self.bits[usize::from(bit >> 3)] & 1 << (bit & 7) != 0)
     }
 
     fn bit_indexes(&self, id: &str) -> [u16; 8] {
@@ -102,7 +109,10 @@ impl IdFilter {
             return None;
         }
         let key = reader.take(16)?.try_into().ok()?;
-        Some(Self { key, bits: reader.take(BYTES)?.to_vec() })
+        Some(Self {
+            key,
+            bits: reader.take(BYTES)?.to_vec(),
+        })
     }
 }
 
@@ -118,7 +128,11 @@ pub struct OpenBlock {
 
 impl OpenBlock {
     fn begin(seq: Seq) -> Self {
-        Self { block: block_of(seq), from: seq, ids: IdFilter::default() }
+        Self {
+            block: block_of(seq),
+            from: seq,
+            ids: IdFilter::default(),
+        }
     }
 
     /// Whether the filter contains all ids of the block.
@@ -128,7 +142,13 @@ impl OpenBlock {
 
     /// Completes the filter with the ids that were appended before this process filled it.
     pub fn complete(mut self, store: &dyn Store, id: PartitionId) -> Result<IdFilter, StoreError> {
-        each_id(store, id, Seq(self.block * LEDGER_BLOCK), self.from, &mut |_, text| self.ids.insert(text))?;
+        each_id(
+            store,
+            id,
+            Seq(self.block * LEDGER_BLOCK),
+            self.from,
+            &mut |_, text| self.ids.insert(text),
+        )?;
         Ok(self.ids)
     }
 }
@@ -142,11 +162,14 @@ pub struct OpenBlocks {
 }
 
 impl OpenBlocks {
-    /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If `batch` is not
-    /// written, [`OpenBlocks::forget`] must be called.
+    /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If
+    /// `batch` is not written, [`OpenBlocks::forget`] must be called.
     pub fn append(&mut self, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
         let mut closed = Vec::new();
-        let open = self.open.entry(id).or_insert_with(|| OpenBlock::begin(chunk.first));
+        let open = self
+            .open
+            .entry(id)
+            .or_insert_with(|| OpenBlock::begin(chunk.first));
         let read = chunk.each_id(&mut |seq, text| {
             if block_of(seq) != open.block {
                 closed.push(std::mem::replace(open, OpenBlock::begin(seq)));
@@ -171,7 +194,8 @@ impl OpenBlocks {
         self.partial.retain(|(of, _)| *of != id);
     }
 
-    /// The appends were written. Returns the blocks that ended with them and are to be completed from the log.
+    /// The appends were written. Returns the blocks that ended with them and are to be completed
+    /// from the log.
     pub fn written(&mut self) -> Vec<(PartitionId, OpenBlock)> {
         if self.open.len() > OPEN_MAX {
             self.open.clear();
@@ -189,11 +213,17 @@ pub fn missed(
     floor: Seq,
 ) -> Result<Option<Seq>, StoreError> {
     let mut missed = None;
-    each_id(store, id, floor.max(Seq(block * LEDGER_BLOCK)), end_of(block), &mut |seq, text| {
-        if missed.is_none() && !ids.may_have(text) {
-            missed = Some(seq);
-        }
-    })?;
+    each_id(
+        store,
+        id,
+        floor.max(Seq(block * LEDGER_BLOCK)),
+        end_of(block),
+        &mut |seq, text| {
+            if missed.is_none() && !ids.may_have(text) {
+                missed = Some(seq);
+            }
+        },
+    )?;
     Ok(missed)
 }
 
@@ -236,9 +266,19 @@ const BLOCKS_MAX: usize = 1024;
 /// The maximum bytes of the log that one search reads.
 const SEARCH_BYTES: usize = 8 << 20;
 
-/// Searches for an id in the log of a partition from `from` to `end`, or to the limits of one search.
-pub fn find(store: &dyn Store, id: PartitionId, wanted: &str, from: Seq, end: Seq) -> Result<FoundIds, StoreError> {
-    let mut found = FoundIds { seqs: Vec::new(), upto: from };
+/// Searches for an id in the log of a partition from `from` to `end`, or to the limits of one
+/// search.
+pub fn find(
+    store: &dyn Store,
+    id: PartitionId,
+    wanted: &str,
+    from: Seq,
+    end: Seq,
+) -> Result<FoundIds, StoreError> {
+    let mut found = FoundIds {
+        seqs: Vec::new(),
+        upto: from,
+    };
     let (mut blocks, mut bytes) = (0, 0);
     while found.upto < end && blocks < BLOCKS_MAX && bytes < SEARCH_BYTES {
         let at = found.upto;
@@ -247,7 +287,9 @@ pub fn find(store: &dyn Store, id: PartitionId, wanted: &str, from: Seq, end: Se
         let ids = store.get(Family::Ids, &keys::ids(id, block_of(at)))?;
         let ids = ids
             .map(|ids| {
-                IdFilter::decode(&ids).ok_or_else(|| StoreError::damaged("the id filter of a block cannot be decoded"))
+                IdFilter::decode(&ids).ok_or_else(|| {
+                    StoreError::damaged("the id filter of a block cannot be decoded")
+                })
             })
             .transpose()?;
         if ids.is_some_and(|ids| !ids.may_have(wanted)) {
@@ -269,7 +311,8 @@ pub fn find(store: &dyn Store, id: PartitionId, wanted: &str, from: Seq, end: Se
     Ok(found)
 }
 
-/// Searches for an id among the carried events of a partition from `from` to `floor`, or to the limits of one search.
+/// Searches for an id among the carried events of a partition from `from` to `floor`, or to the
+/// limits of one search.
 pub fn find_carried(
     store: &dyn Store,
     id: PartitionId,
@@ -277,25 +320,36 @@ pub fn find_carried(
     from: Seq,
     floor: Seq,
 ) -> Result<FoundIds, StoreError> {
-    let mut found = FoundIds { seqs: Vec::new(), upto: floor };
+    let mut found = FoundIds {
+        seqs: Vec::new(),
+        upto: floor,
+    };
     let (mut bytes, mut bad) = (0, None);
-    store.scan(Family::Carried, &keys::carried(id, from), &keys::carried(id, floor), &mut |key, value| {
-        let Some((_, seq)) = keys::parse_carried(key) else { return std::ops::ControlFlow::Continue(()) };
-        if bytes >= SEARCH_BYTES {
-            found.upto = seq;
-            return std::ops::ControlFlow::Break(());
-        }
-        bytes += value.len();
-        let chunk = Chunk::decode(seq, Bytes::copy_from_slice(value));
-        let read =
-            chunk.and_then(|chunk| chunk.each_id(&mut |seq, text| found.seqs.extend((text == wanted).then_some(seq))));
-        match read {
-            Ok(()) => std::ops::ControlFlow::Continue(()),
-            Err(error) => {
-                bad = Some(StoreError::damaged(error));
-                std::ops::ControlFlow::Break(())
+    store.scan(
+        Family::Carried,
+        &keys::carried(id, from),
+        &keys::carried(id, floor),
+        &mut |key, value| {
+            let Some((_, seq)) = keys::parse_carried(key) else {
+                return std::ops::ControlFlow::Continue(());
+            };
+            if bytes >= SEARCH_BYTES {
+                found.upto = seq;
+                return std::ops::ControlFlow::Break(());
             }
-        }
-    })?;
+            bytes += value.len();
+            let chunk = Chunk::decode(seq, Bytes::copy_from_slice(value));
+            let read = chunk.and_then(|chunk| {
+                chunk.each_id(&mut |seq, text| found.seqs.extend((text == wanted).then_some(seq)))
+            });
+            match read {
+                Ok(()) => std::ops::ControlFlow::Continue(()),
+                Err(error) => {
+                    bad = Some(StoreError::damaged(error));
+                    std::ops::ControlFlow::Break(())
+                }
+            }
+        },
+    )?;
     bad.map_or(Ok(found), Err)
 }

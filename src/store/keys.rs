@@ -2,22 +2,23 @@
 //!
 //! Invariants:
 //! - All numbers are big-endian, so keys sort like their fields.
-//! - Keys of a kind have the same length, except those of `meta`, which end with a name ([`MetaKind`]).
+//! - Keys of a kind have the same length, except those of `meta`, which end with a name
+//!   ([`MetaKind`]).
 //! - No kind is 255, so every range has an upper bound.
-//! - The kind comes first although each family except two has only one: a key without its family, in a file or a
-//!   dump, identifies itself.
+//! - The kind comes first although each family except two has only one: a key without its family,
+//!   in a file or a dump, identifies itself.
 //!
-//! Ranges are half open, as [`store::Store::scan`](crate::Store::scan) takes them. A parser returns `None` for a
-//! key that is too short, too long or of another kind.
+//! Ranges are half open, as [`store::Store::scan`](crate::Store::scan) takes them. A parser returns
+//! `None` for a key that is too short, too long or of another kind.
 
 mod meta;
 
 use std::{ops::Range, time::Duration};
 
 pub use self::meta::{
-    MetaKind, dead_letters, dead_letters_name, ended_job, ended_jobs_of, filter_name, filters_of, filters_of_partition,
-    floor, loss, loss_value, meta, meta_of, parse_filter_name, parse_floor, parse_loss, parse_meta, parse_reap,
-    parse_redrive_name, reap, reaps, redrive, redrive_name,
+    MetaKind, dead_letters, dead_letters_name, ended_job, ended_jobs_of, filter_name, filters_of,
+    filters_of_partition, floor, loss, loss_value, meta, meta_of, parse_filter_name, parse_floor,
+    parse_loss, parse_meta, parse_reap, parse_redrive_name, reap, reaps, redrive, redrive_name,
 };
 use crate::{Family, records::IdDigest};
 use gridhook_event::codec::RecordReader;
@@ -75,7 +76,10 @@ impl Field for SubscriptionKey {
     }
 
     fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
-        <(PartitionId, SubscriptionId)>::take(reader).map(|(partition, subscription)| Self { partition, subscription })
+        <(PartitionId, SubscriptionId)>::take(reader).map(|(partition, subscription)| Self {
+            partition,
+            subscription,
+        })
     }
 }
 
@@ -95,7 +99,11 @@ impl Field for ExcerptKey {
     }
 
     fn take(reader: &mut RecordReader<'_>) -> Option<Self> {
-        <(u32, (u16, u64))>::take(reader).map(|(minute, (status, hash))| Self { minute, status, hash })
+        <(u32, (u16, u64))>::take(reader).map(|(minute, (status, hash))| Self {
+            minute,
+            status,
+            hash,
+        })
     }
 }
 
@@ -105,12 +113,13 @@ macro_rules! types {
     ($($type:ty),+) => { ($($type),+) };
 }
 
-/// Declares the kinds of keys. Each line has the first byte, the family, and the fields in their order.
+/// Declares the kinds of keys. Each line has the first byte, the family, and the fields in their
+/// order.
 macro_rules! keys {
     ($($(#[$doc:meta])* $kind:ident = $byte:literal in $family:ident: $vis:vis $write:ident, $read:ident
         ($($field:ident: $type:ty),+);)+) => {
-        /// The first byte of every key. A byte is never reused, even if its kind is removed: 9 was a form of ledger
-        /// lines that neither time nor block could find.
+        /// The first byte of every key. A byte is never reused, even if its kind is removed: 9 was
+        /// a form of ledger lines that neither time nor block could find.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum KeyKind {
@@ -184,7 +193,8 @@ keys! {
     PublishedId = 14 in PublishedIds: pub published_id, parse_published_id(partition: PartitionId, digest: IdDigest);
 }
 
-/// A key without fields. 40 bytes are more than every key has, except those of `meta`, so that a key is allocated once.
+/// A key without fields. 40 bytes are more than every key has, except those of `meta`, so that a
+/// key is allocated once.
 fn empty(kind: KeyKind) -> Vec<u8> {
     let mut key = Vec::with_capacity(40);
     key.push(kind as u8);
@@ -246,7 +256,10 @@ pub fn subscription_of(key: &[u8]) -> Option<SubscriptionKey> {
     let mut reader = RecordReader::new(key);
     let kinds = [KeyKind::Cursor, KeyKind::Ledger, KeyKind::LedgerByTime];
     let kind = reader.u8()?;
-    kinds.iter().any(|known| *known as u8 == kind).then_some(())?;
+    kinds
+        .iter()
+        .any(|known| *known as u8 == kind)
+        .then_some(())?;
     SubscriptionKey::take(&mut reader)
 }
 
@@ -311,26 +324,59 @@ pub struct LineKey {
     pub what: u8,
 }
 
-/// The key of a ledger line by event. A line that covers several blocks is split, with one key for each block.
-pub fn ledger(LineKey { subscription_key, lane, first, at, attempt, what }: LineKey) -> Vec<u8> {
+/// The key of a ledger line by event. A line that covers several blocks is split, with one key for
+/// each block.
+pub fn ledger(
+    LineKey {
+        subscription_key,
+        lane,
+        first,
+        at,
+        attempt,
+        what,
+    }: LineKey,
+) -> Vec<u8> {
     line_by_event(subscription_key, first, lane, at, attempt, what)
 }
 
 /// Parses a key of [`ledger`].
 pub fn parse_ledger(key: &[u8]) -> Option<LineKey> {
     let (subscription_key, first, lane, at, attempt, what) = parse_line_by_event(key)?;
-    Some(LineKey { subscription_key, lane, first, at, attempt, what })
+    Some(LineKey {
+        subscription_key,
+        lane,
+        first,
+        at,
+        attempt,
+        what,
+    })
 }
 
 /// The key of a ledger line by time.
-pub fn ledger_by_time(LineKey { subscription_key, lane, first, at, attempt, what }: LineKey) -> Vec<u8> {
+pub fn ledger_by_time(
+    LineKey {
+        subscription_key,
+        lane,
+        first,
+        at,
+        attempt,
+        what,
+    }: LineKey,
+) -> Vec<u8> {
     line_by_time(subscription_key, at, first, lane, attempt, what)
 }
 
 /// Parses a key of [`ledger_by_time`].
 pub fn parse_ledger_by_time(key: &[u8]) -> Option<LineKey> {
     let (subscription_key, at, first, lane, attempt, what) = parse_line_by_time(key)?;
-    Some(LineKey { subscription_key, lane, first, at, attempt, what })
+    Some(LineKey {
+        subscription_key,
+        lane,
+        first,
+        at,
+        attempt,
+        what,
+    })
 }
 
 /// The range of a subscription's ledger, by event.
@@ -341,19 +387,33 @@ pub fn ledger_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
 /// The range of the lines that may cover `seq`: they begin in its block, at or before it.
 pub fn ledger_upto(subscription_key: SubscriptionKey, seq: Seq) -> Range<Vec<u8>> {
     let block = seq.0 - seq.0 % LEDGER_BLOCK;
-    start(KeyKind::Ledger, (subscription_key, block))..start(KeyKind::Ledger, (subscription_key, seq.0 + 1))
+    start(KeyKind::Ledger, (subscription_key, block))
+        ..start(KeyKind::Ledger, (subscription_key, seq.0 + 1))
 }
 
 /// The range of a subscription's lines from `from` (included) to `to` (excluded).
-pub fn ledger_between(subscription_key: SubscriptionKey, from: Timestamp, to: Timestamp) -> Range<Vec<u8>> {
-    start(KeyKind::LedgerByTime, (subscription_key, from))..start(KeyKind::LedgerByTime, (subscription_key, to))
+pub fn ledger_between(
+    subscription_key: SubscriptionKey,
+    from: Timestamp,
+    to: Timestamp,
+) -> Range<Vec<u8>> {
+    start(KeyKind::LedgerByTime, (subscription_key, from))
+        ..start(KeyKind::LedgerByTime, (subscription_key, to))
 }
 
 /// A position in the ledger by time, moved back by `span`. A position that has no time stays.
 pub fn ledger_before(position: &[u8], span: Duration) -> Vec<u8> {
     let mut reader = RecordReader::new(position);
-    let found = reader.u8().and_then(|_| Some((SubscriptionKey::take(&mut reader)?, Timestamp::take(&mut reader)?)));
-    found.map_or_else(|| position.to_vec(), |(of, at)| start(KeyKind::LedgerByTime, (of, at.before(span))))
+    let found = reader.u8().and_then(|_| {
+        Some((
+            SubscriptionKey::take(&mut reader)?,
+            Timestamp::take(&mut reader)?,
+        ))
+    });
+    found.map_or_else(
+        || position.to_vec(),
+        |(of, at)| start(KeyKind::LedgerByTime, (of, at.before(span))),
+    )
 }
 
 /// The range of all ledger lines, by event and by time.

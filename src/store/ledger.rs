@@ -1,14 +1,17 @@
 //! The ledger: the history of each event's delivery, found by event and by time.
 //!
-//! A line is stored twice. By time it is stored whole, one line for each request. By event it is stored under its first
-//! event and is split at the end of each block of 4,096 sequences. So all lines that cover an event begin in its block,
-//! and looking up an event reads one block, however far apart the events of a request were.
+//! A line is stored twice. By time it is stored whole, one line for each request. By event it is
+//! stored under its first event and is split at the end of each block of 4,096 sequences. So all
+//! lines that cover an event begin in its block, and looking up an event reads one block, however
+//! far apart the events of a request were.
 //!
-//! Lines that are written together share records, because a record costs more than a line: by event those of a block, by
-//! time those of `RECORD_SPAN`. The key of a record is that of its first line. Readers see lines and their keys only.
+//! Lines that are written together share records, because a record costs more than a line: by event
+//! those of a block, by time those of `RECORD_SPAN`. The key of a record is that of its first line.
+//! Readers see lines and their keys only.
 //!
-//! Invariants: nothing is deleted here; if the ledger exceeds its size, the store drops its oldest files, which contain
-//! both copies of their lines. A line never changes: the time of its writing is in its key.
+//! Invariants: nothing is deleted here; if the ledger exceeds its size, the store drops its oldest
+//! files, which contain both copies of their lines. A line never changes: the time of its writing
+//! is in its key.
 
 use std::{
     collections::BTreeMap,
@@ -33,7 +36,8 @@ const RECORD_LINES: usize = 256;
 /// A page of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerPage {
-    /// The lines: those of a range of time in the order of time, those of an event in the order of their records.
+    /// The lines: those of a range of time in the order of time, those of an event in the order of
+    /// their records.
     pub lines: Vec<LedgerLine>,
     /// The key at which the next page begins; [`None`] after the last page.
     pub next: Option<Vec<u8>>,
@@ -47,7 +51,10 @@ pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &Encoded
     sorted.dedup_by_key(|line| line.bytes);
     put_records(batch, &sorted, keys::ledger_by_time, is_near);
     let parts;
-    if !sorted.iter().all(|line| is_in_one_block(line.key.first, line.end)) {
+    if !sorted
+        .iter()
+        .all(|line| is_in_one_block(line.key.first, line.end))
+    {
         parts = parts_of(&sorted);
         sorted = parts.of(subscription_key).collect();
     }
@@ -64,16 +71,36 @@ fn put_records(
 ) {
     while let [first, following @ ..] = lines {
         let shares = |line: &&EncodedLine<'_>| fits(&first.key, &line.key);
-        let (record, rest) = lines.split_at(1 + following.iter().take(RECORD_LINES - 1).take_while(shares).count());
+        let (record, rest) = lines.split_at(
+            1 + following
+                .iter()
+                .take(RECORD_LINES - 1)
+                .take_while(shares)
+                .count(),
+        );
         batch.put(Family::Ledger, key(first.key), ledger_record(record));
         lines = rest;
     }
 }
 
 /// The key of a line. A line without events, which no record has, begins at 0.
-fn key_of(subscription_key: SubscriptionKey, LedgerLine { lane, attempt, entry }: &LedgerLine) -> LineKey {
+fn key_of(
+    subscription_key: SubscriptionKey,
+    LedgerLine {
+        lane,
+        attempt,
+        entry,
+    }: &LedgerLine,
+) -> LineKey {
     let first = entry.runs.first().map_or(Seq(0), |run| run.first);
-    LineKey { subscription_key, lane: *lane, first, at: entry.at, attempt: *attempt, what: event_byte(&entry.what) }
+    LineKey {
+        subscription_key,
+        lane: *lane,
+        first,
+        at: entry.at,
+        attempt: *attempt,
+        what: event_byte(&entry.what),
+    }
 }
 
 /// The order of keys by time.
@@ -104,9 +131,21 @@ fn is_in_one_block(first: Seq, end: Seq) -> bool {
 /// The lines, each split at the ends of blocks.
 fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
     let mut split = EncodedLines::default();
-    for LedgerLine { lane, attempt, entry } in lines.iter().map(EncodedLine::decode) {
+    for LedgerLine {
+        lane,
+        attempt,
+        entry,
+    } in lines.iter().map(EncodedLine::decode)
+    {
         for runs in parts(&entry.runs) {
-            split.push_entry(lane, attempt, &LedgerEntry { runs, ..entry.clone() });
+            split.push_entry(
+                lane,
+                attempt,
+                &LedgerEntry {
+                    runs,
+                    ..entry.clone()
+                },
+            );
         }
     }
     split
@@ -119,8 +158,14 @@ fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
         let (mut at, end) = (run.first.0, run.end().0);
         while at < end {
             let upto = end.min((at / LEDGER_BLOCK + 1) * LEDGER_BLOCK);
-            let run = SeqRun { first: Seq(at), count: (upto - at) as u32 };
-            match parts.last_mut().filter(|part| part[0].first.0 / LEDGER_BLOCK == at / LEDGER_BLOCK) {
+            let run = SeqRun {
+                first: Seq(at),
+                count: (upto - at) as u32,
+            };
+            match parts
+                .last_mut()
+                .filter(|part| part[0].first.0 / LEDGER_BLOCK == at / LEDGER_BLOCK)
+            {
                 Some(part) => part.push(run),
                 None => parts.push(vec![run]),
             }
@@ -132,21 +177,29 @@ fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
 
 /// Whether the lines of a record match `key`, by event or by time.
 pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
-    let all: Vec<LineKey> = lines.iter().map(|line| key_of(key.subscription_key, line)).collect();
+    let all: Vec<LineKey> = lines
+        .iter()
+        .map(|line| key_of(key.subscription_key, line))
+        .collect();
     let is_whole = if is_by_event {
         let in_one_block = |line: &LedgerLine| match &line.entry.runs[..] {
             [] => true,
-            [first, ..] => is_in_one_block(first.first, line.entry.runs.last().unwrap_or(first).end()),
+            [first, ..] => {
+                is_in_one_block(first.first, line.entry.runs.last().unwrap_or(first).end())
+            }
         };
         let are_in_blocks = || lines.iter().all(in_one_block);
-        all.is_sorted_by_key(by_event) && all.iter().all(|line| is_in_block_of(&key, line)) && are_in_blocks()
+        all.is_sorted_by_key(by_event)
+            && all.iter().all(|line| is_in_block_of(&key, line))
+            && are_in_blocks()
     } else {
         all.is_sorted_by_key(by_time) && all.iter().all(|line| is_near(&key, line))
     };
     all.first() == Some(&key) && is_whole
 }
 
-/// The lines of an event from `from` on. Reads at most `looks` lines of its block, and the rest of their last record.
+/// The lines of an event from `from` on. Reads at most `looks` lines of its block, and the rest of
+/// their last record.
 pub fn of_event(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
@@ -155,27 +208,35 @@ pub fn of_event(
     looks: usize,
 ) -> Result<LedgerPage, StoreError> {
     let range = keys::ledger_upto(subscription_key, seq);
-    let mut page = LedgerPage { lines: Vec::new(), next: None };
+    let mut page = LedgerPage {
+        lines: Vec::new(),
+        next: None,
+    };
     let mut seen = 0;
-    each_record(store, &from.unwrap_or(range.start)..&range.end, keys::parse_ledger, |key, _, lines| {
-        if seen >= looks {
-            page.next = Some(key.to_vec());
-            return ControlFlow::Break(());
-        }
-        seen += lines.len();
-        for line in lines.into_iter().filter(|line| line.entry.has(seq)) {
-            // A line that becomes a record during the scan may be met twice.
-            if !page.lines.contains(&line) {
-                page.lines.push(line);
+    each_record(
+        store,
+        &from.unwrap_or(range.start)..&range.end,
+        keys::parse_ledger,
+        |key, _, lines| {
+            if seen >= looks {
+                page.next = Some(key.to_vec());
+                return ControlFlow::Break(());
             }
-        }
-        ControlFlow::Continue(())
-    })?;
+            seen += lines.len();
+            for line in lines.into_iter().filter(|line| line.entry.has(seq)) {
+                // A line that becomes a record during the scan may be met twice.
+                if !page.lines.contains(&line) {
+                    page.lines.push(line);
+                }
+            }
+            ControlFlow::Continue(())
+        },
+    )?;
     Ok(page)
 }
 
-/// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines of the
-/// range, and the rest of their last record.
+/// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines
+/// of the range, and the rest of their last record.
 pub fn between(
     store: &dyn Store,
     range: &Range<Vec<u8>>,
@@ -183,31 +244,39 @@ pub fn between(
     looks: usize,
     wanted: impl Fn(&LedgerEntry) -> bool,
 ) -> Result<LedgerPage, StoreError> {
-    let mut page = LedgerPage { lines: Vec::new(), next: None };
+    let mut page = LedgerPage {
+        lines: Vec::new(),
+        next: None,
+    };
     // Lines that may come after lines of a later record.
     let mut waiting = BTreeMap::new();
     let mut seen = 0;
     // Lines of the range may be in records that begin before it.
     let begin = keys::ledger_before(&range.start, RECORD_SPAN);
-    each_record(store, &begin..&range.end, keys::parse_ledger_by_time, |record, key, lines| {
-        if page.take(&mut waiting, Some(record), max).is_break() {
-            return ControlFlow::Break(());
-        }
-        if seen >= looks {
-            page.next = Some(record.max(&range.start).to_vec());
-            return ControlFlow::Break(());
-        }
-        for line in lines {
-            let at = keys::ledger_by_time(key_of(key.subscription_key, &line));
-            if range.contains(&at) {
-                seen += 1;
-                if wanted(&line.entry) {
-                    waiting.insert(at, line);
+    each_record(
+        store,
+        &begin..&range.end,
+        keys::parse_ledger_by_time,
+        |record, key, lines| {
+            if page.take(&mut waiting, Some(record), max).is_break() {
+                return ControlFlow::Break(());
+            }
+            if seen >= looks {
+                page.next = Some(record.max(&range.start).to_vec());
+                return ControlFlow::Break(());
+            }
+            for line in lines {
+                let at = keys::ledger_by_time(key_of(key.subscription_key, &line));
+                if range.contains(&at) {
+                    seen += 1;
+                    if wanted(&line.entry) {
+                        waiting.insert(at, line);
+                    }
                 }
             }
-        }
-        ControlFlow::Continue(())
-    })?;
+            ControlFlow::Continue(())
+        },
+    )?;
     if page.next.is_none() {
         let _rest = page.take(&mut waiting, None, max);
     }
@@ -215,11 +284,21 @@ pub fn between(
 }
 
 impl LedgerPage {
-    /// Takes the waiting lines before `end`, up to `max` in all. Breaks if there is no room for what follows.
-    fn take(&mut self, waiting: &mut BTreeMap<Vec<u8>, LedgerLine>, end: Option<&[u8]>, max: usize) -> ControlFlow<()> {
+    /// Takes the waiting lines before `end`, up to `max` in all. Breaks if there is no room for
+    /// what follows.
+    fn take(
+        &mut self,
+        waiting: &mut BTreeMap<Vec<u8>, LedgerLine>,
+        end: Option<&[u8]>,
+        max: usize,
+    ) -> ControlFlow<()> {
         while self.lines.len() < max {
-            let next = waiting.first_entry().filter(|next| end.is_none_or(|end| &next.key()[..] < end));
-            let Some(next) = next else { return ControlFlow::Continue(()) };
+            let next = waiting
+                .first_entry()
+                .filter(|next| end.is_none_or(|end| &next.key()[..] < end));
+            let Some(next) = next else {
+                return ControlFlow::Continue(());
+            };
             self.lines.push(next.remove());
         }
         let waiting = waiting.keys().next().map(Vec::as_slice);
@@ -229,7 +308,10 @@ impl LedgerPage {
 }
 
 /// The time of a subscription's oldest line.
-pub fn oldest(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Option<Timestamp>, StoreError> {
+pub fn oldest(
+    store: &dyn Store,
+    subscription_key: SubscriptionKey,
+) -> Result<Option<Timestamp>, StoreError> {
     let mut oldest = None;
     let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
     store.scan(Family::Ledger, &range.start, &range.end, &mut |key, _| {
@@ -247,15 +329,22 @@ fn each_record(
     mut visit: impl FnMut(&[u8], LineKey, Vec<LedgerLine>) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
     let mut bad = None;
-    store.scan(Family::Ledger, range.start, range.end, &mut |stored, value| {
-        let key = parse(stored);
-        match (key, key.map(|key| ledger_lines(key, value))) {
-            (Some(key), Some(Ok(lines))) => visit(stored, key, lines),
-            (key, lines) => {
-                bad = Some(StoreError::damaged(format!("a ledger line cannot be decoded: {key:?} {lines:?}")));
-                ControlFlow::Break(())
+    store.scan(
+        Family::Ledger,
+        range.start,
+        range.end,
+        &mut |stored, value| {
+            let key = parse(stored);
+            match (key, key.map(|key| ledger_lines(key, value))) {
+                (Some(key), Some(Ok(lines))) => visit(stored, key, lines),
+                (key, lines) => {
+                    bad = Some(StoreError::damaged(format!(
+                        "a ledger line cannot be decoded: {key:?} {lines:?}"
+                    )));
+                    ControlFlow::Break(())
+                }
             }
-        }
-    })?;
+        },
+    )?;
     bad.map_or(Ok(()), Err)
 }

@@ -1,10 +1,11 @@
 //! The store: records on disk and everything that knows their bytes.
 //!
-//! A [`Store`] holds twelve sorted families of records ([`Family`]) and writes batches atomically and synced. RocksDB
-//! implements it (`rocks`); tests have an implementation in memory. `keys`, `records`, `chunk`, `ledger` and
-//! `id_filter` define the bytes of keys and values, each value with a version. `log` reads a partition's log, `damage`
-//! records what cannot be read and lets reads continue past it, `migrate` upgrades a store of an older format,
-//! `watermark` detects a store that lost acknowledged writes, `layer` is a store above another one, and `faults` injects
+//! A [`Store`] holds twelve sorted families of records ([`Family`]) and writes batches atomically
+//! and synced. RocksDB implements it (`rocks`); tests have an implementation in memory. `keys`,
+//! `records`, `chunk`, `ledger` and `id_filter` define the bytes of keys and values, each value
+//! with a version. `log` reads a partition's log, `damage` records what cannot be read and lets
+//! reads continue past it, `migrate` upgrades a store of an older format, `watermark` detects a
+//! store that lost acknowledged writes, `layer` is a store above another one, and `faults` injects
 //! failing writes.
 //!
 //! Invariants:
@@ -12,8 +13,8 @@
 //! - Damage is reported, never silently skipped.
 //! - A decoder never panics, whatever the bytes are.
 //!
-//! Not here: what is written, in which order and by which owner. `journal` decides that while a server runs, `repair`
-//! while none does. This module imports neither.
+//! Not here: what is written, in which order and by which owner. `journal` decides that while a
+//! server runs, `repair` while none does. This module imports neither.
 
 pub mod damage;
 pub mod faults;
@@ -35,15 +36,17 @@ use bytes::Bytes;
 use crate::{damage::Damage, figures::StoreFigures, records::EncodedLines};
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, Timestamp};
 
-/// A family of records: a column family of RocksDB with its own form of keys ([`keys`]) and its own settings
-/// (`rocks::options`). Records of a changelog name a family by the position of its variant: a new one goes to the end.
+/// A family of records: a column family of RocksDB with its own form of keys ([`keys`]) and its own
+/// settings (`rocks::options`). Records of a changelog name a family by the position of its
+/// variant: a new one goes to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// Topics, subscriptions, keys, jobs, and the floor of each partition.
     Meta,
     /// Events, in chunks.
     Log,
-    /// The read position and state of each subscription, and pages of outcomes that are not in records yet.
+    /// The read position and state of each subscription, and pages of outcomes that are not in
+    /// records yet.
     Cursor,
     /// Deliveries that failed and are retried.
     Pending,
@@ -110,8 +113,9 @@ pub enum WriteOp {
     Delete(Family, Vec<u8>),
     /// Deletes a record that was written exactly once since it was last deleted.
     SingleDelete(Family, Vec<u8>),
-    /// Writes the cursor of a subscription, if there is a new one, and lines of its ledger: the same records as
-    /// [`Batch::records`] has. A store may write those of many subscriptions together, and as records later.
+    /// Writes the cursor of a subscription, if there is a new one, and lines of its ledger: the
+    /// same records as [`Batch::records`] has. A store may write those of many subscriptions
+    /// together, and as records later.
     Outcomes(SubscriptionKey, Option<Bytes>, EncodedLines),
 }
 
@@ -119,9 +123,9 @@ impl WriteOp {
     /// The family and the key of the record that it changes; [`None`] for outcomes.
     pub fn family_and_key(&self) -> Option<(Family, &[u8])> {
         match self {
-            Self::Put(family, key, _) | Self::Delete(family, key) | Self::SingleDelete(family, key) => {
-                Some((*family, key))
-            }
+            Self::Put(family, key, _)
+            | Self::Delete(family, key)
+            | Self::SingleDelete(family, key) => Some((*family, key)),
             Self::Outcomes(..) => None,
         }
     }
@@ -148,14 +152,25 @@ impl Batch {
     }
 
     /// Adds the cursor of a subscription, if there is a new one, and lines of its ledger.
-    pub fn outcomes(&mut self, subscription_key: SubscriptionKey, cursor: Option<Bytes>, lines: EncodedLines) {
+    pub fn outcomes(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        cursor: Option<Bytes>,
+        lines: EncodedLines,
+    ) {
         if cursor.is_some() || lines.count() > 0 {
-            self.0.push(WriteOp::Outcomes(subscription_key, cursor, lines));
+            self.0
+                .push(WriteOp::Outcomes(subscription_key, cursor, lines));
         }
     }
 
     /// Adds the records of outcomes.
-    pub fn outcome_records(&mut self, subscription_key: SubscriptionKey, cursor: Option<Bytes>, lines: &EncodedLines) {
+    pub fn outcome_records(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        cursor: Option<Bytes>,
+        lines: &EncodedLines,
+    ) {
         if let Some(cursor) = cursor {
             self.put(Family::Cursor, keys::cursor(subscription_key), cursor);
         }
@@ -170,8 +185,12 @@ impl Batch {
         let mut records = Self::default();
         for op in &self.0 {
             match op {
-                WriteOp::Outcomes(of, cursor, lines) => records.outcome_records(*of, cursor.clone(), lines),
-                WriteOp::Put(..) | WriteOp::Delete(..) | WriteOp::SingleDelete(..) => records.0.push(op.clone()),
+                WriteOp::Outcomes(of, cursor, lines) => {
+                    records.outcome_records(*of, cursor.clone(), lines)
+                }
+                WriteOp::Put(..) | WriteOp::Delete(..) | WriteOp::SingleDelete(..) => {
+                    records.0.push(op.clone())
+                }
             }
         }
         Cow::Owned(records)
@@ -201,14 +220,15 @@ impl StoreError {
 /// A visitor of a scan. It receives each record's key and value.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
-/// A store. Any thread reads, and sees every write that returned before its call began. Several threads may write, each to
-/// keys of its own.
+/// A store. Any thread reads, and sees every write that returned before its call began. Several
+/// threads may write, each to keys of its own.
 pub trait Store: Send + Sync + 'static {
     /// Writes all of `batch` and syncs it. After an `Ok` it survives `kill -9` and power loss.
     fn write(&self, batch: &Batch) -> Result<(), StoreError>;
 
-    /// Writes all of `batch` like [`Store::write`], and syncs it later: with [`Store::note_watermark`], or with the next
-    /// write that syncs. For a store whose writes can be read again from elsewhere.
+    /// Writes all of `batch` like [`Store::write`], and syncs it later: with
+    /// [`Store::note_watermark`], or with the next write that syncs. For a store whose writes can
+    /// be read again from elsewhere.
     fn write_unsynced(&self, batch: &Batch) -> Result<(), StoreError> {
         self.write(batch)
     }
@@ -221,24 +241,37 @@ pub trait Store: Send + Sync + 'static {
         keys.iter().map(|key| self.get(family, key)).collect()
     }
 
-    /// Visits the records from `from` (included) to `upper` (excluded) in ascending order, until `visit` breaks.
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError>;
+    /// Visits the records from `from` (included) to `upper` (excluded) in ascending order, until
+    /// `visit` breaks.
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError>;
 
     /// Reads the last record from `lower` (included) to `upper` (excluded).
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError>;
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError>;
 
-    /// Allows the store to free the log of `partition` below `floor`. The caller has stored the floor durably, and
-    /// nothing reads below it any more.
+    /// Allows the store to free the log of `partition` below `floor`. The caller has stored the
+    /// floor durably, and nothing reads below it any more.
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError>;
 
     /// Allows the store to remove the ids whose windows of duplicate detection have ended at `now`.
     fn expire_ids(&self, _now: Timestamp) {}
 
-    /// Whether free space is low. Publishers are then refused, so that the remaining space is left for writes that free
-    /// some.
+    /// Whether free space is low. Publishers are then refused, so that the remaining space is left
+    /// for writes that free some.
     fn is_short_of_space(&self) -> bool;
 
-    /// Syncs what was written unsynced and stores the watermark, if it changed. Called once a second.
+    /// Syncs what was written unsynced and stores the watermark, if it changed. Called once a
+    /// second.
     fn note_watermark(&self) -> Result<(), StoreError>;
 
     /// Measurements for the metrics endpoint, if the store has any.
@@ -246,18 +279,30 @@ pub trait Store: Send + Sync + 'static {
         None
     }
 
-    /// Like [`Store::scan`], without filling the block cache: for a caller that reads everything once.
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    /// Like [`Store::scan`], without filling the block cache: for a caller that reads everything
+    /// once.
+    fn scan_apart(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         self.scan(family, from, upper, visit)
     }
 
     /// Like [`Store::last`], without filling the block cache.
-    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last_apart(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         self.last(family, lower, upper)
     }
 
-    /// Turns compactions of `family` off or on. They are off while one of its tables is damaged: compacting that table
-    /// would fail and stop all writing.
+    /// Turns compactions of `family` off or on. They are off while one of its tables is damaged:
+    /// compacting that table would fail and stop all writing.
     fn set_compaction_paused(&self, _family: Family, _on: bool) {}
 
     /// The record of damage, if this store tolerates damage; otherwise [`None`].

@@ -1,7 +1,7 @@
 //! Reading the log of a partition from any store, around damage.
 //!
-//! A slice is bounded in bytes. Where an iterator stops at a damaged block, chunks are looked up one by one (`walk`), so that
-//! only the events in damaged blocks are lost.
+//! A slice is bounded in bytes. Where an iterator stops at a damaged block, chunks are looked up
+//! one by one (`walk`), so that only the events in damaged blocks are lost.
 
 pub mod walk;
 
@@ -31,15 +31,16 @@ pub struct LogSlice {
     pub chunks: Vec<Chunk>,
     /// End of the range that was read.
     pub upto: Seq,
-    /// Whether the whole range is unreadable because of damage. Then there are no chunks, and the range is recorded in
-    /// [`Damage`](crate::damage::Damage).
+    /// Whether the whole range is unreadable because of damage. Then there are no chunks, and the
+    /// range is recorded in [`Damage`](crate::damage::Damage).
     pub is_missing: bool,
 }
 
-/// Reads a slice of the log from `from` to before `end`: about `bytes_max` bytes, and at least one chunk.
+/// Reads a slice of the log from `from` to before `end`: about `bytes_max` bytes, and at least one
+/// chunk.
 ///
-/// If the store records damage, the slice ends before the first unreadable chunk. If it starts at one, the slice is the
-/// gap.
+/// If the store records damage, the slice ends before the first unreadable chunk. If it starts at
+/// one, the slice is the gap.
 pub fn read_log(
     store: &dyn Store,
     partition: PartitionId,
@@ -52,13 +53,20 @@ pub fn read_log(
         return read.map(|()| slice);
     };
     if let Some(upto) = damage.gap_end(partition, from) {
-        return Ok(LogSlice { chunks: Vec::new(), upto: upto.min(end), is_missing: true });
+        return Ok(LogSlice {
+            chunks: Vec::new(),
+            upto: upto.min(end),
+            is_missing: true,
+        });
     }
     let (slice, read) = scan_log(store, partition, from, end, bytes_max);
     match read {
         Ok(()) => Ok(slice),
         Err(StoreError::Damaged(_)) => match slice.chunks.last().map(Chunk::end) {
-            Some(upto) => Ok(LogSlice { upto: upto.min(end).max(from), ..slice }),
+            Some(upto) => Ok(LogSlice {
+                upto: upto.min(end).max(from),
+                ..slice
+            }),
             None => walk::read_chunkwise(store, partition, from, end, bytes_max),
         },
         Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
@@ -75,9 +83,28 @@ fn scan_log(
 ) -> (LogSlice, Result<(), StoreError>) {
     let mut chunks: Vec<Chunk> = Vec::new();
     let mut cut = false;
-    let read = scan_chunks(store, partition, from, end, bytes_max, &mut chunks, &mut cut);
-    let upto = if cut { chunks.last().map_or(end, Chunk::end) } else { end };
-    (LogSlice { chunks, upto, is_missing: false }, read)
+    let read = scan_chunks(
+        store,
+        partition,
+        from,
+        end,
+        bytes_max,
+        &mut chunks,
+        &mut cut,
+    );
+    let upto = if cut {
+        chunks.last().map_or(end, Chunk::end)
+    } else {
+        end
+    };
+    (
+        LogSlice {
+            chunks,
+            upto,
+            is_missing: false,
+        },
+        read,
+    )
 }
 
 fn scan_chunks(
@@ -98,34 +125,40 @@ fn scan_chunks(
             chunks.push(chunk);
         }
     }
-    store.scan(Family::Log, &keys::log(partition, from), &keys::log(partition, end), &mut |key, value| {
-        if bytes >= bytes_max && !chunks.is_empty() {
-            *cut = true;
-            return ControlFlow::Break(());
-        }
-        match chunk_of(key, Bytes::copy_from_slice(value)) {
-            Ok(chunk) => {
-                bytes += chunk.bytes_len();
-                chunks.push(chunk);
-                ControlFlow::Continue(())
+    store.scan(
+        Family::Log,
+        &keys::log(partition, from),
+        &keys::log(partition, end),
+        &mut |key, value| {
+            if bytes >= bytes_max && !chunks.is_empty() {
+                *cut = true;
+                return ControlFlow::Break(());
             }
-            Err(error) => {
-                bad = Some(error);
-                ControlFlow::Break(())
+            match chunk_of(key, Bytes::copy_from_slice(value)) {
+                Ok(chunk) => {
+                    bytes += chunk.bytes_len();
+                    chunks.push(chunk);
+                    ControlFlow::Continue(())
+                }
+                Err(error) => {
+                    bad = Some(error);
+                    ControlFlow::Break(())
+                }
             }
-        }
-    })?;
+        },
+    )?;
     bad.map_or(Ok(()), Err)
 }
 
 /// Decodes a record of [`Family::Log`].
 pub fn chunk_of(key: &[u8], value: Bytes) -> Result<Chunk, StoreError> {
-    let (_, first) = keys::parse_log(key).ok_or_else(|| StoreError::damaged("a key of the log cannot be parsed"))?;
+    let (_, first) = keys::parse_log(key)
+        .ok_or_else(|| StoreError::damaged("a key of the log cannot be parsed"))?;
     Chunk::decode(first, value).map_err(StoreError::damaged)
 }
 
-/// Finds events by sequence: in the log, or else in [`Family::Carried`]. It keeps the chunk that it read last, because events
-/// that are looked up together are often in the same chunk.
+/// Finds events by sequence: in the log, or else in [`Family::Carried`]. It keeps the chunk that it
+/// read last, because events that are looked up together are often in the same chunk.
 pub struct EventFinder<'a> {
     store: &'a dyn Store,
     partition: PartitionId,
@@ -136,15 +169,24 @@ pub struct EventFinder<'a> {
 
 impl<'a> EventFinder<'a> {
     pub fn new(store: &'a dyn Store, partition: PartitionId) -> Self {
-        Self { store, partition, last: Vec::new(), apart: false }
+        Self {
+            store,
+            partition,
+            last: Vec::new(),
+            apart: false,
+        }
     }
 
     /// The same, without filling the block cache: for a caller that reads each chunk once.
     pub fn apart(store: &'a dyn Store, partition: PartitionId) -> Self {
-        Self { apart: true, ..Self::new(store, partition) }
+        Self {
+            apart: true,
+            ..Self::new(store, partition)
+        }
     }
 
-    /// Finds the event at `seq`. The event owns its bytes, so that one small event does not keep a whole chunk in memory.
+    /// Finds the event at `seq`. The event owns its bytes, so that one small event does not keep a
+    /// whole chunk in memory.
     pub fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
         let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
         if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
@@ -161,11 +203,21 @@ impl<'a> EventFinder<'a> {
         } else {
             self.store.last(Family::Log, &range.start, &range.end)
         };
-        let found = match found.and_then(|found| found.map(|(key, value)| chunk_of(&key, value)).transpose()) {
-            // An iterator also stops at damage in a neighbouring block, so look the chunk up by its key.
+        let found = match found
+            .and_then(|found| found.map(|(key, value)| chunk_of(&key, value)).transpose())
+        {
+            // An iterator also stops at damage in a neighbouring block, so look the chunk up by its
+            // key.
             Err(StoreError::Damaged(what)) => {
-                let is_lost = self.store.damage().is_some_and(|damage| damage.gap_end(self.partition, seq).is_some());
-                let chunk = if is_lost { None } else { walk::chunk_containing(self.store, self.partition, seq)? };
+                let is_lost = self
+                    .store
+                    .damage()
+                    .is_some_and(|damage| damage.gap_end(self.partition, seq).is_some());
+                let chunk = if is_lost {
+                    None
+                } else {
+                    walk::chunk_containing(self.store, self.partition, seq)?
+                };
                 if chunk.is_none() && !self.is_carried(seq) {
                     return Err(StoreError::Damaged(what));
                 }
@@ -175,19 +227,29 @@ impl<'a> EventFinder<'a> {
         };
         let chunk = match found {
             Some(chunk) if chunk.end() > seq => Some(chunk),
-            Some(_) | None => match self.store.get(Family::Carried, &keys::carried(self.partition, seq))? {
+            Some(_) | None => match self
+                .store
+                .get(Family::Carried, &keys::carried(self.partition, seq))?
+            {
                 Some(event) => Some(Chunk::decode(seq, event).map_err(StoreError::damaged)?),
                 None => None,
             },
         };
-        chunk.map_or(Ok(Vec::new()), |chunk| chunk.events().map_err(StoreError::damaged))
+        chunk.map_or(Ok(Vec::new()), |chunk| {
+            chunk.events().map_err(StoreError::damaged)
+        })
     }
 
     fn is_carried(&self, seq: Seq) -> bool {
-        matches!(self.store.get(Family::Carried, &keys::carried(self.partition, seq)), Ok(Some(_)))
+        matches!(
+            self.store
+                .get(Family::Carried, &keys::carried(self.partition, seq)),
+            Ok(Some(_))
+        )
     }
 
-    /// Like [`EventFinder::find`], but if the store records damage, an unreadable event is recorded and returned as [`None`].
+    /// Like [`EventFinder::find`], but if the store records damage, an unreadable event is recorded
+    /// and returned as [`None`].
     pub fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
         match (self.find(seq), self.store.damage()) {
             (Err(StoreError::Damaged(_)), Some(damage)) => {

@@ -1,12 +1,12 @@
 //! Migrates a store of an older format when it is opened.
 //!
-//! Each format has one step from the previous one. A step is made in parts of at most [`PART`] records. Each part is
-//! one write, together with the key at which the next part begins, so after a kill at any instant the next start
-//! continues. Until the last part, the store has the old format and a progress record; the last part writes the new
-//! format and deletes the progress record.
+//! Each format has one step from the previous one. A step is made in parts of at most [`PART`]
+//! records. Each part is one write, together with the key at which the next part begins, so after a
+//! kill at any instant the next start continues. Until the last part, the store has the old format
+//! and a progress record; the last part writes the new format and deletes the progress record.
 //!
-//! A change of a record's bytes needs a step only if records of the old version would stay for ever. Records that are
-//! rewritten anyway are read in both versions ([`records`](super::records)).
+//! A change of a record's bytes needs a step only if records of the old version would stay for
+//! ever. Records that are rewritten anyway are read in both versions ([`records`](super::records)).
 
 use super::{
     keys::{self, MetaKind},
@@ -20,8 +20,8 @@ pub const PART: usize = 1024;
 /// The name of the progress record in [`MetaKind::Format`].
 const PROGRESS: &[u8] = b"progress";
 
-/// Fills a batch with the next part of a step, from a key on. Returns the key at which the next part begins, or
-/// [`None`] after the last part.
+/// Fills a batch with the next part of a step, from a key on. Returns the key at which the next
+/// part begins, or [`None`] after the last part.
 pub type Step = fn(&dyn Store, Option<&[u8]>, &mut Batch) -> Result<Option<Vec<u8>>, StoreError>;
 
 /// The steps of this program. The first migrates from [`OLDEST`] to the next format.
@@ -33,9 +33,17 @@ pub const STEPS: [Step; (FORMAT - OLDEST) as usize] = [
 /// The oldest format that can be migrated.
 pub const OLDEST: u32 = 1;
 
-/// Migrates a store from the format `found` through all `steps`, of which the first begins at the format `oldest`.
-pub fn migrate(store: &dyn Store, found: u32, oldest: u32, steps: &[Step]) -> Result<(), StoreError> {
-    let done = found.checked_sub(oldest).ok_or_else(|| StoreError::Failed(format!("format {found} is too old")))?;
+/// Migrates a store from the format `found` through all `steps`, of which the first begins at the
+/// format `oldest`.
+pub fn migrate(
+    store: &dyn Store,
+    found: u32,
+    oldest: u32,
+    steps: &[Step],
+) -> Result<(), StoreError> {
+    let done = found
+        .checked_sub(oldest)
+        .ok_or_else(|| StoreError::Failed(format!("format {found} is too old")))?;
     for (format, step) in (found..).zip(steps.iter().skip(done as usize)) {
         tracing::info!(from = format, to = format + 1, "migrating the store");
         let progress = keys::meta(MetaKind::Format, PROGRESS);
@@ -46,7 +54,11 @@ pub fn migrate(store: &dyn Store, found: u32, oldest: u32, steps: &[Step]) -> Re
             match &next {
                 Some(next) => batch.put(Family::Meta, progress.clone(), next.clone()),
                 None => {
-                    batch.put(Family::Meta, keys::meta(MetaKind::Format, b""), (format + 1).to_be_bytes().to_vec());
+                    batch.put(
+                        Family::Meta,
+                        keys::meta(MetaKind::Format, b""),
+                        (format + 1).to_be_bytes().to_vec(),
+                    );
                     batch.delete(Family::Meta, progress.clone());
                 }
             }

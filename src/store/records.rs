@@ -1,14 +1,17 @@
-//! The bytes of values: a version byte, and then the fields of the record, with small numbers as varints.
+//! The bytes of values: a version byte, and then the fields of the record, with small numbers as
+//! varints.
 //!
 //! Invariants:
 //! - A record is decoded as it was encoded.
-//! - A decoder never panics and allocates at most a fixed multiple of its input, except for the runs of a cursor's open
-//!   events, which have a limit of their own.
-//! - Bytes after a record, an unknown byte and a list that does not ascend are [`DamagedRecord`], so damage is never
-//!   decoded as a record.
-//! - An encoder asserts what the decoder checks: a record that could not be decoded is never written.
+//! - A decoder never panics and allocates at most a fixed multiple of its input, except for the
+//!   runs of a cursor's open events, which have a limit of their own.
+//! - Bytes after a record, an unknown byte and a list that does not ascend are [`DamagedRecord`],
+//!   so damage is never decoded as a record.
+//! - An encoder asserts what the decoder checks: a record that could not be decoded is never
+//!   written.
 //!
-//! An unknown version is damage here, because a store of a newer format is refused when it is opened.
+//! An unknown version is damage here, because a store of a newer format is refused when it is
+//! opened.
 
 mod applied;
 mod counts;
@@ -38,7 +41,8 @@ use gridhook_event::{
 use gridhook_policy::{
     outcome::{LastOutcome, Outcome, Reason},
     record::{
-        DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, SeqRun, lease::LeaseStep,
+        DeadLetterRecord, Excerpt, LedgerEntry, LedgerEvent, LedgerLine, PendingDelivery, SeqRun,
+        lease::LeaseStep,
     },
 };
 
@@ -47,8 +51,9 @@ use gridhook_policy::{
 #[error("a record of kind {0} is damaged")]
 pub struct DamagedRecord(pub &'static str);
 
-/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`], [`LedgerEntry`], [`LedgerLines`],
-/// [`OutcomePage`], [`Excerpt`], [`FloorRecord`], [`AppliedPosition`] or [`PublishedId`].
+/// A value of the store: `Cursor`, `Job`, [`PendingDelivery`], [`DeadLetterRecord`],
+/// [`LedgerEntry`], [`LedgerLines`], [`OutcomePage`], [`Excerpt`], [`FloorRecord`],
+/// [`AppliedPosition`] or [`PublishedId`].
 pub trait StoredRecord: Sized {
     /// Encodes the record.
     ///
@@ -64,12 +69,13 @@ trait RecordLayout: Sized {
     /// The name of the record in errors.
     const NAME: &'static str;
 
-    /// The version that is written. Every change of what [`RecordLayout::put`] writes is a new version, and a new line
-    /// of the fixtures (`tests/journal/formats.txt`).
+    /// The version that is written. Every change of what [`RecordLayout::put`] writes is a new
+    /// version, and a new line of the fixtures (`tests/journal/formats.txt`).
     const VERSION: u8 = 1;
 
-    /// The oldest version that is read; once a version was released, at least the previous one. Records of older
-    /// versions are written in the new version when they are next written, or by a migration of the store.
+    /// The oldest version that is read; once a version was released, at least the previous one.
+    /// Records of older versions are written in the new version when they are next written, or by a
+    /// migration of the store.
     const OLDEST: u8 = Self::VERSION;
 
     fn put(&self, out: &mut Vec<u8>);
@@ -88,9 +94,13 @@ impl<T: RecordLayout> StoredRecord for T {
 
     fn decode(bytes: &[u8]) -> Result<Self, DamagedRecord> {
         let mut reader = RecordReader::new(bytes);
-        let version = reader.u8().filter(|version| (Self::OLDEST..=Self::VERSION).contains(version));
+        let version = reader
+            .u8()
+            .filter(|version| (Self::OLDEST..=Self::VERSION).contains(version));
         let version = version.ok_or(DamagedRecord(Self::NAME))?;
-        Self::take(version, &mut reader).filter(|_| reader.is_empty()).ok_or(DamagedRecord(Self::NAME))
+        Self::take(version, &mut reader)
+            .filter(|_| reader.is_empty())
+            .ok_or(DamagedRecord(Self::NAME))
     }
 }
 
@@ -110,7 +120,8 @@ pub struct FloorRecord {
 }
 
 impl FloorRecord {
-    /// The floor of a deleted partition. Its record is kept for ever, so that the rest of its log is never read.
+    /// The floor of a deleted partition. Its record is kept for ever, so that the rest of its log
+    /// is never read.
     pub const ABANDONED: Seq = Seq(u64::MAX);
 }
 
@@ -134,9 +145,16 @@ impl RecordLayout for FloorRecord {
         Some(Self {
             floor: Seq(reader.varint()?),
             next: Seq(reader.varint()?),
-            running: LogTail { count: reader.varint()?, bytes: reader.varint()? },
+            running: LogTail {
+                count: reader.varint()?,
+                bytes: reader.varint()?,
+            },
             appended: take_time(reader)?,
-            set_back: if version < 2 { None } else { Some(Seq(reader.varint()?)).filter(|seq| *seq > Seq(0)) },
+            set_back: if version < 2 {
+                None
+            } else {
+                Some(Seq(reader.varint()?)).filter(|seq| *seq > Seq(0))
+            },
         })
     }
 }
@@ -213,9 +231,9 @@ pub fn event_byte(what: &LedgerEvent) -> u8 {
 impl RecordLayout for LedgerEntry {
     const NAME: &'static str = "ledger";
 
-    /// Since version 2, a late response has whether it settled the events. Since version 3, an attempt has the time of
-    /// the next one and its response excerpt, an event that was given up has whether it is a dead letter, and a filter
-    /// has its version.
+    /// Since version 2, a late response has whether it settled the events. Since version 3, an
+    /// attempt has the time of the next one and its response excerpt, an event that was given up
+    /// has whether it is a dead letter, and a filter has its version.
     const VERSION: u8 = 3;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -226,10 +244,16 @@ impl RecordLayout for LedgerEntry {
         put_varint(out, self.runs.len() as u64);
         let mut end = 0;
         for SeqRun { first, count } in self.runs.iter().copied() {
-            assert!(count > 0 && first.0 >= end, "the run at {first:?} does not ascend");
+            assert!(
+                count > 0 && first.0 >= end,
+                "the run at {first:?} does not ascend"
+            );
             put_varint(out, first.0 - end);
             put_varint(out, count.into());
-            end = first.0.checked_add(count.into()).expect("sequences end far below 2^64");
+            end = first
+                .0
+                .checked_add(count.into())
+                .expect("sequences end far below 2^64");
         }
     }
 
@@ -249,7 +273,10 @@ fn take_runs(reader: &mut RecordReader<'_>, mut each: impl FnMut(SeqRun)) -> Opt
         let first = end.checked_add(reader.varint()?)?;
         let count = take_u32(reader).filter(|count| *count > 0)?;
         end = first.checked_add(count.into())?;
-        each(SeqRun { first: Seq(first), count });
+        each(SeqRun {
+            first: Seq(first),
+            count,
+        });
     }
     Some(())
 }
@@ -261,7 +288,8 @@ pub struct LedgerLines<'a>(pub Cow<'a, [LedgerLine]>);
 impl RecordLayout for LedgerLines<'_> {
     const NAME: &'static str = "ledger";
 
-    /// Up to version 3, a record is a [`LedgerEntry`]. Both share the version byte: the next version of either is 5.
+    /// Up to version 3, a record is a [`LedgerEntry`]. Both share the version byte: the next
+    /// version of either is 5.
     const VERSION: u8 = 4;
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -278,26 +306,47 @@ impl RecordLayout for LedgerLines<'_> {
     }
 }
 
-fn put_line(out: &mut Vec<u8>, LedgerLine { lane, attempt, entry }: &LedgerLine) {
+fn put_line(
+    out: &mut Vec<u8>,
+    LedgerLine {
+        lane,
+        attempt,
+        entry,
+    }: &LedgerLine,
+) {
     put_varint(out, lane.0.into());
     put_varint(out, (*attempt).into());
     entry.put(out);
 }
 
-/// Reads a line, which has no version of its own: a new form of it is a new version of [`LedgerLines`] and of
-/// [`OutcomePage`].
+/// Reads a line, which has no version of its own: a new form of it is a new version of
+/// [`LedgerLines`] and of [`OutcomePage`].
 fn take_line(reader: &mut RecordReader<'_>) -> Option<LedgerLine> {
     let lane = Lane(u16::try_from(reader.varint()?).ok()?);
     let attempt = take_u32(reader)?;
-    Some(LedgerLine { lane, attempt, entry: LedgerEntry::take(LedgerEntry::VERSION, reader)? })
+    Some(LedgerLine {
+        lane,
+        attempt,
+        entry: LedgerEntry::take(LedgerEntry::VERSION, reader)?,
+    })
 }
 
-/// The lines of a record of the ledger. A record of one line has its lane and its attempt in its key.
-pub fn ledger_lines(LineKey { lane, attempt, .. }: LineKey, value: &[u8]) -> Result<Vec<LedgerLine>, DamagedRecord> {
+/// The lines of a record of the ledger. A record of one line has its lane and its attempt in its
+/// key.
+pub fn ledger_lines(
+    LineKey { lane, attempt, .. }: LineKey,
+    value: &[u8],
+) -> Result<Vec<LedgerLine>, DamagedRecord> {
     if value.first() == Some(&LedgerLines::VERSION) {
         return Ok(LedgerLines::decode(value)?.0.into_owned());
     }
-    LedgerEntry::decode(value).map(|entry| vec![LedgerLine { lane, attempt, entry }])
+    LedgerEntry::decode(value).map(|entry| {
+        vec![LedgerLine {
+            lane,
+            attempt,
+            entry,
+        }]
+    })
 }
 
 /// Flags of an attempt.
@@ -307,7 +356,13 @@ const HAS_EXCERPT: u8 = 2;
 fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
     match what {
         LedgerEvent::Filtered { version } => put_varint(out, (*version).into()),
-        LedgerEvent::Attempted { outcome, status, latency, next, excerpt } => {
+        LedgerEvent::Attempted {
+            outcome,
+            status,
+            latency,
+            next,
+            excerpt,
+        } => {
             out.push(outcome.byte());
             put_status(out, *status);
             put_varint(out, u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
@@ -320,7 +375,10 @@ fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
                 out.extend_from_slice(&excerpt.to_be_bytes());
             }
         }
-        LedgerEvent::GivenUp { reason, dead_lettered } => {
+        LedgerEvent::GivenUp {
+            reason,
+            dead_lettered,
+        } => {
             out.extend(reason.bytes());
             out.push((*dead_lettered).into());
         }
@@ -328,33 +386,71 @@ fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
         LedgerEvent::Filed { file: text } | LedgerEvent::Lost { why: text } => put_text(out, text),
         LedgerEvent::Redriven { into } => put_varint(out, into.0.into()),
         LedgerEvent::Lease(
-            LeaseStep::Received { until } | LeaseStep::Renewed { until } | LeaseStep::Released { until },
+            LeaseStep::Received { until }
+            | LeaseStep::Renewed { until }
+            | LeaseStep::Released { until },
         ) => put_time(out, *until),
-        LedgerEvent::Canceled | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
+        LedgerEvent::Canceled
+        | LedgerEvent::Lease(LeaseStep::Acknowledged | LeaseStep::Expired) => {}
     }
 }
 
 fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
     Some(match reader.u8()? {
-        1 => LedgerEvent::Filtered { version: take_u32(reader)? },
+        1 => LedgerEvent::Filtered {
+            version: take_u32(reader)?,
+        },
         2 => {
             let (outcome, status) = (take_outcome(reader)?, take_status(reader)?);
             let latency = Duration::from_micros(reader.varint()?);
-            let flags = reader.u8().filter(|flags| flags & !(HAS_NEXT | HAS_EXCERPT) == 0)?;
-            let next = if flags & HAS_NEXT == 0 { None } else { Some(take_time(reader)?) };
-            let excerpt = if flags & HAS_EXCERPT == 0 { None } else { Some(reader.u64()?) };
-            LedgerEvent::Attempted { outcome, status, latency, next, excerpt }
+            let flags = reader
+                .u8()
+                .filter(|flags| flags & !(HAS_NEXT | HAS_EXCERPT) == 0)?;
+            let next = if flags & HAS_NEXT == 0 {
+                None
+            } else {
+                Some(take_time(reader)?)
+            };
+            let excerpt = if flags & HAS_EXCERPT == 0 {
+                None
+            } else {
+                Some(reader.u64()?)
+            };
+            LedgerEvent::Attempted {
+                outcome,
+                status,
+                latency,
+                next,
+                excerpt,
+            }
         }
-        3 => LedgerEvent::GivenUp { reason: take_reason(reader)?, dead_lettered: take_bool(reader)? },
-        4 => LedgerEvent::Late { settled: take_bool(reader)? },
+        3 => LedgerEvent::GivenUp {
+            reason: take_reason(reader)?,
+            dead_lettered: take_bool(reader)?,
+        },
+        4 => LedgerEvent::Late {
+            settled: take_bool(reader)?,
+        },
         5 => LedgerEvent::Canceled,
-        6 => LedgerEvent::Filed { file: take_text(reader)? },
-        7 => LedgerEvent::Lost { why: take_text(reader)? },
-        8 => LedgerEvent::Redriven { into: Lane(u16::try_from(reader.varint()?).ok()?) },
-        9 => LedgerEvent::Lease(LeaseStep::Received { until: take_time(reader)? }),
-        10 => LedgerEvent::Lease(LeaseStep::Renewed { until: take_time(reader)? }),
+        6 => LedgerEvent::Filed {
+            file: take_text(reader)?,
+        },
+        7 => LedgerEvent::Lost {
+            why: take_text(reader)?,
+        },
+        8 => LedgerEvent::Redriven {
+            into: Lane(u16::try_from(reader.varint()?).ok()?),
+        },
+        9 => LedgerEvent::Lease(LeaseStep::Received {
+            until: take_time(reader)?,
+        }),
+        10 => LedgerEvent::Lease(LeaseStep::Renewed {
+            until: take_time(reader)?,
+        }),
         11 => LedgerEvent::Lease(LeaseStep::Acknowledged),
-        12 => LedgerEvent::Lease(LeaseStep::Released { until: take_time(reader)? }),
+        12 => LedgerEvent::Lease(LeaseStep::Released {
+            until: take_time(reader)?,
+        }),
         13 => LedgerEvent::Lease(LeaseStep::Expired),
         _ => return None,
     })
@@ -372,7 +468,10 @@ impl RecordLayout for Excerpt {
     fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let answered = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
-        Some(Self { answered, content: Bytes::copy_from_slice(reader.take(length)?) })
+        Some(Self {
+            answered,
+            content: Bytes::copy_from_slice(reader.take(length)?),
+        })
     }
 }
 
@@ -383,7 +482,9 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
 
 fn take_text(reader: &mut RecordReader<'_>) -> Option<Arc<str>> {
     let length = usize::try_from(reader.varint()?).ok()?;
-    std::str::from_utf8(reader.take(length)?).ok().map(Arc::from)
+    std::str::from_utf8(reader.take(length)?)
+        .ok()
+        .map(Arc::from)
 }
 
 fn take_bool(reader: &mut RecordReader<'_>) -> Option<bool> {

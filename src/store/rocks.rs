@@ -1,4 +1,5 @@
-//! The store on disk: RocksDB, configured so that acknowledged writes are either there or their absence is an error.
+//! The store on disk: RocksDB, configured so that acknowledged writes are either there or their
+//! absence is an error.
 //!
 //! ```text
 //! DATA/lock       an advisory lock, with the id of the process that holds it
@@ -10,17 +11,18 @@
 //! ```
 //!
 //! Invariants:
-//! - Every write is synced before its result is returned, or, if the caller can read it again from elsewhere, before
-//!   the watermark is stored.
+//! - Every write is synced before its result is returned, or, if the caller can read it again from
+//!   elsewhere, before the watermark is stored.
 //! - After a write failed for any reason other than space, nothing is written any more.
 //! - A new store is made under another name and renamed, so it appears whole or not at all.
-//! - A store is not opened if its format is newer, if it recovered less than was acknowledged, or if it is damaged. A
-//!   full disk does not prevent opening.
+//! - A store is not opened if its format is newer, if it recovered less than was acknowledged, or
+//!   if it is damaged. A full disk does not prevent opening.
 //!
-//! A write that returned [`StoreError::Full`] is not in the store. If the process dies before RocksDB has recovered
-//! from the full disk, the write may be there after all, like any write without an answer. If the batch was written
-//! again after the recovery, it may be in the log twice; puts and deletes are idempotent, but a `due` key may come back
-//! without its pending record. So a reader of `due` treats the pending record as the truth.
+//! A write that returned [`StoreError::Full`] is not in the store. If the process dies before
+//! RocksDB has recovered from the full disk, the write may be there after all, like any write
+//! without an answer. If the batch was written again after the recovery, it may be in the log
+//! twice; puts and deletes are idempotent, but a `due` key may come back without its pending
+//! record. So a reader of `due` treats the pending record as the truth.
 
 mod figures;
 mod floors;
@@ -44,7 +46,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use rocksdb::{ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint};
+use rocksdb::{
+    ColumnFamily, DB, ErrorKind, ReadOptions, WriteBatch, WriteOptions, checkpoint::Checkpoint,
+};
 
 pub use self::folder::FolderLock;
 use self::{
@@ -62,7 +66,8 @@ use super::watermark::Watermark;
 use crate::{Batch, Family, Store, StoreError, Visit, WriteOp, figures::StoreFigures};
 use gridhook_event::{PartitionId, Seq, Timestamp};
 
-/// The version of the store's format that this program reads and writes. Format 2 has pages of outcomes (`pages`).
+/// The version of the store's format that this program reads and writes. Format 2 has pages of
+/// outcomes (`pages`).
 pub const FORMAT: u32 = 2;
 
 /// A key of `meta` that no record uses.
@@ -75,7 +80,8 @@ const OP_BYTES: usize = 12;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The folder cannot be created, read or written.
-    #[error("the data folder {} cannot be used: {source}; check its owner, its permissions and its disk", folder.display())]
+    #[error("the data folder {} cannot be used: {source}; check its owner, its permissions and its \
+        disk", folder.display())]
     Folder {
         /// The data folder.
         folder: PathBuf,
@@ -84,7 +90,8 @@ pub enum OpenError {
     },
     /// Another process has locked the folder.
     #[error(
-        "the data folder {} is in use by process {process}; stop that process, or choose another folder",
+        "the data folder {} is in use by process {process}; stop that process, or choose another \
+         folder",
         folder.display()
     )]
     InUse {
@@ -95,8 +102,8 @@ pub enum OpenError {
     },
     /// A newer version of gridhook wrote the store.
     #[error(
-        "the store has format {found} and this program knows formats up to {known}; run the newer program, or restore \
-         a backup of the older format"
+        "the store has format {found} and this program knows formats up to {known}; run the newer \
+         program, or restore a backup of the older format"
     )]
     Newer {
         /// The format of the store.
@@ -104,8 +111,12 @@ pub enum OpenError {
         /// The newest format that this program knows.
         known: u32,
     },
-    /// An older version of gridhook wrote the store, and it is opened read-only, so it cannot be migrated.
-    #[error("the store has format {found}, and is migrated to format {known} when a server of this version opens it")]
+    /// An older version of gridhook wrote the store, and it is opened read-only, so it cannot be
+    /// migrated.
+    #[error(
+        "the store has format {found}, and is migrated to format {known} when a server of this \
+         version opens it"
+    )]
     Older {
         /// The format of the store.
         found: u32,
@@ -114,8 +125,9 @@ pub enum OpenError {
     },
     /// Acknowledged changes are missing.
     #[error(
-        "the store recovered up to change {recovered}, but changes up to {acknowledged} were acknowledged: {} are \
-         missing; restore the missing files or a backup, or accept the loss with gridhook restore --accept-loss", acknowledged - recovered
+        "the store recovered up to change {recovered}, but changes up to {acknowledged} were \
+         acknowledged: {} are missing; restore the missing files or a backup, or accept the loss \
+         with gridhook restore --accept-loss", acknowledged - recovered
     )]
     Behind {
         /// The latest sequence number in RocksDB.
@@ -125,8 +137,8 @@ pub enum OpenError {
     },
     /// The watermark is missing or damaged, so missing changes cannot be detected.
     #[error(
-        "the watermark {} {problem}, so missing changes cannot be detected; restore that file, restore a \
-         backup, or accept the loss with gridhook restore --accept-loss", file.display()
+        "the watermark {} {problem}, so missing changes cannot be detected; restore that file, \
+         restore a backup, or accept the loss with gridhook restore --accept-loss", file.display()
     )]
     NoWatermark {
         /// The path of the watermark.
@@ -135,7 +147,10 @@ pub enum OpenError {
         problem: &'static str,
     },
     /// The store is damaged.
-    #[error("the store is damaged; restore a backup, or accept the loss with gridhook restore --accept-loss: {0}")]
+    #[error(
+        "the store is damaged; restore a backup, or accept the loss with gridhook restore \
+         --accept-loss: {0}"
+    )]
     Damaged(String),
     /// The disk is full.
     #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
@@ -179,7 +194,8 @@ struct WriteModes {
     unsynced: WriteOptions,
     /// Whether something was written that is not synced.
     is_behind: AtomicBool,
-    /// Whether the store is written unsynced at all. A synced write then proves nothing about later ones.
+    /// Whether the store is written unsynced at all. A synced write then proves nothing about later
+    /// ones.
     is_replica: AtomicBool,
 }
 
@@ -195,8 +211,8 @@ impl RocksStore {
         open::open(folder, options)
     }
 
-    /// Opens a copy of a damaged store in `folder`, recovers all that can be read, and returns its last sequence
-    /// number.
+    /// Opens a copy of a damaged store in `folder`, recovers all that can be read, and returns its
+    /// last sequence number.
     pub fn open_damaged(folder: &Path, options: &RocksOptions) -> Result<(Self, u64), OpenError> {
         open::open_damaged(folder, options)
     }
@@ -220,31 +236,39 @@ impl RocksStore {
     pub fn compact(&self, family: Family) -> Result<(), StoreError> {
         let family = self.family(family);
         self.db.flush_cf(family).map_err(of_rocksdb)?;
-        self.db.compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
+        self.db
+            .compact_range_cf(family, None::<&[u8]>, None::<&[u8]>);
         Ok(())
     }
 
-    /// Makes a checkpoint of the store in the folder `to`, which must not exist, and opens it read-only. The
-    /// write-ahead log is copied; all other files are hard links if `to` is on the same disk. Writes are not blocked.
+    /// Makes a checkpoint of the store in the folder `to`, which must not exist, and opens it
+    /// read-only. The write-ahead log is copied; all other files are hard links if `to` is on the
+    /// same disk. Writes are not blocked.
     ///
-    /// A snapshot would not do: records that a compaction filter or [`Store::drop_log`] removes are gone for snapshots
-    /// too.
+    /// A snapshot would not do: records that a compaction filter or [`Store::drop_log`] removes are
+    /// gone for snapshots too.
     pub fn freeze(&self, to: &Path) -> Result<ReadOnlyStore, OpenError> {
         let refuse = |error| open::of_store(to, error);
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
         let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(of_rocksdb(error)))?;
         // Never flush for a checkpoint: frequent checkpoints would leave many small files.
-        checkpoint.create_checkpoint_with_log_size(to, u64::MAX).map_err(|error| refuse(of_rocksdb(error)))?;
+        checkpoint
+            .create_checkpoint_with_log_size(to, u64::MAX)
+            .map_err(|error| refuse(of_rocksdb(error)))?;
         ReadOnlyStore::at(to, acknowledged, &self.options, None)
     }
 
     fn family(&self, family: Family) -> &ColumnFamily {
-        self.db.cf_handle(family.name()).expect("every family was opened with the store")
+        self.db
+            .cf_handle(family.name())
+            .expect("every family was opened with the store")
     }
 
     fn encode(&self, PlannedWrite { first, batch, .. }: &PlannedWrite<'_>) -> WriteBatch {
-        // A memtable finds the position of a key faster from the one before it. The order of changes of one key stays.
-        let mut ops: Vec<(Family, &[u8], &WriteOp)> = Vec::with_capacity(first.0.len() + batch.0.len());
+        // A memtable finds the position of a key faster from the one before it. The order of
+        // changes of one key stays.
+        let mut ops: Vec<(Family, &[u8], &WriteOp)> =
+            Vec::with_capacity(first.0.len() + batch.0.len());
         let all = first.0.iter().chain(&batch.0);
         ops.extend(all.filter_map(|op| op.family_and_key().map(|(family, key)| (family, key, op))));
         ops.sort_by_key(|(family, key, _)| (*family, *key));
@@ -252,7 +276,9 @@ impl RocksStore {
             WriteOp::Put(_, _, value) => value.len(),
             WriteOp::Delete(..) | WriteOp::SingleDelete(..) | WriteOp::Outcomes(..) => 0,
         };
-        let bytes = ops.iter().map(|(_, key, op)| OP_BYTES + key.len() + value_len(op));
+        let bytes = ops
+            .iter()
+            .map(|(_, key, op)| OP_BYTES + key.len() + value_len(op));
         let mut writes = WriteBatch::with_capacity_bytes(OP_BYTES + bytes.sum::<usize>());
         // A family is found by its name, and a batch has few of them.
         for ops in ops.chunk_by(|(family, ..), (next, ..)| family == next) {
@@ -280,14 +306,17 @@ impl RocksStore {
         self.write_planned(self.pages.plan(batch), mode)
     }
 
-    /// Syncs what was written unsynced. After a failed sync the kernel may have dropped pages that a later one reports
-    /// as synced, so every error ends the writing, also that of a full disk.
+    /// Syncs what was written unsynced. After a failed sync the kernel may have dropped pages that
+    /// a later one reports as synced, so every error ends the writing, also that of a full disk.
     fn sync(&self) -> Result<(), StoreError> {
         if self.writes.is_behind.swap(false, Ordering::AcqRel) {
             let written = self.db.latest_sequence_number();
             let synced = match self.failed.get() {
                 Some(failed) => Err(failed.clone()),
-                None => self.db.flush_wal(true).map_err(|error| self.refuse(StoreError::Failed(error.to_string()))),
+                None => self
+                    .db
+                    .flush_wal(true)
+                    .map_err(|error| self.refuse(StoreError::Failed(error.to_string()))),
             };
             if synced.is_err() {
                 self.writes.is_behind.store(true, Ordering::Release);
@@ -298,8 +327,8 @@ impl RocksStore {
         Ok(())
     }
 
-    /// Tests whether a full disk has space again; on an idle server nothing else would write. It deletes a key that
-    /// never existed.
+    /// Tests whether a full disk has space again; on an idle server nothing else would write. It
+    /// deletes a key that never existed.
     fn probe(&self) -> Result<(), StoreError> {
         let mut batch = Batch::default();
         batch.delete(Family::Meta, PROBE.to_vec());
@@ -319,9 +348,12 @@ impl RocksStore {
                 StoreError::Full
             }
             StoreError::Damaged(what) => {
-                // A compaction read a damaged table. After the next start its family is not compacted.
+                // A compaction read a damaged table. After the next start its family is not
+                // compacted.
                 self.set_spared(|spared| spared.extend(self.families_of(&what)));
-                self.failed.get_or_init(|| StoreError::Damaged(what)).clone()
+                self.failed
+                    .get_or_init(|| StoreError::Damaged(what))
+                    .clone()
             }
             StoreError::Failed(_) => self.failed.get_or_init(|| error).clone(),
         }
@@ -330,8 +362,14 @@ impl RocksStore {
     /// The family whose table an error of RocksDB names; all families, if it names none.
     fn families_of(&self, what: &str) -> Vec<Family> {
         let tables = self.db.live_files().unwrap_or_default();
-        let named = tables.iter().find(|table| what.contains(table.name.trim_start_matches('/')));
-        let family = named.and_then(|table| Family::ALL.into_iter().find(|of| of.name() == table.column_family_name));
+        let named = tables
+            .iter()
+            .find(|table| what.contains(table.name.trim_start_matches('/')));
+        let family = named.and_then(|table| {
+            Family::ALL
+                .into_iter()
+                .find(|of| of.name() == table.column_family_name)
+        });
         family.map_or_else(|| Family::ALL.to_vec(), |family| vec![family])
     }
 
@@ -342,9 +380,12 @@ impl RocksStore {
         change(&mut spared);
         for family in before.symmetric_difference(&spared) {
             let is_spared = spared.contains(family).to_string();
-            let set = self.db.set_options_cf(self.family(*family), &[(options::SPARE, &is_spared)]);
+            let set = self
+                .db
+                .set_options_cf(self.family(*family), &[(options::SPARE, &is_spared)]);
             if let Err(error) = set {
-                tracing::warn!(family = family.name(), %error, "could not turn off compactions of a damaged family");
+                tracing::warn!(family = family.name(), %error, "could not turn off compactions of \
+                    a damaged family");
             }
         }
         if before != *spared
@@ -359,8 +400,9 @@ impl Store for RocksStore {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         self.write_with(batch, &self.writes.synced)?;
         if !batch.0.is_empty() {
-            // It may include a write of another thread. A synced one is synced by now: RocksDB counts a write after its
-            // sync. With unsynced ones only `sync` can tell. The flag is set before RocksDB counts the first of them.
+            // It may include a write of another thread. A synced one is synced by now: RocksDB
+            // counts a write after its sync. With unsynced ones only `sync` can tell. The flag is
+            // set before RocksDB counts the first of them.
             let written = self.db.latest_sequence_number();
             if self.writes.is_replica.load(Ordering::Acquire) {
                 self.writes.is_behind.store(true, Ordering::Release);
@@ -394,31 +436,77 @@ impl Store for RocksStore {
         read::get_all(&self.db, self.family(family), keys)
     }
 
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         self.pages.scan(family, from, upper, visit, |visit| {
-            read::scan(&self.db, self.family(family), ReadOptions::default(), from, upper, visit)
+            read::scan(
+                &self.db,
+                self.family(family),
+                ReadOptions::default(),
+                from,
+                upper,
+                visit,
+            )
         })
     }
 
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        let last = read::last(&self.db, self.family(family), ReadOptions::default(), lower, upper)?;
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        let last = read::last(
+            &self.db,
+            self.family(family),
+            ReadOptions::default(),
+            lower,
+            upper,
+        )?;
         Ok(self.pages.last(family, lower, upper, last))
     }
 
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan_apart(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         self.pages.scan(family, from, upper, visit, |visit| {
-            read::scan(&self.db, self.family(family), read::apart(), from, upper, visit)
+            read::scan(
+                &self.db,
+                self.family(family),
+                read::apart(),
+                from,
+                upper,
+                visit,
+            )
         })
     }
 
-    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last_apart(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         let last = read::last(&self.db, self.family(family), read::apart(), lower, upper)?;
         Ok(self.pages.last(family, lower, upper, last))
     }
 
     fn set_compaction_paused(&self, family: Family, on: bool) {
         self.set_spared(|spared| {
-            let _changed = if on { spared.insert(family) } else { spared.remove(&family) };
+            let _changed = if on {
+                spared.insert(family)
+            } else {
+                spared.remove(&family)
+            };
         });
     }
 
@@ -439,10 +527,15 @@ impl Store for RocksStore {
     fn note_watermark(&self) -> Result<(), StoreError> {
         self.sync()?;
         let acknowledged = self.acknowledged.load(Ordering::Acquire);
-        // The file's state changes only after its write was synced, so it is consistent even if a thread panicked with
-        // the lock.
-        let mut watermark = self.watermark.lock().unwrap_or_else(PoisonError::into_inner);
-        watermark.note(acknowledged).map_err(|error| of_io(&error))?;
+        // The file's state changes only after its write was synced, so it is consistent even if a
+        // thread panicked with the lock.
+        let mut watermark = self
+            .watermark
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        watermark
+            .note(acknowledged)
+            .map_err(|error| of_io(&error))?;
         if self.full.load(Ordering::Acquire) {
             match self.probe() {
                 // The disk is still full.
@@ -461,7 +554,8 @@ impl Store for RocksStore {
         Some(self.read_figures())
     }
 
-    /// RocksDB's background threads outlive every handle. At the end of the process they would use freed memory.
+    /// RocksDB's background threads outlive every handle. At the end of the process they would use
+    /// freed memory.
     fn close(&self) -> Result<(), StoreError> {
         self.note_watermark()?;
         self.db.cancel_all_background_work(true);

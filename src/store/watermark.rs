@@ -1,20 +1,20 @@
 //! The last acknowledged sequence number, stored outside RocksDB.
 //!
-//! RocksDB cannot distinguish a log that ends early from one that was cut, because it does not know how far the log was
-//! synced. So its latest sequence number after an acknowledged sync is stored in a small file, and a store that
-//! recovers less is refused.
+//! RocksDB cannot distinguish a log that ends early from one that was cut, because it does not know
+//! how far the log was synced. So its latest sequence number after an acknowledged sync is stored
+//! in a small file, and a store that recovers less is refused.
 //!
 //! ```text
 //! slot: magic 8 | turn 8 | sequence number 8 | crc32 of these 4, all big-endian
 //! ```
 //!
-//! The file has two slots, written alternately and in place, each in its own block of 4 KiB: a torn write damages the
-//! slot being written and never the other one, also on a disk with 4 KiB sectors. The valid slot with the later turn
-//! counts. After a torn write the older slot weakens the check by one second. A file without a valid slot was damaged
-//! in another way and is refused.
+//! The file has two slots, written alternately and in place, each in its own block of 4 KiB: a torn
+//! write damages the slot being written and never the other one, also on a disk with 4 KiB sectors.
+//! The valid slot with the later turn counts. After a torn write the older slot weakens the check
+//! by one second. A file without a valid slot was damaged in another way and is refused.
 //!
-//! The file never changes its length, so a write needs no space on a full disk and `sync_data` is enough. Accepting a
-//! loss stores the recovered sequence number with [`Watermark::create`].
+//! The file never changes its length, so a write needs no space on a full disk and `sync_data` is
+//! enough. Accepting a loss stores the recovered sequence number with [`Watermark::create`].
 
 use std::{
     fs::{File, OpenOptions},
@@ -58,9 +58,11 @@ pub enum WatermarkValue {
 /// Reads the file at `path`, which may be read-only.
 pub fn read(path: &Path) -> io::Result<WatermarkValue> {
     match File::open(path) {
-        Ok(mut file) => {
-            Ok(newest(&mut file)?.map_or(WatermarkValue::Damaged, |(_, sequence)| WatermarkValue::Whole(sequence)))
-        }
+        Ok(mut file) => Ok(
+            newest(&mut file)?.map_or(WatermarkValue::Damaged, |(_, sequence)| {
+                WatermarkValue::Whole(sequence)
+            }),
+        ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(WatermarkValue::Missing),
         Err(error) => Err(error),
     }
@@ -79,20 +81,32 @@ impl Watermark {
     pub fn open(path: &Path) -> io::Result<WatermarkFile> {
         let mut file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(WatermarkFile::Missing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(WatermarkFile::Missing);
+            }
             Err(error) => return Err(error),
         };
         Ok(match newest(&mut file)? {
-            Some((turn, sequence)) => WatermarkFile::Whole(Self { file, turn, sequence }),
+            Some((turn, sequence)) => WatermarkFile::Whole(Self {
+                file,
+                turn,
+                sequence,
+            }),
             None => WatermarkFile::Damaged,
         })
     }
 
-    /// Creates or replaces the file at `path` with `sequence` in both slots. It appears whole or not at all.
+    /// Creates or replaces the file at `path` with `sequence` in both slots. It appears whole or
+    /// not at all.
     pub fn create(path: &Path, sequence: u64) -> io::Result<Self> {
         let draft = path.with_extension("new");
-        let mut file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&draft)?;
         for turn in 0..SLOTS {
             let mut block = encode(turn, sequence);
             block.resize(BLOCK, 0);
@@ -100,10 +114,17 @@ impl Watermark {
         }
         file.sync_all()?;
         std::fs::rename(&draft, path)?;
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+        {
             File::open(folder)?.sync_all()?;
         }
-        Ok(Self { file, turn: SLOTS - 1, sequence })
+        Ok(Self {
+            file,
+            turn: SLOTS - 1,
+            sequence,
+        })
     }
 
     /// The sequence number that was written last.
@@ -117,7 +138,8 @@ impl Watermark {
             return Ok(());
         }
         let turn = self.turn + 1;
-        self.file.seek(SeekFrom::Start(turn % SLOTS * BLOCK as u64))?;
+        self.file
+            .seek(SeekFrom::Start(turn % SLOTS * BLOCK as u64))?;
         self.file.write_all(&encode(turn, sequence))?;
         self.file.sync_data()?;
         (self.turn, self.sequence) = (turn, sequence);
@@ -145,5 +167,6 @@ fn decode(block: &[u8]) -> Option<(u64, u64)> {
     let signed = RecordReader::new(block).take(MAGIC.len() + 16)?;
     let magic = reader.take(MAGIC.len())?;
     let (turn, sequence, crc) = (reader.u64()?, reader.u64()?, reader.u32()?);
-    (magic == MAGIC && crc == crc32fast::hash(signed) && turn < u64::MAX).then_some((turn, sequence))
+    (magic == MAGIC && crc == crc32fast::hash(signed) && turn < u64::MAX)
+        .then_some((turn, sequence))
 }

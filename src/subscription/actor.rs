@@ -1,4 +1,5 @@
-//! The actor of one subscription: it connects the pure core of `policy` to the journal, the clock and HTTP.
+//! The actor of one subscription: it connects the pure core of `policy` to the journal, the clock
+//! and HTTP.
 //!
 //! One value of this type is one incarnation. After a panic, supervision builds the next one.
 //!
@@ -6,8 +7,8 @@
 //! - Every turn takes what arrived, passes it to the core and performs the effects.
 //! - A subscription has at most one append in the journal's queue. The core ensures this.
 //! - A request runs in a task of its own, which always reports ([`delivery`]).
-//! - A panic of code that reads the content of an event, such as a filter, notes the event, so that a poison event is
-//!   identified.
+//! - A panic of code that reads the content of an event, such as a filter, notes the event, so that
+//!   a poison event is identified.
 //! - There is one timer, re-armed from the core's `next_due`.
 
 mod requests;
@@ -36,14 +37,17 @@ use gridhook_deliver as deliver;
 use gridhook_deliver::{Sender, bodies::BodyShare};
 use gridhook_event::{Event, Lane, Seq, Timestamp};
 use gridhook_journal as journal;
-use gridhook_journal::{Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner};
+use gridhook_journal::{
+    Journal, LogPosition, OpenedSubscription, PendingResult, SubscriptionOwner,
+};
 use gridhook_policy::{
-    CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, outcome::Outcome, record::RecordChange,
-    retry::Jitter, retry_window,
+    CoreStep, Effect, Input, OutgoingBatch, Subscription, SubscriptionWrite, outcome::Outcome,
+    record::RecordChange, retry::Jitter, retry_window,
 };
 use gridhook_telemetry::trace::Tracer;
 
-/// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within this time.
+/// Longest timer. After a suspend of the machine or a change of the clock, the actor notices within
+/// this time.
 const TIMER_MAX: Duration = Duration::from_secs(60);
 
 /// Target size of a slice of the log. Two slices fill a batch of the largest preferred size.
@@ -83,7 +87,8 @@ pub struct SubscriptionContext {
 /// Called once a new incarnation has processed what waited for it.
 pub type RecoveryDone = Box<dyn FnOnce()>;
 
-/// Called when a dead letter of a subscription becomes durable, with the time at which its file is due.
+/// Called when a dead letter of a subscription becomes durable, with the time at which its file is
+/// due.
 pub type DeadLetterDue = Arc<dyn Fn(&SharedState, Timestamp) + Send + Sync>;
 
 /// One incarnation of a subscription's actor.
@@ -119,18 +124,36 @@ impl SubscriptionActor {
         shared: Arc<SharedState>,
         on_recovered: RecoveryDone,
     ) -> Result<Self, journal::Error> {
-        let OpenedSubscription { owner, cursor, end } = context.journal.open(shared.subscription_key).await?;
-        let HandedOver { plan, requests, next_request, inputs, is_first } = shared.begin(owner.incarnation, end);
+        let OpenedSubscription { owner, cursor, end } =
+            context.journal.open(shared.subscription_key).await?;
+        let HandedOver {
+            plan,
+            requests,
+            next_request,
+            inputs,
+            is_first,
+        } = shared.begin(owner.incarnation, end);
         let settings = Arc::clone(&plan.settings);
         let now = context.clock.now();
-        let mut core = Box::new(Subscription::recover(settings, &cursor, end, requests, next_request, now));
+        let mut core = Box::new(Subscription::recover(
+            settings,
+            &cursor,
+            end,
+            requests,
+            next_request,
+            now,
+        ));
         core.inherit(inputs);
         if is_first {
             core.start(now);
         }
         shared.set_state(&core.cursor(), core.endpoint(now));
         let reader = Arc::clone(&shared);
-        let member = Rc::new(context.read_budget.member(Arc::new(move || reader.drop_read_events())));
+        let member = Rc::new(
+            context
+                .read_budget
+                .member(Arc::new(move || reader.drop_read_events())),
+        );
         let sender = plan.sender(&context.client);
         let bodies = context.client.bodies.new_share();
         Ok(Self {
@@ -156,22 +179,32 @@ impl SubscriptionActor {
         self.absorb_all(vec![input], now);
     }
 
-    /// Passes inputs to the core together, and carries out what follows. What is answered at once is absorbed next.
+    /// Passes inputs to the core together, and carries out what follows. What is answered at once
+    /// is absorbed next.
     fn absorb_all(&mut self, mut inputs: Vec<Input>, now: Timestamp) {
         if inputs.is_empty() {
             return;
         }
         while !inputs.is_empty() {
-            self.core.pause_expiry(self.context.clock.expiry_is_paused());
+            self.core
+                .pause_expiry(self.context.clock.expiry_is_paused());
             // The permit of a request that has ended is free again.
-            let ended = inputs.iter().filter(|input| matches!(input, Input::Finished { .. })).count();
+            let ended = inputs
+                .iter()
+                .filter(|input| matches!(input, Input::Finished { .. }))
+                .count();
             let in_flight = self.core.in_flight().saturating_sub(ended);
-            self.core.limit_requests(in_flight.saturating_add(self.context.client.sockets.free()));
+            self.core
+                .limit_requests(in_flight.saturating_add(self.context.client.sockets.free()));
             self.core.limit_bytes(self.bodies.free());
             self.apply_requested_wait(now);
-            let drawn = inputs.drain(..).map(|input| (input, Jitter(fastrand::f64())));
+            let drawn = inputs
+                .drain(..)
+                .map(|input| (input, Jitter(fastrand::f64())));
             let CoreStep { write, effects } = self.core.absorb_all(drawn, now);
-            if let (Some(wait), Some(until)) = (&self.plan.retry_after, self.core.take_requested_wait()) {
+            if let (Some(wait), Some(until)) =
+                (&self.plan.retry_after, self.core.take_requested_wait())
+            {
                 wait.extend(until);
             }
             if let Some(write) = write {
@@ -194,8 +227,8 @@ impl SubscriptionActor {
         self.core.delay_until(self.plan.requested_wait(), now);
     }
 
-    /// Registers for a wake if only file descriptors are missing for the next request. Otherwise passes a free permit on
-    /// to the next waiting subscription.
+    /// Registers for a wake if only file descriptors are missing for the next request. Otherwise
+    /// passes a free permit on to the next waiting subscription.
     fn wait_for_room(&mut self, now: Timestamp) {
         let sockets = &self.context.client.sockets;
         if self.waits_for_room || !self.core.waits_for_room(now) {
@@ -214,11 +247,12 @@ impl SubscriptionActor {
         self.waits_for_bytes = true;
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
-        self.bodies.wait(move || shared.report(incarnation, SharedStateMessage::BodyRoom));
+        self.bodies
+            .wait(move || shared.report(incarnation, SharedStateMessage::BodyRoom));
     }
 
-    /// Passes what was read to the core, with what arrived before. What the core keeps is counted before the grant is
-    /// released.
+    /// Passes what was read to the core, with what arrived before. What the core keeps is counted
+    /// before the grant is released.
     fn absorb_read(&mut self, inputs: Vec<Input>, room: Option<ReadGrant>, now: Timestamp) {
         self.absorb_all(inputs, now);
         self.member.keep(self.core.read_ahead_bytes());
@@ -227,7 +261,14 @@ impl SubscriptionActor {
 
     /// Processes what arrived since the last wake.
     fn process(&mut self, messages: TakenMessages, now: Timestamp) -> Result<(), journal::Error> {
-        let TakenMessages { end, written, is_closing, has_requests, reports, pulls } = messages;
+        let TakenMessages {
+            end,
+            written,
+            is_closing,
+            has_requests,
+            reports,
+            pulls,
+        } = messages;
         if is_closing {
             self.core.close();
         }
@@ -259,7 +300,13 @@ impl SubscriptionActor {
                 }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
                     let (damage, share) = (self.context.journal.damage(), self.member.share());
-                    let input = filter_slice(&self.shared, &self.plan, damage, share, SliceRead { lane, from, slice });
+                    let input = filter_slice(
+                        &self.shared,
+                        &self.plan,
+                        damage,
+                        share,
+                        SliceRead { lane, from, slice },
+                    );
                     if let Some((input, room)) = self.transform_read(input, Some(room)) {
                         inputs.push(input);
                         self.absorb_read(std::mem::take(&mut inputs), room, now);
@@ -281,7 +328,10 @@ impl SubscriptionActor {
             }
         }
         if self.known_end.replace(end) != Some(end) {
-            inputs.push(self.read_on(end, &inputs, now).unwrap_or(Input::Appended { end }));
+            inputs.push(
+                self.read_on(end, &inputs, now)
+                    .unwrap_or(Input::Appended { end }),
+            );
         }
         self.absorb_all(inputs, now);
         if has_requests {
@@ -294,7 +344,8 @@ impl SubscriptionActor {
         Ok(())
     }
 
-    /// Reads what was appended, if that is all that follows from it, so that it is absorbed together with `others`.
+    /// Reads what was appended, if that is all that follows from it, so that it is absorbed
+    /// together with `others`.
     fn read_on(&mut self, end: Seq, others: &[Input], now: Timestamp) -> Option<Input> {
         let is_success = |input: &Input| match input {
             Input::Finished { answer, .. } => answer.outcome == Outcome::Delivered,
@@ -314,11 +365,20 @@ impl SubscriptionActor {
     }
 
     fn write(&mut self, write: SubscriptionWrite, now: Timestamp) {
-        let SubscriptionWrite { changes, finished, late, detached, commanded, urgency } = write;
+        let SubscriptionWrite {
+            changes,
+            finished,
+            late,
+            detached,
+            commanded,
+            urgency,
+        } = write;
         let mut first_file: Option<Timestamp> = None;
         for change in &changes {
             match change {
-                RecordChange::Cursor(cursor) => self.shared.set_state(cursor, self.core.endpoint(now)),
+                RecordChange::Cursor(cursor) => {
+                    self.shared.set_state(cursor, self.core.endpoint(now))
+                }
                 RecordChange::DeadLetter { due, .. } => {
                     first_file = Some(first_file.map_or(*due, |first| first.min(*due)))
                 }
@@ -332,12 +392,22 @@ impl SubscriptionActor {
         }
         let (commands, settled) = self.shared.begin_write(&changes, commanded);
         self.awaits_write = false;
-        let (tracer, name, clock) = (&self.context.tracer, self.plan.record.name.as_str(), self.context.clock.clone());
+        let (tracer, name, clock) = (
+            &self.context.tracer,
+            self.plan.record.name.as_str(),
+            self.context.clock.clone(),
+        );
         let settle_spans = SettleSpans::of(tracer, &self.shared, name, &finished, &changes, now);
-        let (lines, feed, plan) =
-            (self.context.feed.lines(&changes), Arc::clone(&self.context.feed), Arc::clone(&self.plan));
-        let (shared, incarnation, on_dead_letter) =
-            (Arc::clone(&self.shared), self.owner.incarnation, Arc::clone(&self.context.on_dead_letter));
+        let (lines, feed, plan) = (
+            self.context.feed.lines(&changes),
+            Arc::clone(&self.context.feed),
+            Arc::clone(&self.plan),
+        );
+        let (shared, incarnation, on_dead_letter) = (
+            Arc::clone(&self.shared),
+            self.owner.incarnation,
+            Arc::clone(&self.context.on_dead_letter),
+        );
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 shared.on_durable(incarnation, &finished, &late, &detached, &settled);
@@ -346,7 +416,9 @@ impl SubscriptionActor {
                     settle_spans.end(clock.now());
                 }
                 if !lines.is_empty() {
-                    feed.publish(|| FeedEvent::Ended(shared.subscription_key, Arc::clone(&plan.record), lines));
+                    feed.publish(|| {
+                        FeedEvent::Ended(shared.subscription_key, Arc::clone(&plan.record), lines)
+                    });
                 }
                 if let Some(due) = first_file {
                     on_dead_letter(&shared, due);
@@ -354,7 +426,9 @@ impl SubscriptionActor {
             }
             Err(error) => shared.report(incarnation, SharedStateMessage::Failed(error)),
         };
-        self.context.journal.append(self.owner, changes, urgency, Box::new(done));
+        self.context
+            .journal
+            .append(self.owner, changes, urgency, Box::new(done));
     }
 
     fn perform(&self, effect: Effect, now: Timestamp) -> Option<Input> {
@@ -375,7 +449,10 @@ impl SubscriptionActor {
                 self.await_report(async move {
                     let reached = match sender {
                         // A broker that starts may accept a connection and say nothing.
-                        Ok(sender) => matches!(tokio::time::timeout(wait, sender.reach(wall)).await, Ok(Ok(()))),
+                        Ok(sender) => matches!(
+                            tokio::time::timeout(wait, sender.reach(wall)).await,
+                            Ok(Ok(()))
+                        ),
                         Err(_) => false,
                     };
                     Ok(SharedStateMessage::Input(Input::Connected(reached)))
@@ -384,10 +461,18 @@ impl SubscriptionActor {
             }
             Effect::FindPosition { before } => {
                 let partition = self.shared.subscription_key.partition;
-                let answer = self.context.journal.reads().position(partition, self.log_end(), before);
+                let answer =
+                    self.context
+                        .journal
+                        .reads()
+                        .position(partition, self.log_end(), before);
                 self.await_report(async move {
                     let LogPosition { at, appended } = answer.await?;
-                    Ok(SharedStateMessage::Input(Input::Position { before, at, appended }))
+                    Ok(SharedStateMessage::Input(Input::Position {
+                        before,
+                        at,
+                        appended,
+                    }))
                 });
                 None
             }
@@ -395,22 +480,38 @@ impl SubscriptionActor {
                 let reads = self.context.journal.reads().clone();
                 let subscription_key = self.shared.subscription_key;
                 self.await_report(async move {
-                    let (keys, all) = reads.due_of(subscription_key, of, from, retry_window::WINDOW).await?;
+                    let (keys, all) = reads
+                        .due_of(subscription_key, of, from, retry_window::WINDOW)
+                        .await?;
                     Ok(SharedStateMessage::Input(Input::DueRead { of, keys, all }))
                 });
                 None
             }
             Effect::ReadPending(wanted) => {
-                let answer = self.context.journal.reads().pending(self.shared.subscription_key, wanted);
+                let answer = self
+                    .context
+                    .journal
+                    .reads()
+                    .pending(self.shared.subscription_key, wanted);
                 self.await_report(async {
-                    answer.await.map(|found| SharedStateMessage::Input(Input::PendingRead(found)))
+                    answer
+                        .await
+                        .map(|found| SharedStateMessage::Input(Input::PendingRead(found)))
                 });
                 None
             }
             Effect::Fetch(wanted) => {
-                let (reads, subscription_key) = (self.context.journal.reads().clone(), self.shared.subscription_key);
+                let (reads, subscription_key) = (
+                    self.context.journal.reads().clone(),
+                    self.shared.subscription_key,
+                );
                 let read = move |room: ReadGrant| {
-                    reads.fetch_within(subscription_key, wanted.clone(), room.bytes(), move |bytes| room.fit(bytes))
+                    reads.fetch_within(
+                        subscription_key,
+                        wanted.clone(),
+                        room.bytes(),
+                        move |bytes| room.fit(bytes),
+                    )
                 };
                 self.await_room(FETCH_BYTES, read, |(fetched, room)| {
                     SharedStateMessage::Read(Input::Fetched(fetched), room)
@@ -424,29 +525,51 @@ impl SubscriptionActor {
     fn read_log(&self, lane: Lane, from: Seq, end: Option<Seq>) -> Option<Input> {
         let record = &self.plan.record;
         let events_max = RECENT_EVENTS.max(self.plan.settings.batch.events_max as usize);
-        let bounds = ReadBounds { events_max, bytes_max: SLICE_BYTES };
+        let bounds = ReadBounds {
+            events_max,
+            bytes_max: SLICE_BYTES,
+        };
         // When the budget is used up, this subscription waits for a grant like those that lag.
         if self.member.has_room()
-            && let Some(found) = self.recent.read(record.number, record.version, from, end, bounds)
+            && let Some(found) = self
+                .recent
+                .read(record.number, record.version, from, end, bounds)
         {
             let (upto, total, events) = (found.upto, found.total, found.events);
-            let input = Input::Read { lane, from, upto, total, events };
+            let input = Input::Read {
+                lane,
+                from,
+                upto,
+                total,
+                events,
+            };
             return self.transform_read(input, None).map(|(input, _)| input);
         }
         let partition = self.shared.subscription_key.partition;
         let end = end.unwrap_or_else(|| self.log_end());
         let reads = self.context.journal.reads().clone();
-        let read =
-            move |room: ReadGrant| reads.log_within(partition, from..end, room.bytes(), move |bytes| room.fit(bytes));
-        self.await_room(SLICE_BYTES, read, move |(slice, room)| SharedStateMessage::Slice(lane, from, slice, room));
+        let read = move |room: ReadGrant| {
+            reads.log_within(partition, from..end, room.bytes(), move |bytes| {
+                room.fit(bytes)
+            })
+        };
+        self.await_room(SLICE_BYTES, read, move |(slice, room)| {
+            SharedStateMessage::Slice(lane, from, slice, room)
+        });
         None
     }
 
-    /// Passes on what was read, unless its events have a costly transformation. It is then reported to the shared state once
-    /// they are transformed.
-    fn transform_read(&self, input: Input, room: Option<ReadGrant>) -> Option<(Input, Option<ReadGrant>)> {
+    /// Passes on what was read, unless its events have a costly transformation. It is then reported
+    /// to the shared state once they are transformed.
+    fn transform_read(
+        &self,
+        input: Input,
+        room: Option<ReadGrant>,
+    ) -> Option<(Input, Option<ReadGrant>)> {
         let settings = &self.plan.settings;
-        let Some(program) = &settings.transform else { return Some((input, room)) };
+        let Some(program) = &settings.transform else {
+            return Some((input, room));
+        };
         let transformation = ReadTransformation {
             program: Arc::clone(program),
             schema: settings.batch.schema,
@@ -463,7 +586,10 @@ impl SubscriptionActor {
                 let input_copy = input.clone();
                 let work = transformation.clone();
                 let caller = ComputeCaller::Subscription(shared.subscription_key);
-                match compute.run(caller, |meter| work.transform(input_copy, meter)).await {
+                match compute
+                    .run(caller, |meter| work.transform(input_copy, meter))
+                    .await
+                {
                     Ok(input) => break input,
                     Err(ComputeError::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
                     // The core tries it again, and a panic is then noted with its event.
@@ -477,17 +603,24 @@ impl SubscriptionActor {
 
     /// The end of the log, or its first position if the topic was deleted.
     fn log_end(&self) -> Seq {
-        self.context.journal.end(self.shared.subscription_key.partition).map_or(Seq::FIRST, |end| end.next)
+        self.context
+            .journal
+            .end(self.shared.subscription_key.partition)
+            .map_or(Seq::FIRST, |end| end.next)
     }
 
     /// Sends the request in a task of its own.
     fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
         if self.shared.is_poisoned() {
             for (item, event) in request.items.iter().zip(&events) {
-                self.shared.on_event(*item, event, || self.shared.panic_if_poisoned(event));
+                self.shared
+                    .on_event(*item, event, || self.shared.panic_if_poisoned(event));
             }
         }
-        if !self.shared.begin_request(self.owner.incarnation, Arc::clone(&request)) {
+        if !self
+            .shared
+            .begin_request(self.owner.incarnation, Arc::clone(&request))
+        {
             return;
         }
         let plan = Arc::clone(&self.plan);
@@ -496,7 +629,9 @@ impl SubscriptionActor {
         let lease = self.context.client.lease.clone();
         let faults = Arc::clone(&self.context.response_faults);
         let schema = plan.settings.batch.schema;
-        let body = self.bodies.take(events.iter().map(|event| event.delivered_len(schema)).sum());
+        let body = self
+            .bodies
+            .take(events.iter().map(|event| event.delivered_len(schema)).sum());
         let resources = delivery::AttemptResources {
             wall: self.context.clock.wall(),
             faults,
@@ -505,7 +640,15 @@ impl SubscriptionActor {
             body,
             lease,
         };
-        delivery::start(&self.shared, plan, self.sender(), &request, events, resources, now);
+        delivery::start(
+            &self.shared,
+            plan,
+            self.sender(),
+            &request,
+            events,
+            resources,
+            now,
+        );
     }
 
     /// The sender. A client certificate may have been replaced; anything else never changes.
@@ -516,8 +659,12 @@ impl SubscriptionActor {
         }
     }
 
-    /// Reports a result to the shared state when it arrives. The shared state drops it if this incarnation has ended.
-    fn await_report(&self, answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static) {
+    /// Reports a result to the shared state when it arrives. The shared state drops it if this
+    /// incarnation has ended.
+    fn await_report(
+        &self,
+        answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static,
+    ) {
         let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
         actix_rt::spawn(async move {
             let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
@@ -525,21 +672,26 @@ impl SubscriptionActor {
         });
     }
 
-    /// Reads once the budget grants it, and reports the result to the shared state. A result that is larger than its
-    /// grant is read again with a grant of that size.
+    /// Reads once the budget grants it, and reports the result to the shared state. A result that
+    /// is larger than its grant is read again with a grant of that size.
     fn await_room<T: 'static>(
         &self,
         bytes_max: usize,
         read: impl Fn(ReadGrant) -> PendingResult<Result<T, usize>> + 'static,
         report: impl FnOnce(T) -> SharedStateMessage + 'static,
     ) {
-        let (shared, incarnation, member) =
-            (Arc::clone(&self.shared), self.owner.incarnation, Rc::downgrade(&self.member));
+        let (shared, incarnation, member) = (
+            Arc::clone(&self.shared),
+            self.owner.incarnation,
+            Rc::downgrade(&self.member),
+        );
         actix_rt::spawn(async move {
             let mut request = GrantRequest::Share(bytes_max);
             let report = loop {
                 // The actor has ended.
-                let Some(granted) = member.upgrade().map(|member| member.request(request)) else { return };
+                let Some(granted) = member.upgrade().map(|member| member.request(request)) else {
+                    return;
+                };
                 let Some(room) = granted.await else { return };
                 match read(room).await {
                     Ok(Ok(found)) => break report(found),
@@ -553,15 +705,20 @@ impl SubscriptionActor {
 
     fn rearm(&mut self, now: Timestamp) {
         self.member.keep(self.core.read_ahead_bytes());
-        let Some(due) = self.core.next_due(now) else { return };
-        // A timer that fires early is re-armed then. That costs less than a new timer for each request.
+        let Some(due) = self.core.next_due(now) else {
+            return;
+        };
+        // A timer that fires early is re-armed then. That costs less than a new timer for each
+        // request.
         if self.timer.as_ref().is_some_and(|(_, set)| *set <= due) {
             return;
         }
         // At least 1 ms: a core that is due now and does nothing must not spin.
         let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
         let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
-        let timer = timers::after(wait, move || shared.report(incarnation, SharedStateMessage::Timer));
+        let timer = timers::after(wait, move || {
+            shared.report(incarnation, SharedStateMessage::Timer)
+        });
         self.timer = Some((timer, now.after(wait)));
     }
 }
@@ -580,7 +737,9 @@ impl Actor for SubscriptionActor {
 
 impl TakesTurns for SubscriptionActor {
     fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
-        let Some(messages) = self.shared.take(waker) else { return };
+        let Some(messages) = self.shared.take(waker) else {
+            return;
+        };
         // The clock is read once for all that has arrived.
         let now = self.context.clock.now();
         match self.process(messages, now) {

@@ -1,7 +1,7 @@
 //! The task that makes one request. It reports exactly once, and may then wait for a late response.
 //!
-//! If it panics or is aborted, it reports `Aborted`. While it waits for a late response, it holds the shared state
-//! weakly and no event.
+//! If it panics or is aborted, it reports `Aborted`. While it waits for a late response, it holds
+//! the shared state weakly and no event.
 
 use std::{
     rc::Rc,
@@ -43,9 +43,22 @@ pub(super) fn start(
     resources: AttemptResources<'_>,
     now: Timestamp,
 ) {
-    let AttemptResources { wall, faults, tracer, permit, body, lease } = resources;
-    let guard = AttemptGuard { shared: Arc::clone(shared), id: request.id };
-    let (lane, attempts) = request.items.first().map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
+    let AttemptResources {
+        wall,
+        faults,
+        tracer,
+        permit,
+        body,
+        lease,
+    } = resources;
+    let guard = AttemptGuard {
+        shared: Arc::clone(shared),
+        id: request.id,
+    };
+    let (lane, attempts) = request
+        .items
+        .first()
+        .map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
     let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
     if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
         shared.set_span(request.id, attempt.context.clone());
@@ -53,13 +66,26 @@ pub(super) fn start(
     let (subscription_key, count) = (shared.subscription_key, events.len());
     let task = actix_rt::spawn(async move {
         let _permit = permit;
-        assert!(!guard.shared.is_doomed(), "a delivery task is killed by chaos");
+        assert!(
+            !guard.shared.is_doomed(),
+            "a delivery task is killed by chaos"
+        );
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
         let trace = traced.iter().flat_map(AttemptSpan::headers);
-        let headers = DeliveryPlan::job_header(lane, kind).into_iter().chain(trace).collect();
+        let headers = DeliveryPlan::job_header(lane, kind)
+            .into_iter()
+            .chain(trace)
+            .collect();
         let wait = plan.response_timeout();
         let permit = Some((body, subscription_key.partition));
-        let batch = Batch { events, attempts_before: attempts, headers, wall, wait, permit };
+        let batch = Batch {
+            events,
+            attempts_before: attempts,
+            headers,
+            wall,
+            wait,
+            permit,
+        };
         if let Some(lease) = lease {
             Box::pin(lease.allowed()).await;
         }
@@ -67,7 +93,13 @@ pub(super) fn start(
             Ok(sender) => sender.send(batch).await,
             Err(missing) => {
                 let result = RequestResult::bare(Outcome::Failed(Failure::SocketError));
-                (RequestResult { detail: missing.clone(), ..result }, None)
+                (
+                    RequestResult {
+                        detail: missing.clone(),
+                        ..result
+                    },
+                    None,
+                )
             }
         };
         if let Some(attempt) = traced {
@@ -76,8 +108,12 @@ pub(super) fn start(
         match faults.fault_for(subscription_key, &answer, count) {
             None => {}
             Some(ResponseFault::Drop) => return guard.report(response_faults::dropped(&answer)),
-            Some(ResponseFault::Corrupt) => return guard.report(response_faults::corrupted(&answer)),
-            Some(ResponseFault::Delay(by)) => return Box::pin(guard.delay(answer, by, &plan)).await,
+            Some(ResponseFault::Corrupt) => {
+                return guard.report(response_faults::corrupted(&answer));
+            }
+            Some(ResponseFault::Delay(by)) => {
+                return Box::pin(guard.delay(answer, by, &plan)).await;
+            }
         }
         match late.filter(|_| plan.late_timeout > plan.response_timeout()) {
             None => guard.report(answer),
@@ -121,14 +157,19 @@ impl AttemptGuard {
     fn await_late(self, answer: RequestResult) -> LateReport {
         self.shared.mark_late(self.id);
         self.shared.finished(self.id, answer);
-        LateReport { shared: Arc::downgrade(&self.shared), id: self.id, taken: false }
+        LateReport {
+            shared: Arc::downgrade(&self.shared),
+            id: self.id,
+            taken: false,
+        }
     }
 }
 
 impl Drop for AttemptGuard {
     fn drop(&mut self) {
         // After a report, this second one has no effect.
-        self.shared.finished(self.id, RequestResult::bare(Outcome::Aborted));
+        self.shared
+            .finished(self.id, RequestResult::bare(Outcome::Aborted));
     }
 }
 

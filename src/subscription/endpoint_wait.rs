@@ -1,11 +1,12 @@
-//! The waits that endpoints requested with `Retry-After`, shared by all subscriptions with the same URL.
+//! The waits that endpoints requested with `Retry-After`, shared by all subscriptions with the same
+//! URL.
 //!
-//! The header is addressed to the sender, and this server is one sender, however many subscriptions name the URL. The
-//! scope is the whole URL and not its host: a host may serve many owners (a gateway, a relay), and a limit of one of them
-//! must not delay the deliveries to another.
+//! The header is addressed to the sender, and this server is one sender, however many subscriptions
+//! name the URL. The scope is the whole URL and not its host: a host may serve many owners (a
+//! gateway, a relay), and a limit of one of them must not delay the deliveries to another.
 //!
-//! Nothing is stored here. The subscription that received the response stores the wait in its cursor, and all cursors
-//! are read before the first actor starts.
+//! Nothing is stored here. The subscription that received the response stores the wait in its
+//! cursor, and all cursors are read before the first actor starts.
 
 use std::{
     collections::HashMap,
@@ -54,12 +55,14 @@ impl EndpointWait {
         Some(Timestamp(self.0.load(Ordering::Acquire))).filter(|until| until.0 > 0)
     }
 
-    /// Notes that the endpoint must not be called before `until`. The longest of several waits counts.
+    /// Notes that the endpoint must not be called before `until`. The longest of several waits
+    /// counts.
     pub fn extend(&self, until: Timestamp) {
         self.0.fetch_max(until.0, Ordering::AcqRel);
     }
 
-    /// Ends the wait for the subscriptions that have not taken it over: an operator calls the endpoint now.
+    /// Ends the wait for the subscriptions that have not taken it over: an operator calls the
+    /// endpoint now.
     pub fn end(&self) {
         self.0.store(0, Ordering::Release);
     }

@@ -52,7 +52,9 @@ impl FeedEvent {
 
     /// The bytes that the item keeps in memory.
     fn memory(&self) -> usize {
-        let line = |line: &LedgerLine| size_of::<LedgerLine>() + line.entry.runs.len() * size_of::<SeqRun>();
+        let line = |line: &LedgerLine| {
+            size_of::<LedgerLine>() + line.entry.runs.len() * size_of::<SeqRun>()
+        };
         ITEM_BYTES
             + match self {
                 Self::Published(_, chunk) => chunk.memory(),
@@ -91,7 +93,10 @@ impl FeedItems {
         let before = self.published;
         self.published += event.count();
         self.bytes += event.memory();
-        self.items.push_back(FeedItem { before, event: Arc::new(event) });
+        self.items.push_back(FeedItem {
+            before,
+            event: Arc::new(event),
+        });
         while self.bytes > BYTES_MAX && self.items.len() > 1 {
             self.remove_first();
         }
@@ -145,9 +150,15 @@ impl EventFeed {
             return Vec::new();
         }
         let line = |change: &RecordChange| match change {
-            RecordChange::Note { lane, attempt, entry } => {
-                Some(LedgerLine { lane: *lane, attempt: *attempt, entry: entry.clone() })
-            }
+            RecordChange::Note {
+                lane,
+                attempt,
+                entry,
+            } => Some(LedgerLine {
+                lane: *lane,
+                attempt: *attempt,
+                entry: entry.clone(),
+            }),
             _ => None,
         };
         changes.iter().filter_map(line).collect()
@@ -156,12 +167,19 @@ impl EventFeed {
     /// Subscribes. [`None`] if the maximum is reached or the server stops.
     pub fn subscribe(&self) -> Option<FeedSubscriber> {
         let room = |count: usize| (count < SUBSCRIBERS_MAX).then_some(count + 1);
-        self.0.subscribers.fetch_update(Ordering::AcqRel, Ordering::Relaxed, room).ok()?;
+        self.0
+            .subscribers
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, room)
+            .ok()?;
         let items = self.0.lock();
         let (position, next, is_over) = (items.end(), items.published, items.is_over);
         drop(items);
         // The count ends with it.
-        let subscriber = FeedSubscriber { feed: Arc::clone(&self.0), position, next };
+        let subscriber = FeedSubscriber {
+            feed: Arc::clone(&self.0),
+            position,
+            next,
+        };
         (!is_over).then_some(subscriber)
     }
 
@@ -194,7 +212,8 @@ impl Drop for FeedSubscriber {
 }
 
 impl FeedSubscriber {
-    /// The next item, and how many events and lines were lost before it. [`None`] once the feed is closed.
+    /// The next item, and how many events and lines were lost before it. [`None`] once the feed is
+    /// closed.
     pub async fn next(&mut self) -> Option<(u64, Arc<FeedEvent>)> {
         let feed = Arc::clone(&self.feed);
         loop {
@@ -212,8 +231,14 @@ impl FeedSubscriber {
     fn take_next(&mut self) -> NextItem {
         let items = self.feed.lock();
         let position = self.position.max(items.first);
-        let Some(FeedItem { before, event }) = items.items.get((position - items.first) as usize).cloned() else {
-            return if items.is_over { NextItem::Over } else { NextItem::None };
+        let Some(FeedItem { before, event }) =
+            items.items.get((position - items.first) as usize).cloned()
+        else {
+            return if items.is_over {
+                NextItem::Over
+            } else {
+                NextItem::None
+            };
         };
         drop(items);
         self.position = position + 1;

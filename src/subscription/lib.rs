@@ -1,9 +1,10 @@
-//! One actor for each subscription: clock, journal and requests around the pure core in `policy::subscription`, which
-//! decides.
+//! One actor for each subscription: clock, journal and requests around the pure core in
+//! `policy::subscription`, which decides.
 //!
-//! A [`SubscriptionActor`] is one incarnation. What outlives it is in [`SharedState`]: requests in flight, their
-//! results, and the current event. The actor reads the newest events from the topic's
-//! [`RecentEvents`](crate::recent_events::RecentEvents) and older ones from the journal. `policy` makes every decision.
+//! A [`SubscriptionActor`] is one incarnation. What outlives it is in [`SharedState`]: requests in
+//! flight, their results, and the current event. The actor reads the newest events from the topic's
+//! [`RecentEvents`](crate::recent_events::RecentEvents) and older ones from the journal. `policy`
+//! makes every decision.
 
 mod actor;
 mod delivery;
@@ -25,8 +26,8 @@ pub use self::{
     plan::{DeliveryContext, DeliveryPlan},
     read_budget::{BudgetMember, GrantRequest, ReadBudget, ReadGrant, ReleaseCallback},
     shared_state::{
-        CommandResult, PHASE_NAMES, QuarantinedEvents, Received, SharedState, SharedStateMessage, SubscriptionMeasures,
-        SubscriptionState, WaitingClient,
+        CommandResult, PHASE_NAMES, QuarantinedEvents, Received, SharedState, SharedStateMessage,
+        SubscriptionMeasures, SubscriptionState, WaitingClient,
     },
     slice::{SliceRead, filter_slice},
 };

@@ -1,4 +1,5 @@
-//! The delivery plan: a subscription's record, checked and converted once, when it is created or read from the store.
+//! The delivery plan: a subscription's record, checked and converted once, when it is created or
+//! read from the store.
 
 use std::{hash::Hasher, rc::Rc, sync::Arc, time::Duration};
 
@@ -6,8 +7,8 @@ use siphasher::sip::SipHasher13;
 
 use crate::endpoint_wait::{EndpointWait, EndpointWaits};
 use gridhook_deliver::{
-    AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget, OutgoingRequest,
-    RequestHeader, Sender, WebhookEncoding,
+    AddressRules, ClientCertificates, ClientOptions, Destination, HttpSender, HttpTarget,
+    OutgoingRequest, RequestHeader, Sender, WebhookEncoding,
     address::AddressRefused,
     clients,
     identity::{NO_IDENTITY, TokenSource},
@@ -28,7 +29,9 @@ use gridhook_policy::{
     record::{EndpointId, Rate, job::JobKind},
     transform::{InvalidTransform, Program},
 };
-use gridhook_record::subscription::{OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord};
+use gridhook_record::subscription::{
+    OnGone, QueueSettings, StorageBlobDestination, SubscriptionRecord,
+};
 
 /// Why a subscription cannot be delivered as its record says.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +43,9 @@ pub enum PlanError {
     #[error(transparent)]
     Address(#[from] AddressRefused),
     /// Not under this certificate.
-    #[error("destination.properties.clientCertificate is \"{given}\", which does not exist; {allowed}")]
+    #[error(
+        "destination.properties.clientCertificate is \"{given}\", which does not exist; {allowed}"
+    )]
     Certificate {
         /// The name in the record.
         given: String,
@@ -48,7 +53,9 @@ pub enum PlanError {
         allowed: String,
     },
     /// There is no access token for the endpoint.
-    #[error("destination.properties.azureActiveDirectoryApplicationIdOrUri demands an access token; {0}")]
+    #[error(
+        "destination.properties.azureActiveDirectoryApplicationIdOrUri demands an access token; {0}"
+    )]
     Identity(&'static str),
     /// The signing keys are invalid.
     #[error("destination.properties.{0}")]
@@ -82,8 +89,8 @@ pub struct DeliveryContext {
     pub addresses: AddressRules,
     /// Time limit for the whole response of a subscription without its own.
     pub response_timeout: Duration,
-    /// Time limit, from the start of a request, in which a late success still counts. Only used if longer than
-    /// `response_timeout`.
+    /// Time limit, from the start of a request, in which a late success still counts. Only used if
+    /// longer than `response_timeout`.
     pub late_timeout: Duration,
     /// Minimum pause between connection attempts to an endpoint that could not be reached.
     pub reconnect_interval: Duration,
@@ -188,11 +195,18 @@ impl DeliveryPlan {
                 })
             }
             None => {
-                let destination = Destination::new(&webhook.endpoint_url, name, input, schema, batched)?
-                    .with_properties(&webhook.delivery_properties);
-                let secrets = webhook.signing.as_ref().map(|signing| signing.secrets.iter().map(String::as_str));
+                let destination =
+                    Destination::new(&webhook.endpoint_url, name, input, schema, batched)?
+                        .with_properties(&webhook.delivery_properties);
+                let secrets = webhook
+                    .signing
+                    .as_ref()
+                    .map(|signing| signing.secrets.iter().map(String::as_str));
                 let signer = secrets.map(Signer::new).transpose()?;
-                Target::Webhook(Arc::new(HttpTarget { destination, encoding: Box::new(WebhookEncoding { signer }) }))
+                Target::Webhook(Arc::new(HttpTarget {
+                    destination,
+                    encoding: Box::new(WebhookEncoding { signer }),
+                }))
             }
         };
         let retry_after = match &target {
@@ -200,13 +214,25 @@ impl DeliveryPlan {
             Target::Pulled | Target::Resource(_) => None,
         };
         // With one event per request, delivery properties need not be equal.
-        let is_grouped = record.resource.as_ref().map_or(batched, |resource| resource.is_grouped());
-        let grouping = property::keys(&webhook.delivery_properties).filter(|_| is_grouped).cloned().collect();
-        let maxima = record.resource.as_deref().map(Resource::limits).filter(|_| !record.has_batch_settings());
+        let is_grouped = record
+            .resource
+            .as_ref()
+            .map_or(batched, |resource| resource.is_grouped());
+        let grouping = property::keys(&webhook.delivery_properties)
+            .filter(|_| is_grouped)
+            .cloned()
+            .collect();
+        let maxima = record
+            .resource
+            .as_deref()
+            .map(Resource::limits)
+            .filter(|_| !record.has_batch_settings());
         let batch = match (record.queue, maxima) {
-            (None, Some(BatchMaxima { events, bytes })) => {
-                BatchLimits { events_max: events, bytes_preferred: bytes, schema: record.delivery_schema }
-            }
+            (None, Some(BatchMaxima { events, bytes })) => BatchLimits {
+                events_max: events,
+                bytes_preferred: bytes,
+                schema: record.delivery_schema,
+            },
             (None, None) => BatchLimits {
                 events_max: webhook.max_events_per_batch,
                 bytes_preferred: 1024 * u64::from(webhook.preferred_batch_size_in_kilobytes),
@@ -218,26 +244,54 @@ impl DeliveryPlan {
                 schema: record.delivery_schema,
             },
         };
-        let transform = record.transform.as_deref().map(|source| Program::new(source, batched, schema)).transpose()?;
-        let lock = |queue: QueueSettings| Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds));
-        let granted = webhook.allowed_rate.map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
-        let limited = webhook.max_requests_per_second.map(|rate| Rate::of(rate.get().into()));
+        let transform = record
+            .transform
+            .as_deref()
+            .map(|source| Program::new(source, batched, schema))
+            .transpose()?;
+        let lock = |queue: QueueSettings| {
+            Duration::from_secs(u64::from(queue.receive_lock_duration_in_seconds))
+        };
+        let granted = webhook
+            .allowed_rate
+            .map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
+        let limited = webhook
+            .max_requests_per_second
+            .map(|rate| Rate::of(rate.get().into()));
         let response_timeout = webhook.response_timeout_in_seconds;
-        let response_timeout =
-            response_timeout.map_or(delivery.response_timeout, |seconds| Duration::from_secs(seconds.get().into()));
-        let pull = record.queue.map(|queue| PullSettings { lock: lock(queue), leases_max: delivery.leases_max });
+        let response_timeout = response_timeout.map_or(delivery.response_timeout, |seconds| {
+            Duration::from_secs(seconds.get().into())
+        });
+        let pull = record.queue.map(|queue| PullSettings {
+            lock: lock(queue),
+            leases_max: delivery.leases_max,
+        });
         let settings = SubscriptionSettings {
             version: record.version,
             endpoint: target.endpoint(),
             attempts_max: record.retry.max_delivery_attempts,
-            since: record.starts_from.as_ref().map_or(Timestamp::default(), |starts| starts.made),
-            time_to_live: Duration::from_secs(60 * u64::from(record.retry.event_time_to_live_in_minutes)),
+            since: record
+                .starts_from
+                .as_ref()
+                .map_or(Timestamp::default(), |starts| starts.made),
+            time_to_live: Duration::from_secs(
+                60 * u64::from(record.retry.event_time_to_live_in_minutes),
+            ),
             batch,
             grouping,
             order: record.order_key.as_deref().cloned().map(|key| {
-                let (tracked_max, blocks) = (delivery.ordered_events_max as usize, record.order_blocks);
-                let one_of_a_key = record.resource.as_ref().is_some_and(|resource| resource.takes_parts());
-                Arc::new(OrderSettings { key, tracked_max, blocks, one_of_a_key })
+                let (tracked_max, blocks) =
+                    (delivery.ordered_events_max as usize, record.order_blocks);
+                let one_of_a_key = record
+                    .resource
+                    .as_ref()
+                    .is_some_and(|resource| resource.takes_parts());
+                Arc::new(OrderSettings {
+                    key,
+                    tracked_max,
+                    blocks,
+                    one_of_a_key,
+                })
             }),
             concurrency_max: delivery.concurrency_max,
             rate_max: granted.into_iter().chain(limited).min(),
@@ -246,8 +300,13 @@ impl DeliveryPlan {
             reconnect_interval: delivery.reconnect_interval,
             request_timeout: response_timeout + REQUEST_SLACK,
             dead_letter: record.dead_letter.is_some(),
-            destination: if record.resource.is_some() { EndpointKind::Resource } else { EndpointKind::Webhook },
-            dead_letter_in_probation: record.dead_letter_in_probation && record.dead_letter.is_some(),
+            destination: if record.resource.is_some() {
+                EndpointKind::Resource
+            } else {
+                EndpointKind::Webhook
+            },
+            dead_letter_in_probation: record.dead_letter_in_probation
+                && record.dead_letter.is_some(),
             hold_when_gone: record.on_gone == OnGone::Disable,
             hold_after_failing: delivery.hold_after_failing,
             transform: transform.map(Arc::new),
@@ -255,20 +314,38 @@ impl DeliveryPlan {
             edition,
         };
         let (settings, late_timeout) = (Arc::new(settings), delivery.late_timeout);
-        Ok(Self { record, settings, retry_after, late_timeout, target })
+        Ok(Self {
+            record,
+            settings,
+            retry_after,
+            late_timeout,
+            target,
+        })
     }
 
-    /// The plan for one of several parts of a spread topic. Together they keep to the limits of the event subscription; each
-    /// may have at least one request in flight.
+    /// The plan for one of several parts of a spread topic. Together they keep to the limits of the
+    /// event subscription; each may have at least one request in flight.
     #[must_use]
     pub fn divided(mut self, parts: u32) -> Self {
         let (settings, parts) = (Arc::make_mut(&mut self.settings), parts.max(1));
         settings.concurrency_max = (settings.concurrency_max / parts).max(1);
-        settings.pull = settings.pull.map(|pull| PullSettings { leases_max: (pull.leases_max / parts).max(1), ..pull });
-        settings.rate_max = settings.rate_max.map(|rate| Rate::of(rate.per_second() / f64::from(parts)));
+        settings.pull = settings.pull.map(|pull| PullSettings {
+            leases_max: (pull.leases_max / parts).max(1),
+            ..pull
+        });
+        settings.rate_max = settings
+            .rate_max
+            .map(|rate| Rate::of(rate.per_second() / f64::from(parts)));
         settings.order = settings.order.take().map(|order| {
             let tracked_max = (order.tracked_max / parts as usize).max(1);
-            if parts == 1 { order } else { Arc::new(OrderSettings { tracked_max, ..OrderSettings::clone(&order) }) }
+            if parts == 1 {
+                order
+            } else {
+                Arc::new(OrderSettings {
+                    tracked_max,
+                    ..OrderSettings::clone(&order)
+                })
+            }
         });
         self
     }
@@ -303,7 +380,11 @@ impl DeliveryPlan {
             Target::Webhook(target) => {
                 let client = clients::client(options, self.record.webhook.client_spec());
                 let client = client.map_err(|missing| missing.to_string())?;
-                Ok(Rc::new(HttpSender { client, target: Arc::clone(target), tokens: self.tokens(options)? }))
+                Ok(Rc::new(HttpSender {
+                    client,
+                    target: Arc::clone(target),
+                    tokens: self.tokens(options)?,
+                }))
             }
             Target::Resource(target) => target.sender(options),
         }
@@ -315,7 +396,9 @@ impl DeliveryPlan {
     /// If the server has no identity.
     pub fn tokens(&self, options: &ClientOptions) -> Result<Option<TokenSource>, String> {
         let audience = self.record.webhook.token_audience.as_deref();
-        audience.map(|audience| TokenSource::new(options, audience)).transpose()
+        audience
+            .map(|audience| TokenSource::new(options, audience))
+            .transpose()
     }
 
     /// The header of a request that a job sends, with the job's lane.
@@ -327,11 +410,16 @@ impl DeliveryPlan {
         lane.is_job().then(|| (header, lane.0.to_string().into()))
     }
 
-    /// Checks the plan against the operator's rules. A plan that was allowed under earlier rules is kept. Its requests
-    /// fail with this error.
+    /// Checks the plan against the operator's rules. A plan that was allowed under earlier rules is
+    /// kept. Its requests fail with this error.
     pub fn check(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         self.check_connection(delivery)?;
-        if let Some(StorageBlobDestination { resource_id, container, .. }) = self.record.dead_letter.as_deref() {
+        if let Some(StorageBlobDestination {
+            resource_id,
+            container,
+            ..
+        }) = self.record.dead_letter.as_deref()
+        {
             delivery.named_stores.find(resource_id, container)?;
         }
         match &self.target {
@@ -349,30 +437,52 @@ impl DeliveryPlan {
 
     /// Checks that the server can get the access tokens that the endpoint demands.
     fn check_tokens(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
-        let Some(audience) = &self.record.webhook.token_audience else { return Ok(()) };
-        let identity = delivery.connections.identity().ok_or(PlanError::Identity(NO_IDENTITY))?;
-        identity.url_for(audience).map_err(PlanError::Identity).map(drop)
+        let Some(audience) = &self.record.webhook.token_audience else {
+            return Ok(());
+        };
+        let identity = delivery
+            .connections
+            .identity()
+            .ok_or(PlanError::Identity(NO_IDENTITY))?;
+        identity
+            .url_for(audience)
+            .map_err(PlanError::Identity)
+            .map(drop)
     }
 
     /// Checks that the certificate and the proxy in the record exist.
     pub fn check_connection(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         let (webhook, certificates) = (&self.record.webhook, delivery.client_certificates.names());
-        if let Some(given) = webhook.client_certificate.as_ref().filter(|given| !certificates.contains(given)) {
+        if let Some(given) = webhook
+            .client_certificate
+            .as_ref()
+            .filter(|given| !certificates.contains(given))
+        {
             let known = certificates.join(", ");
             let allowed = match known.as_str() {
                 "" => "there is none in the folder delivery.client_certificates_dir".to_owned(),
                 known => format!("allowed is one of {known}"),
             };
-            return Err(PlanError::Certificate { given: given.clone(), allowed });
+            return Err(PlanError::Certificate {
+                given: given.clone(),
+                allowed,
+            });
         }
         let proxies = delivery.connections.proxy_names();
         let is_known = |given: &str| given == DIRECT || proxies.contains(&given);
-        let Some(given) = webhook.proxy.as_ref().filter(|given| !is_known(given)) else { return Ok(()) };
+        let Some(given) = webhook.proxy.as_ref().filter(|given| !is_known(given)) else {
+            return Ok(());
+        };
         let allowed = match proxies.join(", ").as_str() {
-            "" => format!("delivery.resources has no proxy; allowed is {DIRECT}, for a direct connection"),
+            "" => format!(
+                "delivery.resources has no proxy; allowed is {DIRECT}, for a direct connection"
+            ),
             known => format!("allowed are {known}, and {DIRECT} for a direct connection"),
         };
-        Err(PlanError::Proxy { given: given.clone(), allowed })
+        Err(PlanError::Proxy {
+            given: given.clone(),
+            allowed,
+        })
     }
 
     /// The end of the wait that the endpoint requested of any subscription. It may have passed.

@@ -1,14 +1,15 @@
 //! Limits how many bytes of events all subscriptions together have read and not sent.
 //!
-//! A subscription that lags requests a [`ReadGrant`] before it reads the log or fetches pending events, and keeps no
-//! more than its share of what it read. What it keeps counts until it is sent or dropped ([`BudgetMember::keep`]).
+//! A subscription that lags requests a [`ReadGrant`] before it reads the log or fetches pending
+//! events, and keeps no more than its share of what it read. What it keeps counts until it is sent
+//! or dropped ([`BudgetMember::keep`]).
 //!
 //! Invariants:
-//! - Grants take at most three quarters of the budget, however many subscriptions lag. The rest is for subscriptions
-//!   that keep up: reads from memory never wait, unless the whole budget is used.
+//! - Grants take at most three quarters of the budget, however many subscriptions lag. The rest is
+//!   for subscriptions that keep up: reads from memory never wait, unless the whole budget is used.
 //! - Grants are given in turn: a subscription with many lanes waits like one with a single lane.
-//! - Every request is served. If nothing becomes free for a second, subscriptions that have kept events for longer than
-//!   that drop them. A dropped event is read again.
+//! - Every request is served. If nothing becomes free for a second, subscriptions that have kept
+//!   events for longer than that drop them. A dropped event is read again.
 
 use std::{
     cell::Cell,
@@ -74,7 +75,10 @@ struct Waiter {
 
 impl std::fmt::Debug for BudgetHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Holder").field("kept", &self.kept).field("grants", &self.grants).finish_non_exhaustive()
+        f.debug_struct("Holder")
+            .field("kept", &self.kept)
+            .field("grants", &self.grants)
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,10 +130,16 @@ impl ReadBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Adds an actor. `release` is called, on any thread, when it must drop the events that it keeps.
+    /// Adds an actor. `release` is called, on any thread, when it must drop the events that it
+    /// keeps.
     pub fn member(self: &Arc<Self>, release: ReleaseCallback) -> BudgetMember {
         let number = self.members.fetch_add(1, Ordering::Relaxed);
-        BudgetMember { budget: Arc::clone(self), number, kept: Cell::new(0), release }
+        BudgetMember {
+            budget: Arc::clone(self),
+            number,
+            kept: Cell::new(0),
+            release,
+        }
     }
 
     /// The maximum of all grants together.
@@ -164,11 +174,17 @@ impl ReadBudget {
                 break;
             }
             inner.turns.pop_front();
-            let Some(Waiter { reply, .. }) = holder.waiting.pop_front() else { continue };
+            let Some(Waiter { reply, .. }) = holder.waiting.pop_front() else {
+                continue;
+            };
             if !holder.waiting.is_empty() {
                 inner.turns.push_back(number);
             }
-            let grant = ReadGrant { budget: Some(Arc::clone(self)), of: number, bytes };
+            let grant = ReadGrant {
+                budget: Some(Arc::clone(self)),
+                of: number,
+                bytes,
+            };
             match reply.send(grant) {
                 Ok(()) => {
                     holder.grants += 1;
@@ -181,8 +197,8 @@ impl ReadBudget {
         self.used.store(inner.used, Ordering::Relaxed);
     }
 
-    /// Called when a wait times out. Once all waiting members have timed out, members that also kept events in the
-    /// previous round drop them.
+    /// Called when a wait times out. Once all waiting members have timed out, members that also
+    /// kept events in the previous round drop them.
     fn on_timeout(&self) {
         let callbacks: Vec<ReleaseCallback> = {
             let mut inner = self.lock();
@@ -193,7 +209,10 @@ impl ReadBudget {
             inner.timeouts = 0;
             let round = inner.round;
             inner.round += 1;
-            let long = inner.holders.values().filter(|holder| holder.kept > 0 && holder.since < round);
+            let long = inner
+                .holders
+                .values()
+                .filter(|holder| holder.kept > 0 && holder.since < round);
             long.map(|holder| Arc::clone(&holder.release)).collect()
         };
         callbacks.iter().for_each(|release| release());
@@ -202,18 +221,22 @@ impl ReadBudget {
 
 impl ReadBudgetState {
     fn holder(&mut self, member: &BudgetMember) -> &mut BudgetHolder {
-        self.holders.entry(member.number).or_insert_with(|| BudgetHolder {
-            kept: 0,
-            since: 0,
-            grants: 0,
-            waiting: VecDeque::new(),
-            release: Arc::clone(&member.release),
-        })
+        self.holders
+            .entry(member.number)
+            .or_insert_with(|| BudgetHolder {
+                kept: 0,
+                since: 0,
+                grants: 0,
+                waiting: VecDeque::new(),
+                release: Arc::clone(&member.release),
+            })
     }
 
     /// Removes a member that keeps nothing and waits for nothing, so that it has no share.
     fn forget_idle(&mut self, number: u64) {
-        let is_idle = |holder: &BudgetHolder| holder.kept == 0 && holder.grants == 0 && holder.waiting.is_empty();
+        let is_idle = |holder: &BudgetHolder| {
+            holder.kept == 0 && holder.grants == 0 && holder.waiting.is_empty()
+        };
         if self.holders.get(&number).is_some_and(is_idle) {
             self.holders.remove(&number);
         }
@@ -316,7 +339,9 @@ impl ReadGrant {
 
 impl Drop for ReadGrant {
     fn drop(&mut self) {
-        let Some(budget) = self.budget.take() else { return };
+        let Some(budget) = self.budget.take() else {
+            return;
+        };
         let mut inner = budget.lock();
         inner.used -= self.bytes;
         if let Some(holder) = inner.holders.get_mut(&self.of) {

@@ -1,13 +1,14 @@
-//! The newest events of a topic with the subscriptions that each one matches. Subscriptions that keep up read from this
-//! cache instead of the disk.
+//! The newest events of a topic with the subscriptions that each one matches. Subscriptions that
+//! keep up read from this cache instead of the disk.
 //!
-//! The topic's actor writes, its subscriptions read. A chunk records the subscriptions, with version, that it was
-//! matched for. Any other subscription finds nothing here, and reads and filters the log itself. So the cache can be
-//! cleared at any time.
+//! The topic's actor writes, its subscriptions read. A chunk records the subscriptions, with
+//! version, that it was matched for. Any other subscription finds nothing here, and reads and
+//! filters the log itself. So the cache can be cleared at any time.
 //!
-//! Events are dropped as soon as all subscriptions that match have read them, so that publishing reuses the same
-//! memory, or when the memory limit is reached. A dropped stretch stays as a range that subscriptions without a match in it may
-//! skip. Nothing is kept for subscriptions that lag: they read the log.
+//! Events are dropped as soon as all subscriptions that match have read them, so that publishing
+//! reuses the same memory, or when the memory limit is reached. A dropped stretch stays as a range
+//! that subscriptions without a match in it may skip. Nothing is kept for subscriptions that lag:
+//! they read the log.
 
 mod matches;
 mod stretch;
@@ -27,8 +28,8 @@ pub use self::{
 };
 use gridhook_event::{Event, Seq, SubscriptionId};
 
-/// The memory limit of all recent-events caches of the server together. Above it, the largest cache loses its oldest
-/// events, so a topic with few events never pays for one with many.
+/// The memory limit of all recent-events caches of the server together. Above it, the largest cache
+/// loses its oldest events, so a topic with few events never pays for one with many.
 #[derive(Debug)]
 pub struct RecentBudget {
     used: AtomicUsize,
@@ -40,7 +41,11 @@ pub struct RecentBudget {
 impl RecentBudget {
     /// A budget of `most` bytes.
     pub fn new(most: usize) -> Self {
-        Self { used: AtomicUsize::new(0), most, recent: Mutex::default() }
+        Self {
+            used: AtomicUsize::new(0),
+            most,
+            recent: Mutex::default(),
+        }
     }
 
     /// Bytes in use.
@@ -54,15 +59,23 @@ impl RecentBudget {
             let largest = {
                 let mut caches = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
                 caches.retain(|cache| cache.upgrade().is_some_and(|cache| cache.stays_listed()));
-                caches.iter().filter_map(Weak::upgrade).max_by_key(|cache| cache.used())
+                caches
+                    .iter()
+                    .filter_map(Weak::upgrade)
+                    .max_by_key(|cache| cache.used())
             };
             let Some(largest) = largest else { return };
             // Drops several at once, so that the caches are not compared for each chunk.
             let (enough, half) = (self.most - self.most / 8, largest.used() / 2);
             let mut stretches = largest.stretches();
             while self.used() > enough && (self.used() > self.most || largest.used() > half) {
-                // A dropped range stays, so that the subscriptions that match nothing in it need not read the log.
-                match stretches.queue.iter().position(|stretch| matches!(stretch, LogStretch::Unread(..))) {
+                // A dropped range stays, so that the subscriptions that match nothing in it need
+                // not read the log.
+                match stretches
+                    .queue
+                    .iter()
+                    .position(|stretch| matches!(stretch, LogStretch::Unread(..)))
+                {
                     Some(oldest) => largest.evict(self, &mut stretches.queue, oldest),
                     None => match stretches.queue.pop_front() {
                         Some(oldest) => largest.give_back(self, oldest.memory()),
@@ -109,7 +122,8 @@ struct LogStretches {
     last_matches: Option<LastMatches>,
 }
 
-/// Where each subscription had its last match. A subscription that is beyond it passes everything else at once.
+/// Where each subscription had its last match. A subscription that is beyond it passes everything
+/// else at once.
 #[derive(Debug)]
 struct LastMatches {
     matched_for: Arc<SubscriptionPositions>,
@@ -122,7 +136,11 @@ struct LastMatches {
 impl LastMatches {
     fn new(chunk: &MatchedChunk) -> Self {
         let ends = vec![chunk.first; chunk.matched_for.all.len()];
-        Self { matched_for: Arc::clone(&chunk.matched_for), first: chunk.first, ends }
+        Self {
+            matched_for: Arc::clone(&chunk.matched_for),
+            first: chunk.first,
+            ends,
+        }
     }
 
     /// Whether nothing from `from` on matches the subscription.
@@ -165,7 +183,9 @@ impl RecentEventsShared {
     }
 
     fn stretches(&self) -> MutexGuard<'_, LogStretches> {
-        self.stretches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stretches
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn laggards(&self) -> MutexGuard<'_, HashSet<SubscriptionId>> {
@@ -174,30 +194,48 @@ impl RecentEventsShared {
 
     /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
     fn evict(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
-        let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else { return };
+        let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else {
+            return;
+        };
         let (before, matched_for) = (at.checked_sub(1), Arc::clone(&chunk.matched_for));
-        let is_merged = self.change(budget, stretches, before, &matched_for, |gone| gone.extend(&chunk));
+        let is_merged = self.change(budget, stretches, before, &matched_for, |gone| {
+            gone.extend(&chunk)
+        });
         if !is_merged {
             let (first, matched_for) = (chunk.first, Arc::clone(&matched_for));
-            let mut gone = EvictedRange { first, end: first, matched_for, parts: Vec::new() };
+            let mut gone = EvictedRange {
+                first,
+                end: first,
+                matched_for,
+                parts: Vec::new(),
+            };
             gone.extend(&chunk);
             let stretch = LogStretch::Gone(gone);
             self.take(budget, stretch.memory());
             stretches.insert(at, stretch);
         }
         self.give_back(budget, LogStretch::Unread(chunk, readers).memory());
-        let (evicted, next) = if is_merged { (before, at) } else { (Some(at), at + 1) };
-        if stretches.get_mut(next).is_some_and(|next| next.evicted_for(&matched_for).is_some())
+        let (evicted, next) = if is_merged {
+            (before, at)
+        } else {
+            (Some(at), at + 1)
+        };
+        if stretches
+            .get_mut(next)
+            .is_some_and(|next| next.evicted_for(&matched_for).is_some())
             && let Some(next) = stretches.remove(next)
         {
             self.give_back(budget, next.memory());
             if let LogStretch::Gone(later) = next {
-                self.change(budget, stretches, evicted, &matched_for, |gone| gone.append(later));
+                self.change(budget, stretches, evicted, &matched_for, |gone| {
+                    gone.append(later)
+                });
             }
         }
     }
 
-    /// Changes the dropped range at this index, if there is one that was matched for these subscriptions.
+    /// Changes the dropped range at this index, if there is one that was matched for these
+    /// subscriptions.
     fn change(
         &self,
         budget: &RecentBudget,
@@ -207,7 +245,9 @@ impl RecentEventsShared {
         change: impl FnOnce(&mut EvictedRange),
     ) -> bool {
         let stretch = at.and_then(|at| stretches.get_mut(at));
-        let Some(gone) = stretch.and_then(|stretch| stretch.evicted_for(matched_for)) else { return false };
+        let Some(gone) = stretch.and_then(|stretch| stretch.evicted_for(matched_for)) else {
+            return false;
+        };
         let had = gone.memory();
         change(gone);
         // Neither change makes it smaller.
@@ -219,16 +259,26 @@ impl RecentEventsShared {
 impl RecentEvents {
     /// An empty cache.
     pub fn new(budget: Arc<RecentBudget>) -> Self {
-        Self { shared: Arc::default(), budget }
+        Self {
+            shared: Arc::default(),
+            budget,
+        }
     }
 
     /// Adds the next chunk. If it does not follow the last one, clears the cache first.
     pub fn push(&self, chunk: MatchedChunk) {
         let mut stretches = self.shared.stretches();
-        if stretches.queue.back().is_some_and(|last| last.end() != chunk.first) {
+        if stretches
+            .queue
+            .back()
+            .is_some_and(|last| last.end() != chunk.first)
+        {
             self.forget(&mut stretches);
         }
-        let LogStretches { queue, last_matches } = &mut *stretches;
+        let LogStretches {
+            queue,
+            last_matches,
+        } = &mut *stretches;
         let last_matches = match last_matches {
             Some(known) if Arc::ptr_eq(&known.matched_for, &chunk.matched_for) => known,
             other => other.insert(LastMatches::new(&chunk)),
@@ -237,7 +287,8 @@ impl RecentEvents {
             let laggards = self.shared.laggards();
             let is_reader = |position: &u32| {
                 last_matches.ends[*position as usize] = chunk.end();
-                laggards.is_empty() || !laggards.contains(&chunk.matched_for.all[*position as usize])
+                laggards.is_empty()
+                    || !laggards.contains(&chunk.matched_for.all[*position as usize])
             };
             chunk.matches.readers().filter(is_reader).count()
         };
@@ -248,8 +299,14 @@ impl RecentEvents {
             self.shared.evict(&self.budget, queue, queue.len() - 1);
         }
         drop(stretches);
-        if !self.shared.is_listed.load(Ordering::Relaxed) && !self.shared.is_listed.swap(true, Ordering::Relaxed) {
-            let mut caches = self.budget.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.shared.is_listed.load(Ordering::Relaxed)
+            && !self.shared.is_listed.swap(true, Ordering::Relaxed)
+        {
+            let mut caches = self
+                .budget
+                .recent
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             caches.push(Arc::downgrade(&self.shared));
         }
         self.budget.make_room();
@@ -268,8 +325,8 @@ impl RecentEvents {
         }
     }
 
-    /// Sets the subscriptions that lag. Nothing is kept for them: chunks that only they match are dropped, and chunks
-    /// that end at or below `low`, which all others have read.
+    /// Sets the subscriptions that lag. Nothing is kept for them: chunks that only they match are
+    /// dropped, and chunks that end at or below `low`, which all others have read.
     pub fn lag(&self, laggards: HashSet<SubscriptionId>, low: Seq) {
         let mut stretches = self.shared.stretches();
         let stretches = &mut stretches.queue;
@@ -292,24 +349,37 @@ impl RecentEvents {
         *self.shared.laggards() = laggards;
     }
 
-    /// Reads from `from` up to `end`, or to the end of the cache, about `events_max` matching events and `bytes_max`
-    /// bytes at most. [`None`] if the log must be read instead.
+    /// Reads from `from` up to `end`, or to the end of the cache, about `events_max` matching
+    /// events and `bytes_max` bytes at most. [`None`] if the log must be read instead.
     ///
-    /// A subscription reads without an end only once: when all subscriptions that a chunk matches have read it, its
-    /// events are dropped.
+    /// A subscription reads without an end only once: when all subscriptions that a chunk matches
+    /// have read it, its events are dropped.
     pub fn read(
         &self,
         subscription: SubscriptionId,
         version: u32,
         from: Seq,
         end: Option<Seq>,
-        ReadBounds { events_max, bytes_max }: ReadBounds,
+        ReadBounds {
+            events_max,
+            bytes_max,
+        }: ReadBounds,
     ) -> Option<RecentSlice> {
         let mut stretches = self.shared.stretches();
-        let LogStretches { queue: stretches, last_matches } = &mut *stretches;
-        let mut found = RecentSlice { upto: from, total: 0, events: Vec::new() };
+        let LogStretches {
+            queue: stretches,
+            last_matches,
+        } = &mut *stretches;
+        let mut found = RecentSlice {
+            upto: from,
+            total: 0,
+            events: Vec::new(),
+        };
         let last = stretches.back()?.end();
-        if last_matches.as_ref().is_some_and(|known| known.is_beyond(subscription, version, from)) {
+        if last_matches
+            .as_ref()
+            .is_some_and(|known| known.is_beyond(subscription, version, from))
+        {
             found.upto = end.map_or(last, |end| end.min(last)).max(from);
             found.total = found.upto.0 - from.0;
             return (found.total > 0).then_some(found);
@@ -317,7 +387,9 @@ impl RecentEvents {
         let mut at = stretches.partition_point(|stretch| stretch.end() <= from);
         let mut bytes = 0;
         while let Some(stretch) = stretches.get_mut(at) {
-            let Some(position) = stretch.matched_for().position(subscription, version) else { break };
+            let Some(position) = stretch.matched_for().position(subscription, version) else {
+                break;
+            };
             let upto = end.map_or(stretch.end(), |end| end.min(stretch.end()));
             let is_enough = found.events.len() >= events_max || bytes >= bytes_max;
             if stretch.first() > found.upto || found.upto >= upto || is_enough {
@@ -353,7 +425,11 @@ impl RecentEvents {
 
     fn forget(&self, stretches: &mut LogStretches) {
         stretches.last_matches = None;
-        let bytes: usize = stretches.queue.drain(..).map(|stretch| stretch.memory()).sum();
+        let bytes: usize = stretches
+            .queue
+            .drain(..)
+            .map(|stretch| stretch.memory())
+            .sum();
         self.shared.give_back(&self.budget, bytes);
     }
 }

@@ -1,11 +1,12 @@
-//! The part of a subscription that outlives its actor: the plan, the requests in flight, and what arrives for the
-//! actor.
+//! The part of a subscription that outlives its actor: the plan, the requests in flight, and what
+//! arrives for the actor.
 //!
-//! **A result belongs to an attempt, not to an incarnation.** A request is noted here before it is sent, and removed by
-//! the journal's thread once its outcome is durable. A new incarnation receives the requests in flight and their
-//! results: after a panic, nothing is sent twice.
+//! **A result belongs to an attempt, not to an incarnation.** A request is noted here before it is
+//! sent, and removed by the journal's thread once its outcome is durable. A new incarnation
+//! receives the requests in flight and their results: after a panic, nothing is sent twice.
 //!
-//! What arrives for the actor lies here, and a wake only says so. A lost wake costs latency, never an event.
+//! What arrives for the actor lies here, and a wake only says so. A lost wake costs latency, never
+//! an event.
 
 mod chaos;
 mod commands;
@@ -30,7 +31,8 @@ use tokio::task::AbortHandle;
 
 pub(super) use self::commands::{ActorRequest, WrittenCommands};
 use self::{
-    commands::CommandQueue, late_requests::LateRequests, meter::SubscriptionMeter, pull::PullQueue, suspects::Suspects,
+    commands::CommandQueue, late_requests::LateRequests, meter::SubscriptionMeter, pull::PullQueue,
+    suspects::Suspects,
 };
 pub use self::{
     commands::CommandResult,
@@ -59,7 +61,8 @@ pub enum SharedStateMessage {
     Input(Input),
     /// Input for the core, with the grant that it holds until the core has it.
     Read(Input, ReadGrant),
-    /// Input for the core whose events are transformed, with the grant that it holds until the core has it.
+    /// Input for the core whose events are transformed, with the grant that it holds until the core
+    /// has it.
     Transformed(Input, Option<ReadGrant>),
     /// A slice of the log, to be filtered.
     Slice(Lane, Seq, LogSlice, ReadGrant),
@@ -80,7 +83,8 @@ pub struct SharedState {
     pub subscription_key: SubscriptionKey,
     inner: Mutex<SharedInner>,
     view: Mutex<SubscriptionState>,
-    /// Number of delivery tasks that must panic (chaos). Every task reads it, so it is not under the lock.
+    /// Number of delivery tasks that must panic (chaos). Every task reads it, so it is not under
+    /// the lock.
     doomed: AtomicU32,
     /// Whether there is an event that the actor must panic on (chaos). Read for each request.
     has_poison: AtomicBool,
@@ -100,7 +104,8 @@ struct SharedInner {
     end: Seq,
     reports: Vec<SharedStateMessage>,
     commands: CommandQueue,
-    /// Created with the first client that pulls. Boxed, as the late requests and the suspects: most subscriptions have none.
+    /// Created with the first client that pulls. Boxed, as the late requests and the suspects: most
+    /// subscriptions have none.
     queue: Option<Box<PullQueue>>,
     /// Whether a write of the current incarnation is in the journal.
     writing: bool,
@@ -154,14 +159,30 @@ pub(super) struct TakenMessages {
 
 impl SharedState {
     /// The shared state of a subscription with this cursor.
-    pub fn new(subscription_key: SubscriptionKey, plan: Arc<DeliveryPlan>, cursor: Cursor, end: Seq) -> Self {
-        let SubscriptionSettings { concurrency_max, batch, .. } = *plan.settings;
-        if let (Some(wait), Some(until)) = (&plan.retry_after, cursor.pace.wait_of(plan.settings.endpoint)) {
+    pub fn new(
+        subscription_key: SubscriptionKey,
+        plan: Arc<DeliveryPlan>,
+        cursor: Cursor,
+        end: Seq,
+    ) -> Self {
+        let SubscriptionSettings {
+            concurrency_max,
+            batch,
+            ..
+        } = *plan.settings;
+        if let (Some(wait), Some(until)) = (
+            &plan.retry_after,
+            cursor.pace.wait_of(plan.settings.endpoint),
+        ) {
             wait.extend(until);
         }
         // Until the first incarnation runs, these are the limits for a new endpoint.
         let concurrency = limit_of_new(concurrency_max);
-        let endpoint = EndpointView { concurrency, events_max: batch.events_max, ..EndpointView::default() };
+        let endpoint = EndpointView {
+            concurrency,
+            events_max: batch.events_max,
+            ..EndpointView::default()
+        };
         let inner = SharedInner {
             plan,
             incarnation: Incarnation(0),
@@ -184,7 +205,14 @@ impl SharedState {
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
         let (doomed, has_poison) = (AtomicU32::new(0), AtomicBool::new(false));
-        Self { subscription_key, inner: Mutex::new(inner), view, doomed, has_poison, meter: OnceLock::new() }
+        Self {
+            subscription_key,
+            inner: Mutex::new(inner),
+            view,
+            doomed,
+            has_poison,
+            meter: OnceLock::new(),
+        }
     }
 
     /// The current plan.
@@ -209,19 +237,29 @@ impl SharedState {
 
     /// The requests that are in flight, or answered and not yet durable.
     pub fn requests_in_flight(&self) -> Vec<Arc<OutgoingBatch>> {
-        self.lock().requests.values().map(|in_flight| Arc::clone(&in_flight.request)).collect()
+        self.lock()
+            .requests
+            .values()
+            .map(|in_flight| Arc::clone(&in_flight.request))
+            .collect()
     }
 
     /// How many requests have timed out and may still be answered.
     pub fn late_requests(&self) -> usize {
-        self.lock().late_requests.as_ref().map_or(0, |late| late.len())
+        self.lock()
+            .late_requests
+            .as_ref()
+            .map_or(0, |late| late.len())
     }
 
     /// Whether the subscription has nothing to do while the log ends at `end`.
     pub fn is_idle(&self, end: Seq) -> bool {
         let inner = self.lock();
         inner.requests.is_empty()
-            && inner.late_requests.as_ref().is_none_or(|late| late.late_successes().next().is_none())
+            && inner
+                .late_requests
+                .as_ref()
+                .is_none_or(|late| late.late_successes().next().is_none())
             && !inner.writing
             && inner.commands.is_empty()
             && inner.queue.as_ref().is_none_or(|queue| queue.is_idle())
@@ -254,11 +292,14 @@ impl SharedState {
         }
     }
 
-    /// Drops unread events below `below` because the topic's backlog is too large. Has no effect while no actor runs.
+    /// Drops unread events below `below` because the topic's backlog is too large. Has no effect
+    /// while no actor runs.
     pub fn overflow(&self, below: Seq) {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
-            inner.reports.push(SharedStateMessage::Input(Input::Overflow { below }));
+            inner
+                .reports
+                .push(SharedStateMessage::Input(Input::Overflow { below }));
             self.wake(inner);
         }
     }
@@ -267,7 +308,9 @@ impl SharedState {
     pub fn drop_read_events(&self) {
         let mut inner = self.lock();
         if inner.mailbox.is_some() {
-            inner.reports.push(SharedStateMessage::Input(Input::ReleaseMemory));
+            inner
+                .reports
+                .push(SharedStateMessage::Input(Input::ReleaseMemory));
             self.wake(inner);
         }
     }
@@ -296,17 +339,37 @@ impl SharedState {
         inner.queue.iter_mut().for_each(|queue| queue.begin());
         self.view().ending.clear();
         // The first input, before any other makes the new incarnation process the poison event.
-        let quarantined = inner.suspects.as_mut().and_then(|suspects| suspects.begin());
+        let quarantined = inner
+            .suspects
+            .as_mut()
+            .and_then(|suspects| suspects.begin());
         let answered = inner.requests.values().filter_map(|in_flight| {
             let answer = in_flight.answer.clone()?;
-            Some(Input::Finished { request: in_flight.request.id, answer })
+            Some(Input::Finished {
+                request: in_flight.request.id,
+                answer,
+            })
         });
-        let late = inner.late_requests.iter().flat_map(|late| late.late_successes());
-        let late = late.map(|request| Input::Late { request: Arc::clone(request) });
-        let inputs = quarantined.map(Input::Quarantine).into_iter().chain(answered).chain(late).collect();
+        let late = inner
+            .late_requests
+            .iter()
+            .flat_map(|late| late.late_successes());
+        let late = late.map(|request| Input::Late {
+            request: Arc::clone(request),
+        });
+        let inputs = quarantined
+            .map(Input::Quarantine)
+            .into_iter()
+            .chain(answered)
+            .chain(late)
+            .collect();
         HandedOver {
             plan: Arc::clone(&inner.plan),
-            requests: inner.requests.values().map(|in_flight| Arc::clone(&in_flight.request)).collect(),
+            requests: inner
+                .requests
+                .values()
+                .map(|in_flight| Arc::clone(&in_flight.request))
+                .collect(),
             next_request: inner.next_request,
             inputs,
             is_first,
@@ -328,11 +391,14 @@ impl SharedState {
         }
     }
 
-    /// The last incarnation ended. Only a panic that chaos did not cause makes its current event a suspect, and drops the
-    /// commands that it had taken.
+    /// The last incarnation ended. Only a panic that chaos did not cause makes its current event a
+    /// suspect, and drops the commands that it had taken.
     pub fn on_incarnation_end(&self, panicked: bool) {
         let mut inner = self.lock();
-        inner.suspects.iter_mut().for_each(|suspects| suspects.on_incarnation_end(panicked));
+        inner
+            .suspects
+            .iter_mut()
+            .for_each(|suspects| suspects.on_incarnation_end(panicked));
         if panicked {
             inner.commands.drop_taken();
         }
@@ -343,8 +409,8 @@ impl SharedState {
         std::mem::take(&mut self.lock().progressed)
     }
 
-    /// Begins a write. Returns the commands that it answers (`commanded`), and the suspects that are settled once it is durable
-    /// ([`SharedState::on_durable`]).
+    /// Begins a write. Returns the commands that it answers (`commanded`), and the suspects that
+    /// are settled once it is durable ([`SharedState::on_durable`]).
     pub(super) fn begin_write(
         &self,
         changes: &[RecordChange],
@@ -352,7 +418,11 @@ impl SharedState {
     ) -> (WrittenCommands, Vec<(Lane, Seq)>) {
         let mut inner = self.lock();
         (inner.writing, inner.awaits_write) = (true, false);
-        let settled = inner.suspects.as_mut().map(|suspects| suspects.begin_write(changes)).unwrap_or_default();
+        let settled = inner
+            .suspects
+            .as_mut()
+            .map(|suspects| suspects.begin_write(changes))
+            .unwrap_or_default();
         (inner.commands.begin_write(commanded), settled)
     }
 
@@ -365,10 +435,14 @@ impl SharedState {
         }
     }
 
-    /// Takes what arrived since the last wake; [`None`] if the actor was not woken. From now on this waker wakes it.
+    /// Takes what arrived since the last wake; [`None`] if the actor was not woken. From now on
+    /// this waker wakes it.
     pub(super) fn take(&self, waker: &Waker) -> Option<TakenMessages> {
         let mut inner = self.lock();
-        inner.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
+        inner
+            .waker
+            .get_or_insert_with(|| waker.clone())
+            .clone_from(waker);
         if !std::mem::take(&mut inner.woken) {
             return None;
         }
@@ -378,7 +452,11 @@ impl SharedState {
             is_closing: inner.closing,
             has_requests: !inner.commands.is_empty(),
             reports: std::mem::take(&mut inner.reports),
-            pulls: inner.queue.as_mut().map(|queue| queue.take()).unwrap_or_default(),
+            pulls: inner
+                .queue
+                .as_mut()
+                .map(|queue| queue.take())
+                .unwrap_or_default(),
         })
     }
 
@@ -388,7 +466,11 @@ impl SharedState {
 
     /// Wakes the actor, after the unlock: the woken thread locks at once.
     fn wake(&self, mut inner: MutexGuard<'_, SharedInner>) {
-        let waker = if inner.woken { None } else { inner.waker.clone() };
+        let waker = if inner.woken {
+            None
+        } else {
+            inner.waker.clone()
+        };
         inner.woken |= waker.is_some();
         drop(inner);
         if let Some(waker) = waker {

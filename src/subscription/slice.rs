@@ -17,7 +17,8 @@ pub struct SliceRead {
     pub slice: LogSlice,
 }
 
-/// Filters a slice of the log, event by event. It keeps at most `share` bytes, or one event. The rest is read again.
+/// Filters a slice of the log, event by event. It keeps at most `share` bytes, or one event. The
+/// rest is read again.
 pub fn filter_slice(
     shared: &SharedState,
     plan: &DeliveryPlan,
@@ -26,7 +27,11 @@ pub fn filter_slice(
     SliceRead { lane, from, slice }: SliceRead,
 ) -> Input {
     if slice.is_missing {
-        return Input::Unreadable { lane, from, upto: slice.upto };
+        return Input::Unreadable {
+            lane,
+            from,
+            upto: slice.upto,
+        };
     }
     let (mut total, mut upto) = (0, slice.upto);
     let (mut matching, mut kept) = (Vec::new(), 0);
@@ -42,19 +47,33 @@ pub fn filter_slice(
                 upto = first;
                 break;
             }
-            return Input::Unreadable { lane, from, upto: end };
+            return Input::Unreadable {
+                lane,
+                from,
+                upto: end,
+            };
         };
-        // A chunk that a request can hold is not copied if it matches for the most part: its events leave together, unless
-        // some wait for others of their key.
+        // A chunk that a request can hold is not copied if it matches for the most part: its events
+        // leave together, unless some wait for others of their key.
         let is_shared = plan.settings.order.is_none()
             && chunk.count <= batch.events_max
             && chunk.bytes_len() as u64 <= batch.bytes_preferred;
         let (before, kept_before) = (matching.len(), kept);
         matching.reserve(events.len());
-        for event in events.into_iter().filter(|event| from <= event.seq && event.seq < slice.upto) {
+        for event in events
+            .into_iter()
+            .filter(|event| from <= event.seq && event.seq < slice.upto)
+        {
             let is_match = quarantined_seqs.contains(&event.seq) || {
                 let (seq, appended) = (event.seq, event.appended);
-                let item = SendItem { lane, seq, appended, attempts: 0, due: None, since: None };
+                let item = SendItem {
+                    lane,
+                    seq,
+                    appended,
+                    attempts: 0,
+                    due: None,
+                    since: None,
+                };
                 shared.on_event(item, &event, || {
                     if is_poisoned {
                         shared.panic_if_poisoned(&event);
@@ -74,11 +93,19 @@ pub fn filter_slice(
         }
         if !is_shared || kept - kept_before < chunk.bytes_len() / 2 {
             // One small event must not keep a chunk in memory.
-            matching[before..].iter_mut().for_each(|event| *event = event.detached());
+            matching[before..]
+                .iter_mut()
+                .for_each(|event| *event = event.detached());
         }
         if upto < end {
             break;
         }
     }
-    Input::Read { lane, from, upto, total, events: matching }
+    Input::Read {
+        lane,
+        from,
+        upto,
+        total,
+        events: matching,
+    }
 }

@@ -1,7 +1,8 @@
 //! Spans of a delivery attempt and of its settlement, below the span of the event.
 //!
-//! The parent is read from the event at each attempt, so that an attempt after a restart has the same parent. A request
-//! with several events belongs to the trace of the first, with links to the others.
+//! The parent is read from the event at each attempt, so that an attempt after a restart has the
+//! same parent. A request with several events belongs to the trace of the first, with links to the
+//! others.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -13,7 +14,9 @@ use gridhook_policy::{
     outcome::{Outcome, RequestResult},
     record::{LedgerEntry, LedgerEvent, RecordChange},
 };
-use gridhook_telemetry::trace::{AttributeValue, Span, SpanContext, SpanId, SpanKind, Tracer, carrier};
+use gridhook_telemetry::trace::{
+    AttributeValue, Span, SpanContext, SpanId, SpanKind, Tracer, carrier,
+};
 
 /// Maximum links of a span. Further events are only in its message count.
 const LINKS_MAX: usize = 32;
@@ -35,7 +38,8 @@ struct OpenSpan {
 }
 
 impl AttemptSpan {
-    /// Begins the span of a request with `events`. [`None`] if tracing is off or no event belongs to a trace.
+    /// Begins the span of a request with `events`. [`None`] if tracing is off or no event belongs
+    /// to a trace.
     pub(super) fn begin(
         tracer: &Tracer,
         plan: &DeliveryPlan,
@@ -55,12 +59,18 @@ impl AttemptSpan {
         let parent = (!contexts.is_empty()).then(|| contexts.remove(0))?;
         let Some(context) = tracer.new_context(Some(&parent)) else {
             // The trace is not recorded (not sampled). The endpoint receives the parent's context.
-            return Some(Self { context: parent, span: None });
+            return Some(Self {
+                context: parent,
+                span: None,
+            });
         };
         let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
             ("messaging.system", "gridhook".into()),
             ("messaging.operation.name", "deliver".into()),
-            ("messaging.destination.subscription.name", plan.record.name.as_str().into()),
+            (
+                "messaging.destination.subscription.name",
+                plan.record.name.as_str().into(),
+            ),
             ("messaging.batch.message_count", events.len().into()),
             ("gridhook.attempt", before.saturating_add(1).into()),
             ("http.request.method", "POST".into()),
@@ -68,22 +78,46 @@ impl AttemptSpan {
         ];
         if let [event] = events {
             attributes.push(("messaging.message.id", AttributeValue::cut(&event.id())));
-            attributes.push(("cloudevents.event_type", AttributeValue::cut(&event.event_type())));
+            attributes.push((
+                "cloudevents.event_type",
+                AttributeValue::cut(&event.event_type()),
+            ));
         }
-        let open = OpenSpan { tracer: tracer.clone(), parent: parent.span, links: contexts, attributes, began: now };
-        Some(Self { context, span: Some(Box::new(open)) })
+        let open = OpenSpan {
+            tracer: tracer.clone(),
+            parent: parent.span,
+            links: contexts,
+            attributes,
+            began: now,
+        };
+        Some(Self {
+            context,
+            span: Some(Box::new(open)),
+        })
     }
 
     /// The trace headers of the request.
     pub(super) fn headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
-        let state = self.context.state.as_deref().map(|state| ("tracestate", Cow::Owned(state.to_owned())));
-        [("traceparent", self.context.parent().into())].into_iter().chain(state)
+        let state = self
+            .context
+            .state
+            .as_deref()
+            .map(|state| ("tracestate", Cow::Owned(state.to_owned())));
+        [("traceparent", self.context.parent().into())]
+            .into_iter()
+            .chain(state)
     }
 
     /// Ends the span with the result of the request.
     pub(super) fn end(self, plan: &DeliveryPlan, answer: &RequestResult) {
         let Some(open) = self.span else { return };
-        let OpenSpan { tracer, parent, links, mut attributes, began } = *open;
+        let OpenSpan {
+            tracer,
+            parent,
+            links,
+            mut attributes,
+            began,
+        } = *open;
         attributes.push(("gridhook.outcome", answer.outcome.to_string().into()));
         if let Some(status) = answer.status {
             attributes.push(("http.response.status_code", u32::from(status).into()));
@@ -101,7 +135,13 @@ impl AttemptSpan {
             ended: began.after(answer.latency),
             attributes,
             links,
-            error: error.map(|outcome| if answer.detail.is_empty() { outcome } else { answer.detail.clone() }),
+            error: error.map(|outcome| {
+                if answer.detail.is_empty() {
+                    outcome
+                } else {
+                    answer.detail.clone()
+                }
+            }),
         });
     }
 
@@ -111,7 +151,8 @@ impl AttemptSpan {
     }
 }
 
-/// The parent of an event's spans: the span that published it, unless the event itself set_task another trace.
+/// The parent of an event's spans: the span that published it, unless the event itself set_task
+/// another trace.
 fn context_of(event: &Event) -> Option<SpanContext> {
     let published = event.trace().and_then(SpanContext::of_stored);
     let own = match event.schema {
@@ -146,7 +187,9 @@ impl SettleSpans {
         }
         let mut spans = Vec::new();
         for (request, attempt) in shared.traced(landed) {
-            let Some(context) = tracer.new_context(Some(&attempt)) else { continue };
+            let Some(context) = tracer.new_context(Some(&attempt)) else {
+                continue;
+            };
             let (result, more) = settlement(&request, changes);
             let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
                 ("messaging.operation.name", "settle".into()),
@@ -166,13 +209,19 @@ impl SettleSpans {
                 error: None,
             });
         }
-        (!spans.is_empty()).then(|| Self { tracer: tracer.clone(), spans })
+        (!spans.is_empty()).then(|| Self {
+            tracer: tracer.clone(),
+            spans,
+        })
     }
 
     /// The outcomes are durable.
     pub(super) fn end(self, now: Timestamp) {
         for span in self.spans {
-            self.tracer.record(Span { ended: now.max(span.began), ..span });
+            self.tracer.record(Span {
+                ended: now.max(span.began),
+                ..span
+            });
         }
     }
 }
@@ -183,7 +232,9 @@ fn settlement(
     changes: &[RecordChange],
 ) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let first = request.items.first().map(|item| item.key());
-    let is_of_first = |lane: Lane, entry: &LedgerEntry| first.is_some_and(|(of, seq)| of == lane && entry.has(seq));
+    let is_of_first = |lane: Lane, entry: &LedgerEntry| {
+        first.is_some_and(|(of, seq)| of == lane && entry.has(seq))
+    };
     let lines = changes.iter().filter_map(|change| match change {
         RecordChange::Note { lane, entry, .. } if is_of_first(*lane, entry) => Some(&entry.what),
         _ => None,
@@ -191,12 +242,25 @@ fn settlement(
     let mut result = ("settled", Vec::new());
     for what in lines {
         result = match what {
-            LedgerEvent::Attempted { outcome: Outcome::Delivered, .. } => ("delivered", Vec::new()),
-            LedgerEvent::Attempted { next: Some(next), .. } => {
-                ("deferred", vec![("gridhook.next_attempt", next.to_string().into())])
-            }
-            LedgerEvent::GivenUp { reason, dead_lettered } => {
-                let result = if *dead_lettered { "deadLettered" } else { "dropped" };
+            LedgerEvent::Attempted {
+                outcome: Outcome::Delivered,
+                ..
+            } => ("delivered", Vec::new()),
+            LedgerEvent::Attempted {
+                next: Some(next), ..
+            } => (
+                "deferred",
+                vec![("gridhook.next_attempt", next.to_string().into())],
+            ),
+            LedgerEvent::GivenUp {
+                reason,
+                dead_lettered,
+            } => {
+                let result = if *dead_lettered {
+                    "deadLettered"
+                } else {
+                    "dropped"
+                };
                 (result, vec![("gridhook.reason", reason.to_string().into())])
             }
             _ => result,

@@ -1,7 +1,7 @@
 //! Timers of actors: all of an arbiter share one timer of the runtime.
 //!
-//! A timer in an actor's context would be polled in each turn of the actor, and would take an entry in the runtime for each
-//! actor.
+//! A timer in an actor's context would be polled in each turn of the actor, and would take an entry
+//! in the runtime for each actor.
 
 use std::{
     cell::{Cell, RefCell},
@@ -58,7 +58,8 @@ impl Drop for Timer {
     }
 }
 
-/// The timers while their task runs. A thread may have several runtimes in turn, and a task ends with its runtime.
+/// The timers while their task runs. A thread may have several runtimes in turn, and a task ends
+/// with its runtime.
 struct RunningTimers(Rc<Timers>);
 
 impl Drop for RunningTimers {
@@ -70,7 +71,11 @@ impl Drop for RunningTimers {
 async fn run(running: RunningTimers) {
     let timers = &running.0;
     loop {
-        let first = timers.due.borrow().first_key_value().map(|((at, _), _)| *at);
+        let first = timers
+            .due
+            .borrow()
+            .first_key_value()
+            .map(|((at, _), _)| *at);
         let due = async {
             match first {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -90,7 +95,9 @@ impl Timers {
         loop {
             let act = {
                 let mut due = self.due.borrow_mut();
-                let Some(first) = due.first_entry().filter(|first| first.key().0 <= now) else { return };
+                let Some(first) = due.first_entry().filter(|first| first.key().0 <= now) else {
+                    return;
+                };
                 first.remove()
             };
             act();

@@ -1,7 +1,8 @@
 //! Transforms the events that were read, before the core has them.
 //!
-//! A transformation that costs little is made at once, in the core. Any other is made by the threads that compute, so that
-//! the subscriptions of this thread do not wait for it. What the events make is bounded: the rest is read again.
+//! A transformation that costs little is made at once, in the core. Any other is made by the
+//! threads that compute, so that the subscriptions of this thread do not wait for it. What the
+//! events make is bounded: the rest is read again.
 
 use std::sync::Arc;
 
@@ -30,7 +31,11 @@ impl ReadTransformation {
         };
         let cost: f64 = match input {
             Input::Read { events, .. } => events.iter().map(cost).sum(),
-            Input::Fetched(fetched) => fetched.iter().filter_map(|fetched| fetched.event.as_ref()).map(cost).sum(),
+            Input::Fetched(fetched) => fetched
+                .iter()
+                .filter_map(|fetched| fetched.event.as_ref())
+                .map(cost)
+                .sum(),
             _ => 0.0,
         };
         cost > QUICK_BYTES
@@ -39,7 +44,13 @@ impl ReadTransformation {
     /// Transforms the events in slices, as many as fit.
     pub(super) async fn transform(self, input: Input, meter: Meter) -> Input {
         match input {
-            Input::Read { lane, from, upto, total, events } => {
+            Input::Read {
+                lane,
+                from,
+                upto,
+                total,
+                events,
+            } => {
                 let count = events.len();
                 let mut transformed = Vec::with_capacity(count);
                 let mut bytes = 0;
@@ -51,18 +62,32 @@ impl ReadTransformation {
                     if bytes > self.bytes_max && !transformed.is_empty() {
                         let left = (count - transformed.len()) as u64;
                         let total = total.saturating_sub(left).min(event.seq.0 - from.0);
-                        return Input::Read { lane, from, upto: event.seq, total, events: transformed };
+                        return Input::Read {
+                            lane,
+                            from,
+                            upto: event.seq,
+                            total,
+                            events: transformed,
+                        };
                     }
                     transformed.push(event);
                 }
-                Input::Read { lane, from, upto, total, events: transformed }
+                Input::Read {
+                    lane,
+                    from,
+                    upto,
+                    total,
+                    events: transformed,
+                }
             }
             Input::Fetched(fetched) => {
                 let mut transformed = Vec::with_capacity(fetched.len());
                 let mut bytes = 0;
                 for mut pending in fetched {
                     meter.pause().await.ok();
-                    pending.event = pending.event.map(|event| self.program.transform(event, self.schema));
+                    pending.event = pending
+                        .event
+                        .map(|event| self.program.transform(event, self.schema));
                     bytes += pending.event.as_ref().map_or(0, Event::memory_len);
                     if bytes > self.bytes_max && !transformed.is_empty() {
                         break;

@@ -1,8 +1,9 @@
 //! Turns of actors: each wake of an actor's task is a turn, without a message.
 //!
-//! A message to a mailbox costs a box, an entry of a queue and a wake of the task, and the next turn looks into the queue
-//! twice. A wake says only that something has arrived, so the wake of the task is enough: [`TakesTurns::turn`] finds out
-//! what it is. Mailboxes remain for messages that have a content.
+//! A message to a mailbox costs a box, an entry of a queue and a wake of the task, and the next
+//! turn looks into the queue twice. A wake says only that something has arrived, so the wake of the
+//! task is enough: [`TakesTurns::turn`] finds out what it is. Mailboxes remain for messages that
+//! have a content.
 
 use std::{
     pin::Pin,
@@ -13,7 +14,8 @@ use actix::{Actor, AsyncContext, Context, fut::ActorFuture};
 
 /// An actor that takes turns.
 pub trait TakesTurns: Actor<Context = Context<Self>> {
-    /// Takes what has arrived, and hands out the waker for what arrives next. Also called without a wake.
+    /// Takes what has arrived, and hands out the waker for what arrives next. Also called without a
+    /// wake.
     fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>);
 }
 

@@ -1,7 +1,7 @@
 //! The log, and traces of single events ([`trace`]).
 //!
-//! The log is structured and goes to standard error, as text or as one JSON object a line. Standard output belongs to the
-//! output of the commands.
+//! The log is structured and goes to standard error, as text or as one JSON object a line. Standard
+//! output belongs to the output of the commands.
 //!
 //! Not here: log files and rotation, which the service manager provides.
 
@@ -56,8 +56,8 @@ pub fn init(log: &config::LogConfig) -> Result<LogFilter, TelemetryError> {
     Ok(filter)
 }
 
-/// The subscriber that writes the log. Control characters are escaped in messages and fields, and repeated lines of
-/// libraries are limited.
+/// The subscriber that writes the log. Control characters are escaped in messages and fields, and
+/// repeated lines of libraries are limited.
 ///
 /// # Errors
 /// If the filter is invalid.
@@ -71,10 +71,16 @@ pub fn logger<W: Write + 'static>(
     let is_json = log.format == LogFormat::Json;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(move || Lines { writer: writer(), is_json })
+        .with_writer(move || Lines {
+            writer: writer(),
+            is_json,
+        })
         .with_ansi(has_colours && !is_json);
     if is_json {
-        let subscriber = subscriber.json().flatten_event(true).with_filter_reloading();
+        let subscriber = subscriber
+            .json()
+            .flatten_event(true)
+            .with_filter_reloading();
         let handle = subscriber.reload_handle();
         let filter = LogFilter(Arc::new(move |filter| handle.reload(filter)));
         return Ok((subscriber.finish().with(Limit::new(clock)).into(), filter));
@@ -87,13 +93,16 @@ pub fn logger<W: Write + 'static>(
             name => write!(writer, "{name}={}", escape::text(&value)),
         }
     });
-    let subscriber = subscriber.fmt_fields(fields.delimited(" ")).with_filter_reloading();
+    let subscriber = subscriber
+        .fmt_fields(fields.delimited(" "))
+        .with_filter_reloading();
     let handle = subscriber.reload_handle();
     let filter = LogFilter(Arc::new(move |filter| handle.reload(filter)));
     Ok((subscriber.finish().with(Limit::new(clock)).into(), filter))
 }
 
-/// Writes the log line by line. A failed write is ignored, because the server must not stop when its log is not read.
+/// Writes the log line by line. A failed write is ignored, because the server must not stop when
+/// its log is not read.
 struct Lines<W> {
     writer: W,
     is_json: bool,
@@ -102,7 +111,8 @@ struct Lines<W> {
 impl<W: Write> Write for Lines<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let written = if self.is_json {
-            self.writer.write_all(escape::json(&String::from_utf8_lossy(line)).as_bytes())
+            self.writer
+                .write_all(escape::json(&String::from_utf8_lossy(line)).as_bytes())
         } else {
             self.writer.write_all(line)
         };

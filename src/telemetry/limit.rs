@@ -1,5 +1,5 @@
-//! Limits the log lines of libraries, because a peer can cause one with each request or response. The server's own lines are
-//! limited where they are written.
+//! Limits the log lines of libraries, because a peer can cause one with each request or response.
+//! The server's own lines are limited where they are written.
 //!
 //! Only levels that are logged by default are limited; debug lines are written in full.
 
@@ -29,7 +29,8 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// The module of actix that reads HTTP/1 requests.
 const HTTP1: &str = "actix_http::h1::dispatcher";
 
-/// The beginning of its error line for a request that cannot be parsed. The client made the error, and got 400.
+/// The beginning of its error line for a request that cannot be parsed. The client made the error,
+/// and got 400.
 const MALFORMED: &str = "stream error: ";
 
 /// The message of a line.
@@ -57,16 +58,25 @@ struct Window {
 
 impl Limit {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { clock, windows: Mutex::default() }
+        Self {
+            clock,
+            windows: Mutex::default(),
+        }
     }
 
     /// The number of lines of this call site in the current window, this one included.
     fn count(&self, call_site: Identifier) -> u32 {
         let now = self.clock.now();
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let window = windows.entry(call_site).or_insert(Window { began: now, lines: 0 });
+        let window = windows.entry(call_site).or_insert(Window {
+            began: now,
+            lines: 0,
+        });
         if now.since(window.began) >= WINDOW {
-            *window = Window { began: now, lines: 0 };
+            *window = Window {
+                began: now,
+                lines: 0,
+            };
         }
         window.lines = window.lines.saturating_add(1);
         window.lines

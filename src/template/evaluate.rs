@@ -19,7 +19,8 @@ const DEPTH_MAX: usize = 150;
 /// Maximum number of calls of functions.
 const CALLS_MAX: usize = 200_000;
 
-/// 16 MiB: the maximum size of all results of a template. A small file can double a variable many times.
+/// 16 MiB: the maximum size of all results of a template. A small file can double a variable many
+/// times.
 const RESULTS_BYTES_MAX: usize = 16 << 20;
 
 /// The size that a call counts beside its result, because variables can also double empty text.
@@ -70,7 +71,9 @@ impl<'a> Shared<'a> {
     pub(crate) fn reserve(&self, size: usize) -> Result<(), EvaluationError> {
         if self.bytes.get().saturating_add(size) > RESULTS_BYTES_MAX {
             let megabytes = RESULTS_BYTES_MAX >> 20;
-            let problem = format!("the expressions of the template return more than {megabytes} MiB in total");
+            let problem = format!(
+                "the expressions of the template return more than {megabytes} MiB in total"
+            );
             return Err(EvaluationError::invalid(problem));
         }
         Ok(())
@@ -82,7 +85,10 @@ fn bytes(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len(),
         Value::Array(list) => list.iter().map(|value| CALL_BYTES + bytes(value)).sum(),
-        Value::Object(map) => map.iter().map(|(key, value)| CALL_BYTES + key.len() + bytes(value)).sum(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| CALL_BYTES + key.len() + bytes(value))
+            .sum(),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     }
 }
@@ -130,7 +136,10 @@ impl Local {
         local
     }
 
-    pub(crate) fn with_variables(&self, variables: impl IntoIterator<Item = (String, Value)>) -> Self {
+    pub(crate) fn with_variables(
+        &self,
+        variables: impl IntoIterator<Item = (String, Value)>,
+    ) -> Self {
         let mut local = self.clone();
         local.lambdas.extend(variables);
         local
@@ -157,10 +166,15 @@ impl EvaluationScope<'_> {
     }
 
     /// Counts the depth while `evaluate` runs.
-    fn descend(&self, evaluate: impl FnOnce() -> Result<Value, EvaluationError>) -> Result<Value, EvaluationError> {
+    fn descend(
+        &self,
+        evaluate: impl FnOnce() -> Result<Value, EvaluationError>,
+    ) -> Result<Value, EvaluationError> {
         let depth = &self.shared.depth;
         if depth.get() >= DEPTH_MAX {
-            return Err(EvaluationError::invalid(format!("it is nested deeper than {DEPTH_MAX} levels")));
+            return Err(EvaluationError::invalid(format!(
+                "it is nested deeper than {DEPTH_MAX} levels"
+            )));
         }
         depth.set(depth.get() + 1);
         let result = evaluate();
@@ -195,11 +209,19 @@ impl EvaluationScope<'_> {
     /// The name of a loop's property, and its elements.
     fn property_loop(&self, one: &Value) -> Result<(String, Value), EvaluationError> {
         let name = one["name"].as_str().unwrap_or_default().to_owned();
-        let count = self.count(&one["count"]).map_err(|error| error.at(format!("copy {name}")))?;
+        let count = self
+            .count(&one["count"])
+            .map_err(|error| error.at(format!("copy {name}")))?;
         let mut list = Vec::new();
         for index in 0..count {
             let local = self.local.in_copy(&name, index);
-            list.push(EvaluationScope { local: &local, ..*self }.value(&one["input"])?);
+            list.push(
+                EvaluationScope {
+                    local: &local,
+                    ..*self
+                }
+                .value(&one["input"])?,
+            );
         }
         self.shared.spend(&Value::Null)?;
         Ok((name, Value::Array(list)))
@@ -209,10 +231,12 @@ impl EvaluationScope<'_> {
     pub(crate) fn count(&self, count: &Value) -> Result<i64, EvaluationError> {
         match self.value(count)?.as_i64() {
             Some(count) if (0..=COPIES_MAX).contains(&count) => Ok(count),
-            Some(count) => {
-                Err(EvaluationError::invalid(format!("the count of a loop is {count}; allowed are 0 to {COPIES_MAX}")))
-            }
-            None => Err(EvaluationError::invalid("the count of a loop is not a number; allowed is a whole number")),
+            Some(count) => Err(EvaluationError::invalid(format!(
+                "the count of a loop is {count}; allowed are 0 to {COPIES_MAX}"
+            ))),
+            None => Err(EvaluationError::invalid(
+                "the count of a loop is not a number; allowed is a whole number",
+            )),
         }
     }
 
@@ -221,14 +245,20 @@ impl EvaluationScope<'_> {
         if let Some(literal) = text.strip_prefix("[[") {
             return Ok(format!("[{literal}").into());
         }
-        let Some(inner) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else {
+        let Some(inner) = text
+            .strip_prefix('[')
+            .and_then(|text| text.strip_suffix(']'))
+        else {
             return Ok(text.into());
         };
         let result = parse(inner).and_then(|expression| self.expression(&expression));
         result.map_err(|error| {
             let shown: String = text.chars().take(SHOWN_CHARS).collect();
             let is_whole = shown.len() == text.len();
-            error.at(format!("the expression {shown}{}", if is_whole { "" } else { "…" }))
+            error.at(format!(
+                "the expression {shown}{}",
+                if is_whole { "" } else { "…" }
+            ))
         })
     }
 
@@ -237,43 +267,69 @@ impl EvaluationScope<'_> {
         self.descend(|| match expression {
             Expression::Text(text) => Ok(text.as_str().into()),
             Expression::Number(number) => Ok((*number).into()),
-            Expression::Call { function, arguments } => {
+            Expression::Call {
+                function,
+                arguments,
+            } => {
                 let value = functions::call(self, function, arguments)?;
                 self.shared.spend(&value)?;
                 Ok(value)
             }
             Expression::Property(base, name) => property(&self.expression(base)?, name),
-            Expression::Element(base, index) => element(&self.expression(base)?, &self.expression(index)?),
+            Expression::Element(base, index) => {
+                element(&self.expression(base)?, &self.expression(index)?)
+            }
         })
     }
 
     /// The value of a parameter.
     pub(crate) fn parameter(&self, name: &str) -> Result<Value, EvaluationError> {
-        let named = self.frame.parameters.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let named = self
+            .frame
+            .parameters
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
         match named {
             Some((_, Parameter::Given(value))) => Ok(value.clone()),
             Some((known, Parameter::Default(value))) => {
                 self.remember(&format!("default value of the parameter '{known}'"), value)
             }
-            None => Err(EvaluationError::invalid(format!("there is no parameter '{name}'"))),
+            None => Err(EvaluationError::invalid(format!(
+                "there is no parameter '{name}'"
+            ))),
         }
     }
 
     /// The value of a variable.
     pub(crate) fn variable(&self, name: &str) -> Result<Value, EvaluationError> {
         let variables = &self.frame.variables;
-        if let Some((known, value)) = variables.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
+        if let Some((known, value)) = variables
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        {
             return self.remember(&format!("variable '{known}'"), value);
         }
-        let loops = variables.iter().filter_map(|(key, value)| loops(key, value)).flatten();
-        let named = loops.into_iter().find(|one| one["name"].as_str().is_some_and(|of| of.eq_ignore_ascii_case(name)));
+        let loops = variables
+            .iter()
+            .filter_map(|(key, value)| loops(key, value))
+            .flatten();
+        let named = loops.into_iter().find(|one| {
+            one["name"]
+                .as_str()
+                .is_some_and(|of| of.eq_ignore_ascii_case(name))
+        });
         match named {
             Some(one) => {
-                let whole = Value::Object(Map::from_iter([("copy".to_owned(), Value::Array(vec![one.clone()]))]));
+                let whole = Value::Object(Map::from_iter([(
+                    "copy".to_owned(),
+                    Value::Array(vec![one.clone()]),
+                )]));
                 let evaluated = self.remember(&format!("variable '{name}'"), &whole)?;
                 property(&evaluated, name)
             }
-            None => Err(EvaluationError::invalid(format!("there is no variable '{name}'"))),
+            None => Err(EvaluationError::invalid(format!(
+                "there is no variable '{name}'"
+            ))),
         }
     }
 
@@ -282,12 +338,20 @@ impl EvaluationScope<'_> {
         let known = self.frame.results.borrow().get(key).cloned();
         match known {
             Some(Some(value)) => return Ok(value),
-            Some(None) => return Err(EvaluationError::invalid(format!("the {key} refers to itself"))),
+            Some(None) => {
+                return Err(EvaluationError::invalid(format!(
+                    "the {key} refers to itself"
+                )));
+            }
             None => {}
         }
         self.frame.results.borrow_mut().insert(key.to_owned(), None);
         // Neither sees the loops and lambdas around the place that uses it.
-        let result = EvaluationScope { local: &Local::default(), ..*self }.value(value);
+        let result = EvaluationScope {
+            local: &Local::default(),
+            ..*self
+        }
+        .value(value);
         let mut results = self.frame.results.borrow_mut();
         match &result {
             Ok(value) => results.insert(key.to_owned(), Some(value.clone())),
@@ -300,8 +364,12 @@ impl EvaluationScope<'_> {
 
 /// The loops of a key `copy`.
 fn loops<'a>(key: &str, value: &'a Value) -> Option<&'a Vec<Value>> {
-    let list = value.as_array().filter(|list| key.eq_ignore_ascii_case("copy") && !list.is_empty())?;
-    list.iter().all(|one| one["name"].is_string() && one.get("count").is_some()).then_some(list)
+    let list = value
+        .as_array()
+        .filter(|list| key.eq_ignore_ascii_case("copy") && !list.is_empty())?;
+    list.iter()
+        .all(|one| one["name"].is_string() && one.get("count").is_some())
+        .then_some(list)
 }
 
 /// `value.name`
@@ -309,7 +377,10 @@ pub(crate) fn property(value: &Value, name: &str) -> Result<Value, EvaluationErr
     match value {
         Value::Object(object) => entry(object, name).cloned().ok_or_else(|| {
             let names: Vec<&str> = object.keys().map(String::as_str).take(20).collect();
-            EvaluationError::invalid(format!("the object has no property '{name}'; it has {}", names.join(", ")))
+            EvaluationError::invalid(format!(
+                "the object has no property '{name}'; it has {}",
+                names.join(", ")
+            ))
         }),
         other => {
             let problem = format!("'.{name}' follows {}; allowed is an object", kind_of(other));
@@ -322,9 +393,14 @@ pub(crate) fn property(value: &Value, name: &str) -> Result<Value, EvaluationErr
 pub(crate) fn element(value: &Value, index: &Value) -> Result<Value, EvaluationError> {
     match (value, index) {
         (Value::Array(list), Value::Number(number)) => {
-            let found = number.as_u64().and_then(|index| list.get(usize::try_from(index).ok()?));
+            let found = number
+                .as_u64()
+                .and_then(|index| list.get(usize::try_from(index).ok()?));
             found.cloned().ok_or_else(|| {
-                EvaluationError::invalid(format!("the index {number} is outside of an array of {}", list.len()))
+                EvaluationError::invalid(format!(
+                    "the index {number} is outside of an array of {}",
+                    list.len()
+                ))
             })
         }
         (Value::Object(_), Value::String(name)) => property(value, name),

@@ -53,7 +53,9 @@ struct ExpressionReader<'a> {
 impl ExpressionReader<'_> {
     fn read(&mut self, depth: usize) -> Result<Expression, EvaluationError> {
         if depth > DEPTH_MAX {
-            return Err(invalid(format!("it is nested deeper than {DEPTH_MAX} levels")));
+            return Err(invalid(format!(
+                "it is nested deeper than {DEPTH_MAX} levels"
+            )));
         }
         let mut expression = self.read_simple(depth)?;
         loop {
@@ -92,7 +94,9 @@ impl ExpressionReader<'_> {
             return Err(invalid(match function.as_str() {
                 "" if self.rest.is_empty() => "it ends where a value is expected".to_owned(),
                 "" => format!("'{}' is not a value", shorten(self.rest)),
-                word => format!("'{word}' is not a call of a function; expected, for example, {word}()"),
+                word => {
+                    format!("'{word}' is not a call of a function; expected, for example, {word}()")
+                }
             }));
         }
         let mut arguments = Vec::new();
@@ -102,13 +106,19 @@ impl ExpressionReader<'_> {
             }
             arguments.push(self.read(depth + 1)?);
         }
-        Ok(Expression::Call { function, arguments })
+        Ok(Expression::Call {
+            function,
+            arguments,
+        })
     }
 
     /// A name or a number.
     fn word(&mut self) -> String {
         let is_of_word = |c: char| c.is_alphanumeric() || c == '_' || c == '-' || c == '$';
-        let end = self.rest.find(|c: char| !is_of_word(c)).unwrap_or(self.rest.len());
+        let end = self
+            .rest
+            .find(|c: char| !is_of_word(c))
+            .unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest.trim_start();
         word.to_owned()

@@ -1,15 +1,17 @@
-//! Templates of Azure Resource Manager: evaluates their expressions, and expands loops, conditions, child resources and
-//! nested deployments into a flat list of resources with their bodies, and outputs.
+//! Templates of Azure Resource Manager: evaluates their expressions, and expands loops, conditions,
+//! child resources and nested deployments into a flat list of resources with their bodies, and
+//! outputs.
 //!
 //! Invariants:
-//! - pure: no input or output, no clock, no randomness. Time and the seed of `newGuid` are in the [`DeploymentContext`], what
-//!   exists is in [`States`];
-//! - bounded: the depth of expressions and values, the number of calls, the size of all results together, and the number of
-//!   resources;
+//! - pure: no input or output, no clock, no randomness. Time and the seed of `newGuid` are in the
+//!   [`DeploymentContext`], what exists is in [`States`];
+//! - bounded: the depth of expressions and values, the number of calls, the size of all results
+//!   together, and the number of resources;
 //! - no error has a value of a parameter, because it may be secret.
 //!
-//! Functions such as `reference` need the state of a resource. If it is not in [`States`], what needs it is returned as
-//! [`Expansion::pending`]; the caller finds the state, perhaps by creating the resource, and expands the template again.
+//! Functions such as `reference` need the state of a resource. If it is not in [`States`], what
+//! needs it is returned as [`Expansion::pending`]; the caller finds the state, perhaps by creating
+//! the resource, and expands the template again.
 
 mod evaluate;
 mod expression;
@@ -66,7 +68,10 @@ pub struct StateKey {
 impl StateKey {
     /// The state that a GET of the resource returns.
     pub fn get(id: &str) -> Self {
-        Self { id: id.to_ascii_lowercase(), action: None }
+        Self {
+            id: id.to_ascii_lowercase(),
+            action: None,
+        }
     }
 }
 
@@ -111,7 +116,8 @@ pub struct TemplateResource {
     pub subscription: String,
     /// The resource group.
     pub resource_group: String,
-    /// The body of its PUT request. Of resources of other providers only those are evaluated that are deployments.
+    /// The body of its PUT request. Of resources of other providers only those are evaluated that
+    /// are deployments.
     pub body: Value,
 }
 
@@ -135,7 +141,8 @@ pub struct Expansion {
     pub pending: Vec<PendingValue>,
     /// The outputs of the template: type and value. Those of a secure type have no value.
     pub outputs: Map<String, Value>,
-    /// The given or default values of its parameters: type and value. Those of a secure type have no value.
+    /// The given or default values of its parameters: type and value. Those of a secure type have
+    /// no value.
     pub parameters: Map<String, Value>,
     /// The values of secure parameters, which must not be shown.
     pub secrets: Vec<String>,
@@ -143,7 +150,12 @@ pub struct Expansion {
 
 /// The entry with this key, which ARM compares without case.
 fn entry<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
-    let other = || object.iter().find(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| value);
+    let other = || {
+        object
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(key))
+            .map(|(_, value)| value)
+    };
     object.get(key).or_else(other)
 }
 

@@ -1,4 +1,5 @@
-//! Names of resources: unrolls loops, evaluates conditions, and finds types, names and ids, before any body is evaluated.
+//! Names of resources: unrolls loops, evaluates conditions, and finds types, names and ids, before
+//! any body is evaluated.
 
 use serde_json::{Map, Value};
 
@@ -22,9 +23,15 @@ impl Expander<'_> {
         let all: Vec<(String, &Value)> = match resources {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(list)) => list.iter().map(|one| (String::new(), one)).collect(),
-            Some(Value::Object(named)) => named.iter().map(|(symbol, one)| (symbol.clone(), one)).collect(),
+            Some(Value::Object(named)) => named
+                .iter()
+                .map(|(symbol, one)| (symbol.clone(), one))
+                .collect(),
             Some(other) => {
-                let problem = format!("resources is {}; allowed are a list and an object", kind_of(other));
+                let problem = format!(
+                    "resources is {}; allowed are a list and an object",
+                    kind_of(other)
+                );
                 return Err(EvaluationError::invalid(problem));
             }
         };
@@ -36,7 +43,8 @@ impl Expander<'_> {
                 None => &symbol,
             };
             let resource = object(&number, value)?;
-            self.name_one(scope, &symbol, resource, place, parent, items).map_err(|error| error.at(shorten(title)))?;
+            self.name_one(scope, &symbol, resource, place, parent, items)
+                .map_err(|error| error.at(shorten(title)))?;
         }
         Ok(())
     }
@@ -55,16 +63,28 @@ impl Expander<'_> {
         };
         let name = copy["name"].as_str().unwrap_or(symbol);
         let count = scope.count(&copy["count"])?;
-        scope.frame.ids.borrow_mut().entry(symbol.to_ascii_lowercase()).or_default();
+        scope
+            .frame
+            .ids
+            .borrow_mut()
+            .entry(symbol.to_ascii_lowercase())
+            .or_default();
         for index in 0..count {
             let local = scope.local.in_copy(name, index);
-            let scope = EvaluationScope { local: &local, ..*scope };
+            let scope = EvaluationScope {
+                local: &local,
+                ..*scope
+            };
             let before = items.len();
             self.name_instance(&scope, symbol, resource, place, parent, items)?;
             // `reference('topics[0]')`
             if let Some(item) = items.get(before) {
                 let element = format!("{symbol}[{index}]").to_ascii_lowercase();
-                scope.frame.ids.borrow_mut().insert(element, vec![item.id.clone()]);
+                scope
+                    .frame
+                    .ids
+                    .borrow_mut()
+                    .insert(element, vec![item.id.clone()]);
             }
         }
         Ok(())
@@ -79,7 +99,11 @@ impl Expander<'_> {
         parent: Option<&Item>,
         items: &mut Vec<Item>,
     ) -> Result<(), EvaluationError> {
-        let is_wanted = match resource.get("condition").map(|condition| scope.value(condition)).transpose()? {
+        let is_wanted = match resource
+            .get("condition")
+            .map(|condition| scope.value(condition))
+            .transpose()?
+        {
             None | Some(Value::Bool(true)) => true,
             Some(Value::Bool(false)) => false,
             Some(other) => {
@@ -95,12 +119,21 @@ impl Expander<'_> {
         }
         self.count += 1;
         if self.count > RESOURCES_MAX {
-            return Err(EvaluationError::invalid(format!("there are more than {RESOURCES_MAX} resources")));
+            return Err(EvaluationError::invalid(format!(
+                "there are more than {RESOURCES_MAX} resources"
+            )));
         }
-        let text = |key: &str| match resource.get(key).map(|value| scope.value(value)).transpose()? {
+        let text = |key: &str| match resource
+            .get(key)
+            .map(|value| scope.value(value))
+            .transpose()?
+        {
             Some(Value::String(text)) => Ok(Some(text)),
             Some(Value::Null) | None => Ok(None),
-            Some(other) => Err(EvaluationError::invalid(format!("{key} is {}; allowed is a string", kind_of(&other)))),
+            Some(other) => Err(EvaluationError::invalid(format!(
+                "{key} is {}; allowed is a string",
+                kind_of(&other)
+            ))),
         };
         let kind = text("type")?.ok_or_else(|| EvaluationError::invalid("it has no type"))?;
         let name = text("name")?.ok_or_else(|| EvaluationError::invalid("it has no name"))?;
@@ -118,7 +151,11 @@ impl Expander<'_> {
         let place = self.place_of(scope, resource, place)?;
         item.id = item.resource_id(&place)?;
         let mut ids = scope.frame.ids.borrow_mut();
-        for key in [symbol, &item.name, item.name.rsplit('/').next().unwrap_or_default()] {
+        for key in [
+            symbol,
+            &item.name,
+            item.name.rsplit('/').next().unwrap_or_default(),
+        ] {
             let known = ids.entry(key.to_ascii_lowercase()).or_default();
             if !key.is_empty() && !known.contains(&item.id) && (key == symbol || known.is_empty()) {
                 known.push(item.id.clone());
@@ -131,7 +168,9 @@ impl Expander<'_> {
         let children = resource.get("resources");
         if !item.kind.eq_ignore_ascii_case(DEPLOYMENTS) && children.is_some() {
             if item.name.split('/').count() >= LEVELS_MAX {
-                return Err(EvaluationError::invalid(format!("resources are nested deeper than {LEVELS_MAX} levels")));
+                return Err(EvaluationError::invalid(format!(
+                    "resources are nested deeper than {LEVELS_MAX} levels"
+                )));
             }
             let mut below = Vec::new();
             self.name_all(scope, children, &place, Some(&item), &mut below)?;
@@ -151,9 +190,15 @@ impl Expander<'_> {
         place: &Place,
     ) -> Result<Place, EvaluationError> {
         let mut place = place.clone();
-        for (key, target) in [("subscriptionId", &mut place.subscription), ("resourceGroup", &mut place.resource_group)]
-        {
-            if let Some(Value::String(name)) = resource.get(key).map(|value| scope.value(value)).transpose()? {
+        for (key, target) in [
+            ("subscriptionId", &mut place.subscription),
+            ("resourceGroup", &mut place.resource_group),
+        ] {
+            if let Some(Value::String(name)) = resource
+                .get(key)
+                .map(|value| scope.value(value))
+                .transpose()?
+            {
                 *target = name;
             }
         }
@@ -167,10 +212,16 @@ impl Item {
         if self.scope.is_some() {
             return;
         }
-        let is_extension = self.kind.split('/').next().is_some_and(|first| first.contains('.'));
+        let is_extension = self
+            .kind
+            .split('/')
+            .next()
+            .is_some_and(|first| first.contains('.'));
         if is_extension && self.kind.split('/').count() == self.name.split('/').count() + 1 {
-            let is_below =
-                self.kind.to_ascii_lowercase().starts_with(&format!("{}/", parent.kind.to_ascii_lowercase()));
+            let is_below = self
+                .kind
+                .to_ascii_lowercase()
+                .starts_with(&format!("{}/", parent.kind.to_ascii_lowercase()));
             if !is_below {
                 self.scope = Some(parent.id.clone());
             }
@@ -186,10 +237,19 @@ impl Item {
         let names: Vec<&str> = self.name.split('/').collect();
         let provider = words.remove(0);
         if words.len() != names.len() || words.is_empty() {
-            let problem = format!("its type {} has {} levels and its name {}", self.kind, words.len(), names.len());
+            let problem = format!(
+                "its type {} has {} levels and its name {}",
+                self.kind,
+                words.len(),
+                names.len()
+            );
             return Err(EvaluationError::invalid(problem));
         }
-        let pairs: String = words.iter().zip(names).map(|(word, name)| format!("/{word}/{name}")).collect();
+        let pairs: String = words
+            .iter()
+            .zip(names)
+            .map(|(word, name)| format!("/{word}/{name}"))
+            .collect();
         let above = match &self.scope {
             Some(scope) if scope.starts_with('/') => scope.trim_end_matches('/').to_owned(),
             Some(scope) if !scope.is_empty() => format!("{}/providers/{scope}", place.group()),

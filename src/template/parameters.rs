@@ -22,10 +22,19 @@ const REFERENCES_MAX: usize = 32;
 ///
 /// # Errors
 /// A parameter has no value.
-pub fn parameters_of_file(file: &Value) -> Result<BTreeMap<String, ParameterInput>, EvaluationError> {
-    let all = if file["parameters"].is_object() { &file["parameters"] } else { file };
+pub fn parameters_of_file(
+    file: &Value,
+) -> Result<BTreeMap<String, ParameterInput>, EvaluationError> {
+    let all = if file["parameters"].is_object() {
+        &file["parameters"]
+    } else {
+        file
+    };
     let Some(all) = all.as_object() else {
-        return Err(EvaluationError::invalid(format!("the parameters are {}; allowed is an object", kind_of(file))));
+        return Err(EvaluationError::invalid(format!(
+            "the parameters are {}; allowed is an object",
+            kind_of(file)
+        )));
     };
     let read = |(name, given): (&String, &Value)| match given {
         Value::Object(object) if object.contains_key("value") => {
@@ -33,9 +42,13 @@ pub fn parameters_of_file(file: &Value) -> Result<BTreeMap<String, ParameterInpu
         }
         Value::Object(object) if object.contains_key("reference") => {
             let problem = "refers to a key vault, which does not exist here; give its value";
-            Err(EvaluationError::invalid(format!("the parameter '{name}' {problem}")))
+            Err(EvaluationError::invalid(format!(
+                "the parameter '{name}' {problem}"
+            )))
         }
-        _ => Err(EvaluationError::invalid(format!("the parameter '{name}' has no value; expected {{\"value\": …}}"))),
+        _ => Err(EvaluationError::invalid(format!(
+            "the parameter '{name}' has no value; expected {{\"value\": …}}"
+        ))),
     };
     all.iter().map(read).collect()
 }
@@ -54,22 +67,35 @@ pub(crate) fn resolve(
 ) -> Result<BTreeMap<String, Parameter>, EvaluationError> {
     if let Some(unknown) = given.keys().find(|name| entry(declared, name).is_none()) {
         let known: Vec<&str> = declared.keys().map(String::as_str).collect();
-        let problem = format!("the template has no parameter '{unknown}'; it has {}", known.join(", "));
+        let problem = format!(
+            "the template has no parameter '{unknown}'; it has {}",
+            known.join(", ")
+        );
         return Err(EvaluationError::invalid(problem));
     }
     let mut parameters = BTreeMap::new();
     for (name, parameter) in declared {
         let parameter = &dereference(parameter, definitions)?;
-        let given = given.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, input)| input);
-        let value = given.map(|input| read_input(name, parameter, input)).transpose()?.filter(|value| !value.is_null());
-        let default = parameter.get("defaultValue").filter(|value| !value.is_null()).cloned();
+        let given = given
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, input)| input);
+        let value = given
+            .map(|input| read_input(name, parameter, input))
+            .transpose()?
+            .filter(|value| !value.is_null());
+        let default = parameter
+            .get("defaultValue")
+            .filter(|value| !value.is_null())
+            .cloned();
         let value = match (value, default) {
             (Some(value), _) => Parameter::Given(value),
             (None, Some(default)) => Parameter::Default(default),
             (None, None) if parameter["nullable"] == true => Parameter::Given(Value::Null),
             (None, None) => {
                 let problem = format!(
-                    "the parameter '{name}' has no default value; give it with --parameter {name}=VALUE, or a default"
+                    "the parameter '{name}' has no default value; give it with --parameter \
+                     {name}=VALUE, or a default"
                 );
                 return Err(EvaluationError::invalid(problem));
             }
@@ -79,13 +105,24 @@ pub(crate) fn resolve(
     Ok(parameters)
 }
 
-fn read_input(name: &str, declared: &Value, input: &ParameterInput) -> Result<Value, EvaluationError> {
-    let kind = declared["type"].as_str().unwrap_or_default().to_ascii_lowercase();
+fn read_input(
+    name: &str,
+    declared: &Value,
+    input: &ParameterInput,
+) -> Result<Value, EvaluationError> {
+    let kind = declared["type"]
+        .as_str()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     match input {
         ParameterInput::Value(value) => Ok(value.clone()),
-        ParameterInput::Text(text) if kind == "string" || kind == "securestring" => Ok(text.as_str().into()),
+        ParameterInput::Text(text) if kind == "string" || kind == "securestring" => {
+            Ok(text.as_str().into())
+        }
         ParameterInput::Text(text) => serde_json::from_str(text).map_err(|_| {
-            EvaluationError::invalid(format!("the parameter '{name}' is of the type {kind}, and its text is not JSON"))
+            EvaluationError::invalid(format!(
+                "the parameter '{name}' is of the type {kind}, and its text is not JSON"
+            ))
         }),
     }
 }
@@ -94,24 +131,38 @@ fn read_input(name: &str, declared: &Value, input: &ParameterInput) -> Result<Va
 fn dereference(declared: &Value, definitions: &Value) -> Result<Value, EvaluationError> {
     let mut declared = declared.clone();
     for _ in 0..REFERENCES_MAX {
-        let Some(reference) = declared.as_object_mut().and_then(|declared| declared.remove("$ref")) else {
+        let Some(reference) = declared
+            .as_object_mut()
+            .and_then(|declared| declared.remove("$ref"))
+        else {
             return Ok(declared);
         };
         let name = reference.as_str().unwrap_or_default();
-        let definition = name.strip_prefix("#/definitions/").and_then(|name| definitions.get(name));
-        let problem =
-            || EvaluationError::invalid(format!("the definition {name} does not exist; expected #/definitions/NAME"));
+        let definition = name
+            .strip_prefix("#/definitions/")
+            .and_then(|name| definitions.get(name));
+        let problem = || {
+            EvaluationError::invalid(format!(
+                "the definition {name} does not exist; expected #/definitions/NAME"
+            ))
+        };
         let mut whole = definition.ok_or_else(problem)?.clone();
         for (key, value) in declared.as_object().into_iter().flatten() {
             whole[key] = value.clone();
         }
         declared = whole;
     }
-    Err(EvaluationError::invalid(format!("definitions refer to each other over more than {REFERENCES_MAX} steps")))
+    Err(EvaluationError::invalid(format!(
+        "definitions refer to each other over more than {REFERENCES_MAX} steps"
+    )))
 }
 
 /// Checks a value with its declaration: type, allowed values and limits.
-pub(crate) fn check(declared: &Value, definitions: &Value, value: &Value) -> Result<(), EvaluationError> {
+pub(crate) fn check(
+    declared: &Value,
+    definitions: &Value,
+    value: &Value,
+) -> Result<(), EvaluationError> {
     let declared = &dereference(declared, definitions)?;
     if value.is_null() && declared["nullable"] == true {
         return Ok(());
@@ -123,8 +174,11 @@ pub(crate) fn check(declared: &Value, definitions: &Value, value: &Value) -> Res
             let items = declared.get("items").filter(|items| items.is_object());
             for (index, one) in list.iter().enumerate() {
                 let prefix = declared["prefixItems"].get(index);
-                let Some(item) = prefix.or(items) else { continue };
-                check(item, definitions, one).map_err(|error| error.at(format!("element {index}")))?;
+                let Some(item) = prefix.or(items) else {
+                    continue;
+                };
+                check(item, definitions, one)
+                    .map_err(|error| error.at(format!("element {index}")))?;
             }
             Ok(())
         }
@@ -133,7 +187,11 @@ pub(crate) fn check(declared: &Value, definitions: &Value, value: &Value) -> Res
     }
 }
 
-fn check_properties(declared: &Value, definitions: &Value, object: &Map<String, Value>) -> Result<(), EvaluationError> {
+fn check_properties(
+    declared: &Value,
+    definitions: &Value,
+    object: &Map<String, Value>,
+) -> Result<(), EvaluationError> {
     let declared = &one_of_several(declared, definitions, object)?;
     let properties = declared["properties"].as_object();
     for (name, property) in properties.into_iter().flatten() {
@@ -141,16 +199,25 @@ fn check_properties(declared: &Value, definitions: &Value, object: &Map<String, 
         match entry(object, name) {
             Some(value) => check(property, definitions, value).map_err(|error| error.at(name))?,
             None if property["nullable"] == true => {}
-            None => return Err(EvaluationError::invalid(format!("the property '{name}' is missing"))),
+            None => {
+                return Err(EvaluationError::invalid(format!(
+                    "the property '{name}' is missing"
+                )));
+            }
         }
     }
-    let is_known = |name: &str| properties.is_some_and(|properties| entry(properties, name).is_some());
+    let is_known =
+        |name: &str| properties.is_some_and(|properties| entry(properties, name).is_some());
     for (name, value) in object.iter().filter(|(name, _)| !is_known(name)) {
         match &declared["additionalProperties"] {
             Value::Bool(false) => {
-                return Err(EvaluationError::invalid(format!("the property '{name}' is not allowed")));
+                return Err(EvaluationError::invalid(format!(
+                    "the property '{name}' is not allowed"
+                )));
             }
-            other @ Value::Object(_) => check(other, definitions, value).map_err(|error| error.at(name))?,
+            other @ Value::Object(_) => {
+                check(other, definitions, value).map_err(|error| error.at(name))?
+            }
             _ => {}
         }
     }
@@ -163,12 +230,19 @@ fn one_of_several(
     definitions: &Value,
     object: &Map<String, Value>,
 ) -> Result<Value, EvaluationError> {
-    let Some(property) = declared["discriminator"]["propertyName"].as_str() else { return Ok(declared.clone()) };
-    let kind = entry(object, property).and_then(Value::as_str).unwrap_or_default();
+    let Some(property) = declared["discriminator"]["propertyName"].as_str() else {
+        return Ok(declared.clone());
+    };
+    let kind = entry(object, property)
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     match declared["discriminator"]["mapping"].get(kind) {
         Some(one) => dereference(one, definitions),
         None => {
-            let kinds = declared["discriminator"]["mapping"].as_object().into_iter().flatten();
+            let kinds = declared["discriminator"]["mapping"]
+                .as_object()
+                .into_iter()
+                .flatten();
             let kinds: Vec<&str> = kinds.map(|(kind, _)| kind.as_str()).collect();
             Err(EvaluationError::invalid(format!(
                 "the property '{property}' has no known value; allowed are {}",
@@ -180,7 +254,10 @@ fn one_of_several(
 
 /// Checks the type of a value.
 pub(crate) fn check_type(declared: &Value, value: &Value) -> Result<(), EvaluationError> {
-    let kind = declared["type"].as_str().unwrap_or_default().to_ascii_lowercase();
+    let kind = declared["type"]
+        .as_str()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     let (is_right, allowed) = match kind.as_str() {
         "string" | "securestring" => (value.is_string(), "a string"),
         "int" => (value.is_i64() || value.is_u64(), "a whole number"),
@@ -190,7 +267,8 @@ pub(crate) fn check_type(declared: &Value, value: &Value) -> Result<(), Evaluati
         "" => (true, ""),
         other => {
             let problem = format!(
-                "the type {other} is not known; allowed are string, securestring, int, bool, array, object and secureObject"
+                "the type {other} is not known; allowed are string, securestring, int, bool, \
+                 array, object and secureObject"
             );
             return Err(EvaluationError::invalid(problem));
         }
@@ -198,14 +276,20 @@ pub(crate) fn check_type(declared: &Value, value: &Value) -> Result<(), Evaluati
     if is_right {
         return Ok(());
     }
-    Err(EvaluationError::invalid(format!("the value is {}; allowed is {allowed}", kind_of(value))))
+    Err(EvaluationError::invalid(format!(
+        "the value is {}; allowed is {allowed}",
+        kind_of(value)
+    )))
 }
 
 fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> {
     // Values of a list restrict the elements of an array.
     if let Some(allowed) = declared["allowedValues"].as_array() {
         let is_allowed = |one: &Value| allowed.iter().any(|known| is_same(known, one));
-        let all_allowed = is_allowed(value) || value.as_array().is_some_and(|list| list.iter().all(is_allowed));
+        let all_allowed = is_allowed(value)
+            || value
+                .as_array()
+                .is_some_and(|list| list.iter().all(is_allowed));
         if !all_allowed {
             let shown: Vec<String> = allowed.iter().map(Value::to_string).collect();
             return Err(EvaluationError::invalid(format!(
@@ -238,14 +322,20 @@ fn check_limits(declared: &Value, value: &Value) -> Result<(), EvaluationError> 
                 (least, i64::MAX) => format!("{least} or more"),
                 (least, most) => format!("{least} to {most}"),
             };
-            return Err(EvaluationError::invalid(format!("the number is out of range; allowed is {allowed}")));
+            return Err(EvaluationError::invalid(format!(
+                "the number is out of range; allowed is {allowed}"
+            )));
         }
     }
     Ok(())
 }
 
 fn range(least: u64, is_open: bool, most: u64) -> String {
-    if is_open { format!("{least} or more") } else { format!("{least} to {most}") }
+    if is_open {
+        format!("{least} or more")
+    } else {
+        format!("{least} to {most}")
+    }
 }
 
 /// ARM compares allowed strings without case.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::{
-    DeploymentContext, EvaluationError, Expansion, PendingValue, StateKey, States, TemplateResource,
+    DeploymentContext, EvaluationError, Expansion, PendingValue, StateKey, States,
+    TemplateResource,
     evaluate::{EvaluationScope, Frame, Local, Parameter, Shared},
     kind_of,
     parameters::{self, ParameterInput},
@@ -23,7 +24,15 @@ const PROVIDER: &str = "Microsoft.EventGrid";
 pub(crate) const DEPLOYMENTS: &str = "Microsoft.Resources/deployments";
 
 /// The keys of a resource that its body has.
-const BODY: [&str; 7] = ["location", "tags", "sku", "kind", "extendedLocation", "identity", "properties"];
+const BODY: [&str; 7] = [
+    "location",
+    "tags",
+    "sku",
+    "kind",
+    "extendedLocation",
+    "identity",
+    "properties",
+];
 
 /// The keys of a resource that are for the deployment.
 const OF_DEPLOYMENT: [&str; 16] = [
@@ -78,7 +87,11 @@ pub fn expand(
         deployment: context.deployment.clone(),
         level: 0,
     };
-    let mut expander = Expander { shared: &shared, expansion: Expansion::default(), count: 0 };
+    let mut expander = Expander {
+        shared: &shared,
+        expansion: Expansion::default(),
+        count: 0,
+    };
     let result = expander.template(template, given, place)?;
     let mut expansion = expander.expansion;
     expansion.outputs = result.outputs;
@@ -97,7 +110,10 @@ pub(crate) struct Place {
 
 impl Place {
     pub(crate) fn group(&self) -> String {
-        format!("/subscriptions/{}/resourceGroups/{}", self.subscription, self.resource_group)
+        format!(
+            "/subscriptions/{}/resourceGroups/{}",
+            self.subscription, self.resource_group
+        )
     }
 }
 
@@ -132,10 +148,16 @@ pub(crate) fn shorten(name: &str) -> String {
     name.chars().take(100).collect()
 }
 
-pub(crate) fn object<'a>(what: &str, value: &'a Value) -> Result<&'a Map<String, Value>, EvaluationError> {
-    value
-        .as_object()
-        .ok_or_else(|| EvaluationError::invalid(format!("{what} is {}; allowed is an object", kind_of(value))))
+pub(crate) fn object<'a>(
+    what: &str,
+    value: &'a Value,
+) -> Result<&'a Map<String, Value>, EvaluationError> {
+    value.as_object().ok_or_else(|| {
+        EvaluationError::invalid(format!(
+            "{what} is {}; allowed is an object",
+            kind_of(value)
+        ))
+    })
 }
 
 /// The object below a key; a missing one is empty.
@@ -155,7 +177,10 @@ impl Expander<'_> {
     ) -> Result<TemplateResult, EvaluationError> {
         let whole = object("the template", template)?;
         if let Some(key) = whole.keys().find(|key| !TEMPLATE.contains(&key.as_str())) {
-            let problem = format!("unknown key {key} of a template; allowed are {}", TEMPLATE.join(", "));
+            let problem = format!(
+                "unknown key {key} of a template; allowed are {}",
+                TEMPLATE.join(", ")
+            );
             return Err(EvaluationError::invalid(problem));
         }
         let declared = part(whole, "parameters")?;
@@ -170,7 +195,11 @@ impl Expander<'_> {
             template: json!({"contentVersion": whole.get("contentVersion"), "metadata": whole.get("metadata")}),
             ..Frame::default()
         };
-        let scope = EvaluationScope { shared: self.shared, frame: &frame, local: &Local::default() };
+        let scope = EvaluationScope {
+            shared: self.shared,
+            frame: &frame,
+            local: &Local::default(),
+        };
         let mut result = TemplateResult::default();
         self.check_parameters(&scope, &declared, &definitions, &mut result)?;
         self.resources(&scope, whole.get("resources"), &place)?;
@@ -187,16 +216,28 @@ impl Expander<'_> {
         result: &mut TemplateResult,
     ) -> Result<(), EvaluationError> {
         for (name, parameter) in declared {
-            let is_default = matches!(scope.frame.parameters.get(name), Some(Parameter::Default(_)));
-            let what = if is_default { "the default value of the parameter" } else { "the parameter" };
+            let is_default = matches!(
+                scope.frame.parameters.get(name),
+                Some(Parameter::Default(_))
+            );
+            let what = if is_default {
+                "the default value of the parameter"
+            } else {
+                "the parameter"
+            };
             let value = scope.parameter(name)?;
-            parameters::check(parameter, definitions, &value).map_err(|error| error.at(format!("{what} '{name}'")))?;
+            parameters::check(parameter, definitions, &value)
+                .map_err(|error| error.at(format!("{what} '{name}'")))?;
             let kind = parameter["type"].as_str().unwrap_or("object");
             if parameters::is_secure(parameter) {
                 add_secrets(&value, &mut self.expansion.secrets);
-                result.parameters.insert(name.clone(), json!({"type": kind}));
+                result
+                    .parameters
+                    .insert(name.clone(), json!({"type": kind}));
             } else {
-                result.parameters.insert(name.clone(), json!({"type": kind, "value": value}));
+                result
+                    .parameters
+                    .insert(name.clone(), json!({"type": kind, "value": value}));
             }
         }
         Ok(())
@@ -223,7 +264,10 @@ impl Expander<'_> {
                 }
             }
             if waiting.len() == before {
-                let pending = waiting.into_iter().map(|(item, needs)| PendingValue { what: item.id, needs });
+                let pending = waiting.into_iter().map(|(item, needs)| PendingValue {
+                    what: item.id,
+                    needs,
+                });
                 self.expansion.pending.extend(pending);
                 return Ok(());
             }
@@ -232,8 +276,16 @@ impl Expander<'_> {
         Ok(())
     }
 
-    fn resource(&mut self, outer: &EvaluationScope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
-        let scope = &EvaluationScope { local: &item.local, ..*outer };
+    fn resource(
+        &mut self,
+        outer: &EvaluationScope<'_>,
+        item: &Item,
+        place: &Place,
+    ) -> Result<(), EvaluationError> {
+        let scope = &EvaluationScope {
+            local: &item.local,
+            ..*outer
+        };
         if item.kind.eq_ignore_ascii_case(DEPLOYMENTS) {
             return self.deployment(scope, item, place);
         }
@@ -255,9 +307,15 @@ impl Expander<'_> {
         let mut body = Map::new();
         for (key, value) in &item.resource {
             if BODY.contains(&key.as_str()) {
-                body.insert(key.clone(), scope.value(value).map_err(|error| error.at(key))?);
+                body.insert(
+                    key.clone(),
+                    scope.value(value).map_err(|error| error.at(key))?,
+                );
             } else if !OF_DEPLOYMENT.contains(&key.as_str()) {
-                let problem = format!("{key} is not supported in a resource; allowed are {}", BODY.join(", "));
+                let problem = format!(
+                    "{key} is not supported in a resource; allowed are {}",
+                    BODY.join(", ")
+                );
                 return Err(EvaluationError::invalid(problem));
             }
         }
@@ -268,16 +326,24 @@ impl Expander<'_> {
     }
 
     /// Expands a nested deployment. Its outputs become its state.
-    fn deployment(&mut self, scope: &EvaluationScope<'_>, item: &Item, place: &Place) -> Result<(), EvaluationError> {
+    fn deployment(
+        &mut self,
+        scope: &EvaluationScope<'_>,
+        item: &Item,
+        place: &Place,
+    ) -> Result<(), EvaluationError> {
         let mut place = self.place_of(scope, &item.resource, place)?;
         place.level += 1;
         place.deployment.clone_from(&item.name);
         if place.level > LEVELS_MAX {
-            return Err(EvaluationError::invalid(format!("deployments are nested deeper than {LEVELS_MAX} levels")));
+            return Err(EvaluationError::invalid(format!(
+                "deployments are nested deeper than {LEVELS_MAX} levels"
+            )));
         }
         let properties = item.resource.get("properties").cloned().unwrap_or_default();
         let Some(template) = properties.get("template") else {
-            let problem = "the deployment has no template; a template at another address (templateLink) is not supported, put it inline";
+            let problem = "the deployment has no template; a template at another address \
+                (templateLink) is not supported, put it inline";
             return Err(EvaluationError::invalid(problem));
         };
         let is_inner = properties["expressionEvaluationOptions"]["scope"]
@@ -295,7 +361,10 @@ impl Expander<'_> {
             let state = json!({"id": item.id, "name": item.name, "type": DEPLOYMENTS, "properties": {
                 "provisioningState": "Succeeded", "outputs": result.outputs, "mode": "Incremental",
             }});
-            self.shared.states.borrow_mut().insert(StateKey::get(&item.id), state);
+            self.shared
+                .states
+                .borrow_mut()
+                .insert(StateKey::get(&item.id), state);
         }
         Ok(())
     }
@@ -316,7 +385,12 @@ impl Expander<'_> {
 
     /// The lengths of the lists, to undo what a deployment added that is expanded again.
     fn mark(&self) -> [usize; 4] {
-        let Expansion { resources, foreign, pending, .. } = &self.expansion;
+        let Expansion {
+            resources,
+            foreign,
+            pending,
+            ..
+        } = &self.expansion;
         [resources.len(), foreign.len(), pending.len(), self.count]
     }
 
@@ -345,7 +419,10 @@ impl Expander<'_> {
                         String::new()
                     };
                     result.missing.get_or_insert(needs.clone());
-                    self.expansion.pending.push(PendingValue { what: format!("the output {name}{of}"), needs });
+                    self.expansion.pending.push(PendingValue {
+                        what: format!("the output {name}{of}"),
+                        needs,
+                    });
                     continue;
                 }
                 Err(error) => return Err(error.at(format!("the output {name}"))),
@@ -355,7 +432,9 @@ impl Expander<'_> {
                 add_secrets(&value, &mut self.expansion.secrets);
                 result.outputs.insert(name.clone(), json!({"type": kind}));
             } else {
-                result.outputs.insert(name.clone(), json!({"type": kind, "value": value}));
+                result
+                    .outputs
+                    .insert(name.clone(), json!({"type": kind, "value": value}));
             }
         }
         Ok(())
@@ -363,17 +442,28 @@ impl Expander<'_> {
 }
 
 /// The value of an output, unless its condition is false.
-fn output_value(scope: &EvaluationScope<'_>, output: &Value) -> Result<Option<Value>, EvaluationError> {
+fn output_value(
+    scope: &EvaluationScope<'_>,
+    output: &Value,
+) -> Result<Option<Value>, EvaluationError> {
     if let Some(condition) = output.get("condition")
         && scope.value(condition)? == Value::Bool(false)
     {
         return Ok(None);
     }
-    let Some(copy) = output.get("copy") else { return scope.value(&output["value"]).map(Some) };
+    let Some(copy) = output.get("copy") else {
+        return scope.value(&output["value"]).map(Some);
+    };
     let mut list = Vec::new();
     for index in 0..scope.count(&copy["count"])? {
         let local = scope.local.in_copy("", index);
-        list.push(EvaluationScope { local: &local, ..*scope }.value(&copy["input"])?);
+        list.push(
+            EvaluationScope {
+                local: &local,
+                ..*scope
+            }
+            .value(&copy["input"])?,
+        );
     }
     Ok(Some(Value::Array(list)))
 }
@@ -382,10 +472,18 @@ fn output_value(scope: &EvaluationScope<'_>, output: &Value) -> Result<Option<Va
 fn functions(template: &Map<String, Value>) -> Result<BTreeMap<String, Value>, EvaluationError> {
     let mut functions = BTreeMap::new();
     let empty = Vec::new();
-    for one in template.get("functions").and_then(Value::as_array).unwrap_or(&empty) {
+    for one in template
+        .get("functions")
+        .and_then(Value::as_array)
+        .unwrap_or(&empty)
+    {
         let namespace = one["namespace"].as_str().unwrap_or_default();
-        for (name, function) in object("the members of a namespace of functions", &one["members"])? {
-            functions.insert(format!("{namespace}.{name}").to_ascii_lowercase(), function.clone());
+        for (name, function) in object("the members of a namespace of functions", &one["members"])?
+        {
+            functions.insert(
+                format!("{namespace}.{name}").to_ascii_lowercase(),
+                function.clone(),
+            );
         }
     }
     Ok(functions)

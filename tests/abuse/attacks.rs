@@ -10,7 +10,8 @@ use crate::support::{
     sink::Sink,
 };
 
-/// No attack is worth more memory than this, all of them one after the other; a head of a gigabyte would be ten times that.
+/// No attack is worth more memory than this, all of them one after the other; a head of a gigabyte
+/// would be ten times that.
 const MEMORY_MAX: u64 = 96 * 1024 * 1024;
 
 /// A gigabyte of a head, in parts: the server must have enough of it long before its end.
@@ -24,12 +25,19 @@ struct Attack {
 }
 
 fn attack(name: &'static str, request: impl Into<Vec<u8>>, got: &'static [&'static str]) -> Attack {
-    Attack { name, request: request.into(), got }
+    Attack {
+        name,
+        request: request.into(),
+        got,
+    }
 }
 
 /// A request to publish with these further lines in its head, and this body as it stands.
 fn post(key: &str, lines: &str, body: &str) -> String {
-    format!("POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\n{lines}\r\n{body}", events_path("orders"))
+    format!(
+        "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\n{lines}\r\n{body}",
+        events_path("orders")
+    )
 }
 
 /// One that is framed well, with this body.
@@ -48,33 +56,91 @@ fn framing(key: &str) -> Vec<Attack> {
     let good = event(r#""data":1"#);
     let length = format!("content-length: {}\r\n", good.len());
     let with = |lines: &str| post(key, &format!("{length}{lines}"), &good);
-    let chunk = |size: &str| post(key, "transfer-encoding: chunked\r\n", &format!("{size}\r\nx\r\n0\r\n\r\n"));
+    let chunk = |size: &str| {
+        post(
+            key,
+            "transfer-encoding: chunked\r\n",
+            &format!("{size}\r\nx\r\n0\r\n\r\n"),
+        )
+    };
     vec![
-        attack("a length and chunks", with("transfer-encoding: chunked\r\n"), &["400"]),
+        attack(
+            "a length and chunks",
+            with("transfer-encoding: chunked\r\n"),
+            &["400"],
+        ),
         attack("two lengths", with("content-length: 1\r\n"), &["400"]),
-        attack("a length of two values", post(key, "content-length: 1, 2\r\n", "[]"), &["400"]),
-        attack("a negative length", post(key, "content-length: -1\r\n", ""), &["400"]),
-        attack("a length beyond 64 bits", post(key, "content-length: 99999999999999999999\r\n", ""), &["400"]),
-        attack("a length with a sign", post(key, "content-length: +2\r\n", "[]"), &["400"]),
-        attack("chunks by another name", post(key, "transfer-encoding: xchunked\r\n", "0\r\n\r\n"), &["400"]),
+        attack(
+            "a length of two values",
+            post(key, "content-length: 1, 2\r\n", "[]"),
+            &["400"],
+        ),
+        attack(
+            "a negative length",
+            post(key, "content-length: -1\r\n", ""),
+            &["400"],
+        ),
+        attack(
+            "a length beyond 64 bits",
+            post(key, "content-length: 99999999999999999999\r\n", ""),
+            &["400"],
+        ),
+        attack(
+            "a length with a sign",
+            post(key, "content-length: +2\r\n", "[]"),
+            &["400"],
+        ),
+        attack(
+            "chunks by another name",
+            post(key, "transfer-encoding: xchunked\r\n", "0\r\n\r\n"),
+            &["400"],
+        ),
         attack(
             "chunks that are identity after all",
             post(key, "transfer-encoding: chunked, identity\r\n", "0\r\n\r\n"),
             &["400"],
         ),
-        attack("chunks in HTTP/1.0", with("transfer-encoding: chunked\r\n").replace("HTTP/1.1", "HTTP/1.0"), &["400"]),
-        attack("a chunk beyond 64 bits", chunk("fffffffffffffffff"), &["400", "closed"]),
+        attack(
+            "chunks in HTTP/1.0",
+            with("transfer-encoding: chunked\r\n").replace("HTTP/1.1", "HTTP/1.0"),
+            &["400"],
+        ),
+        attack(
+            "a chunk beyond 64 bits",
+            chunk("fffffffffffffffff"),
+            &["400", "closed"],
+        ),
         attack("a chunk of no size", chunk("x"), &["400", "closed"]),
         attack("a folded header", with("x: a\r\n b\r\n"), &["400"]),
         attack("a space before the colon", with("x : a\r\n"), &["400"]),
         attack("a header without a colon", with("x\r\n"), &["400"]),
         attack("a zero byte in a header", with("x: a\0b\r\n"), &["400"]),
-        attack("a bare carriage return in a header", with("x: a\rb\r\n"), &["400"]),
-        attack("no host at all", with("").replace("host: x\r\n", ""), &["400"]),
+        attack(
+            "a bare carriage return in a header",
+            with("x: a\rb\r\n"),
+            &["400"],
+        ),
+        attack(
+            "no host at all",
+            with("").replace("host: x\r\n", ""),
+            &["400"],
+        ),
         attack("HTTP/0.9", b"GET /\r\n\r\n".to_vec(), &["400", "closed"]),
-        attack("HTTP/2 out of the blue", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), &["400", "404", "closed"]),
-        attack("HTTP/9.9", b"GET / HTTP/9.9\r\n\r\n".to_vec(), &["400", "closed"]),
-        attack("a tunnel", b"CONNECT 169.254.169.254:80 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(), &["404", "400", "405"]),
+        attack(
+            "HTTP/2 out of the blue",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            &["400", "404", "closed"],
+        ),
+        attack(
+            "HTTP/9.9",
+            b"GET / HTTP/9.9\r\n\r\n".to_vec(),
+            &["400", "closed"],
+        ),
+        attack(
+            "a tunnel",
+            b"CONNECT 169.254.169.254:80 HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+            &["404", "400", "405"],
+        ),
         attack(
             "somebody else's address",
             b"GET http://169.254.169.254/latest/meta-data HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
@@ -82,7 +148,9 @@ fn framing(key: &str) -> Vec<Attack> {
         ),
         attack(
             "another protocol",
-            b"GET /healthz HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n".to_vec(),
+            b"GET /healthz HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: \
+             upgrade\r\n\r\n"
+                .to_vec(),
             &["200", "400"],
         ),
         attack(
@@ -97,13 +165,15 @@ fn framing(key: &str) -> Vec<Attack> {
         ),
         attack(
             "around the control plane's door",
-            b"GET //subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics HTTP/1.1\r\nhost: x\r\n\r\n"
+            b"GET //subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics \
+             HTTP/1.1\r\nhost: x\r\n\r\n"
                 .to_vec(),
             &["401", "404"],
         ),
         attack(
             "around it, encoded",
-            b"GET /%73ubscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics HTTP/1.1\r\nhost: x\r\n\r\n"
+            b"GET /%73ubscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics \
+             HTTP/1.1\r\nhost: x\r\n\r\n"
                 .to_vec(),
             &["401", "404"],
         ),
@@ -113,19 +183,54 @@ fn framing(key: &str) -> Vec<Attack> {
 /// What is too much.
 fn size(key: &str) -> Vec<Attack> {
     let huge = format!("GET / HTTP/1.1\r\nhost: x\r\nx: {}", "a".repeat(ENDLESS));
-    let many = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "x: a\r\n".repeat(1_000_000));
+    let many = format!(
+        "GET / HTTP/1.1\r\nhost: x\r\n{}\r\n",
+        "x: a\r\n".repeat(1_000_000)
+    );
     let long_line = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "a".repeat(ENDLESS));
-    let forever =
-        post(key, "transfer-encoding: chunked\r\n", "10000\r\n") + &("x".repeat(0x10000) + "\r\n10000\r\n").repeat(100);
+    let forever = post(key, "transfer-encoding: chunked\r\n", "10000\r\n")
+        + &("x".repeat(0x10000) + "\r\n10000\r\n").repeat(100);
     vec![
-        attack("a header that does not end", huge, &["400", "431", "closed"]),
+        attack(
+            "a header that does not end",
+            huge,
+            &["400", "431", "closed"],
+        ),
         attack("a million headers", many, &["400", "431", "closed"]),
-        attack("97 headers", format!("GET /healthz HTTP/1.1\r\n{}\r\n", "x: a\r\n".repeat(97)), &["400", "431"]),
-        attack("an address that does not end", long_line, &["400", "414", "431", "closed"]),
+        attack(
+            "97 headers",
+            format!("GET /healthz HTTP/1.1\r\n{}\r\n", "x: a\r\n".repeat(97)),
+            &["400", "431"],
+        ),
+        attack(
+            "an address that does not end",
+            long_line,
+            &["400", "414", "431", "closed"],
+        ),
         attack("chunks without an end", forever, &["413"]),
-        attack("a gigabyte is announced", post(key, "content-length: 1073741824\r\n", ""), &["413"]),
-        attack("a body of gzip", post(key, "content-encoding: gzip\r\ncontent-length: 2\r\n", "\u{1f}x"), &["400"]),
-        attack("gzip, twice", post(key, "content-encoding: gzip, gzip\r\ncontent-length: 2\r\n", "xx"), &["415"]),
+        attack(
+            "a gigabyte is announced",
+            post(key, "content-length: 1073741824\r\n", ""),
+            &["413"],
+        ),
+        attack(
+            "a body of gzip",
+            post(
+                key,
+                "content-encoding: gzip\r\ncontent-length: 2\r\n",
+                "\u{1f}x",
+            ),
+            &["400"],
+        ),
+        attack(
+            "gzip, twice",
+            post(
+                key,
+                "content-encoding: gzip, gzip\r\ncontent-length: 2\r\n",
+                "xx",
+            ),
+            &["415"],
+        ),
     ]
 }
 
@@ -133,30 +238,75 @@ fn size(key: &str) -> Vec<Attack> {
 fn json(key: &str) -> Vec<Attack> {
     let deep = |levels: usize| format!(r#""data":{}{}"#, "[".repeat(levels), "]".repeat(levels));
     vec![
-        attack("100,000 levels", body(key, &event(&deep(100_000))), &["400"]),
-        attack("100,000 levels that do not end", body(key, &"[".repeat(100_000)), &["400"]),
+        attack(
+            "100,000 levels",
+            body(key, &event(&deep(100_000))),
+            &["400"],
+        ),
+        attack(
+            "100,000 levels that do not end",
+            body(key, &"[".repeat(100_000)),
+            &["400"],
+        ),
         attack("125 levels", body(key, &event(&deep(125))), &["400"]),
         attack("124 levels", body(key, &event(&deep(124))), &["200"]),
-        attack("a number beyond all", body(key, &event(r#""data":1e999999999"#)), &["200"]),
+        attack(
+            "a number beyond all",
+            body(key, &event(r#""data":1e999999999"#)),
+            &["200"],
+        ),
         attack(
             "a number of 100,000 digits",
             body(key, &event(&format!(r#""data":{}"#, "9".repeat(100_000)))),
             &["200"],
         ),
-        attack("half a surrogate in data", body(key, &event(r#""data":"\ud800""#)), &["200"]),
+        attack(
+            "half a surrogate in data",
+            body(key, &event(r#""data":"\ud800""#)),
+            &["200"],
+        ),
         attack(
             "half a surrogate in an id",
-            body(key, &event(r#""data":1"#).replace(r#""id":"1""#, r#""id":"\ud800""#)),
+            body(
+                key,
+                &event(r#""data":1"#).replace(r#""id":"1""#, r#""id":"\ud800""#),
+            ),
             &["400"],
         ),
-        attack("an id twice", body(key, &event(r#""id":"2","data":1"#)), &["400"]),
-        attack("a member of data twice", body(key, &event(r#""data":{"a":1,"a":2}"#)), &["200"]),
-        attack("something behind the end", body(key, &(event(r#""data":1"#) + "[]")), &["400"]),
-        attack("a byte order mark", body(key, &format!("\u{feff}{}", event(r#""data":1"#))), &["400"]),
-        attack("a zero byte in data", body(key, &event("\"data\":\"\0\"")), &["400"]),
+        attack(
+            "an id twice",
+            body(key, &event(r#""id":"2","data":1"#)),
+            &["400"],
+        ),
+        attack(
+            "a member of data twice",
+            body(key, &event(r#""data":{"a":1,"a":2}"#)),
+            &["200"],
+        ),
+        attack(
+            "something behind the end",
+            body(key, &(event(r#""data":1"#) + "[]")),
+            &["400"],
+        ),
+        attack(
+            "a byte order mark",
+            body(key, &format!("\u{feff}{}", event(r#""data":1"#))),
+            &["400"],
+        ),
+        attack(
+            "a zero byte in data",
+            body(key, &event("\"data\":\"\0\"")),
+            &["400"],
+        ),
         attack(
             "no UTF-8",
-            [body(key, "").replace("content-length: 0", "content-length: 4").as_bytes(), b"[\xff\xfe]"].concat(),
+            [
+                body(key, "")
+                    .replace("content-length: 0", "content-length: 4")
+                    .as_bytes(),
+                b"[\xff\xfe]",
+            ]
+            .concat(),
             &["400"],
         ),
     ]
@@ -164,25 +314,44 @@ fn json(key: &str) -> Vec<Attack> {
 
 #[test]
 fn every_attack_gets_its_answer_and_affects_no_other_client() {
-    let (server, sink) = (Server::start(&[("LIMITS__FAILED_KEYS", "1000")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("LIMITS__FAILED_KEYS", "1000")]),
+        Sink::start(),
+    );
     let key = server.topic("orders", "EventGridSchema");
     let memory = server.resident();
     let mut rows = Vec::new();
     let mut wrong = Vec::new();
-    for Attack { name, request, got } in framing(&key).into_iter().chain(size(&key)).chain(json(&key)) {
+    for Attack { name, request, got } in framing(&key)
+        .into_iter()
+        .chain(size(&key))
+        .chain(json(&key))
+    {
         // A client that keeps the connection open after its answer is asked to close it.
-        let ended = RawRequest { first: &request, drip: None, reads: true, most: Duration::from_secs(8) }
-            .until_answered(server.at());
+        let ended = RawRequest {
+            first: &request,
+            drip: None,
+            reads: true,
+            most: Duration::from_secs(8),
+        }
+        .until_answered(server.at());
         let shown = ended.shown();
         if !got.contains(&shown.as_str()) {
-            wrong.push(format!("{name}: {shown}, and not one of {got:?}: {:.300}", ended.response));
+            wrong.push(format!(
+                "{name}: {shown}, and not one of {got:?}: {:.300}",
+                ended.response
+            ));
         }
         rows.push([name.to_owned(), shown]);
     }
     print("attack → what it got", &rows);
     assert!(wrong.is_empty(), "{wrong:#?}");
     let grown = server.most_resident().saturating_sub(memory);
-    println!("memory: {} MiB at first, {} MiB more at the most", memory >> 20, grown >> 20);
+    println!(
+        "memory: {} MiB at first, {} MiB more at the most",
+        memory >> 20,
+        grown >> 20
+    );
     assert!(grown < MEMORY_MAX, "{grown} bytes more than before");
 
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
@@ -202,7 +371,11 @@ fn text_of_events_and_settings_cannot_break_a_header() {
     };
     let spec = SubscriptionSpec::of(&sink.url("/hook")).schema("CloudEventSchemaV1_0");
     for value in ["a\r\nx-evil: 1", "a\nb", "a\0b", "a\u{7f}", "\u{e9}"] {
-        let answer = server.ask_for("clouds", "hook", &spec.clone().also(&property(value), &serde_json::json!({})));
+        let answer = server.ask_for(
+            "clouds",
+            "hook",
+            &spec.clone().also(&property(value), &serde_json::json!({})),
+        );
         assert_eq!(answer.status, 400, "{value:?}: {}", answer.text());
     }
     for url in [
@@ -216,22 +389,46 @@ fn text_of_events_and_settings_cannot_break_a_header() {
         "gopher://127.0.0.1/",
         "file:///etc/passwd",
     ] {
-        let answer = server.ask_for("clouds", "hook", &SubscriptionSpec::of(url).schema("CloudEventSchemaV1_0"));
+        let answer = server.ask_for(
+            "clouds",
+            "hook",
+            &SubscriptionSpec::of(url).schema("CloudEventSchemaV1_0"),
+        );
         assert_eq!(answer.status, 400, "{url:?}: {}", answer.text());
     }
-    server.subscribe("clouds", "hook", &spec.also(&property("good"), &serde_json::json!({})));
+    server.subscribe(
+        "clouds",
+        "hook",
+        &spec.also(&property("good"), &serde_json::json!({})),
+    );
     let evil = r#"1\r\nx-evil: 1"#;
     let body = format!(
         r#"{{"specversion":"1.0","id":"{evil}","source":"{evil}","type":"{evil}","subject":"{evil}","data":{{"way":"{evil}"}}}}"#
     );
-    let headers = [("aeg-sas-key", key.as_str()), ("content-type", "application/cloudevents+json")];
-    let answer = server.client().ask("POST", &events_path("clouds"), &headers, body.as_bytes()).expect("an answer");
+    let headers = [
+        ("aeg-sas-key", key.as_str()),
+        ("content-type", "application/cloudevents+json"),
+    ];
+    let answer = server
+        .client()
+        .ask("POST", &events_path("clouds"), &headers, body.as_bytes())
+        .expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
     wait_for("the event", LONG, || sink.taken("/hook") == 1);
     let heads = sink.heads("/hook");
-    let [head] = heads.as_slice() else { panic!("one request: {heads:?}") };
+    let [head] = heads.as_slice() else {
+        panic!("one request: {heads:?}")
+    };
     assert_eq!(header(head, "x-evil"), None, "{head}");
     assert_eq!(header(head, "x-static"), Some("good"), "{head}");
-    assert_eq!(header(head, "x-dynamic"), None, "a value that could break a header is no value: {head}");
-    assert_eq!(header(head, "aeg-output-event-id"), Some("1%0D%0Ax-evil:%201"), "{head}");
+    assert_eq!(
+        header(head, "x-dynamic"),
+        None,
+        "a value that could break a header is no value: {head}"
+    );
+    assert_eq!(
+        header(head, "aeg-output-event-id"),
+        Some("1%0D%0Ax-evil:%201"),
+        "{head}"
+    );
 }

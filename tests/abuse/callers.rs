@@ -1,4 +1,5 @@
-//! What callers with a scoped token let the server compute. A publisher of another topic is served meanwhile.
+//! What callers with a scoped token let the server compute. A publisher of another topic is served
+//! meanwhile.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -46,7 +47,10 @@ fn schema(name: &'static str, schema: &Value, is_preview: bool) -> Attack {
 
 /// What a scoped administrator can let the server compute.
 fn computations() -> Vec<Attack> {
-    let nested = (0..26).fold(json!({}), |inner, _| json!({"allOf": [inner], "unevaluatedProperties": false}));
+    let nested = (0..26).fold(
+        json!({}),
+        |inner, _| json!({"allOf": [inner], "unevaluatedProperties": false}),
+    );
     let items = json!({"items": {"allOf": vec![json!({"type": "integer"}); 9000]}});
     let long = "x".repeat(5_000);
     let event = |id: usize| json!({"id": id.to_string(), "subject": "/a", "eventType": "T", "eventTime": "2026-11-20T12:00:00Z", "data": long, "dataVersion": "1"});
@@ -65,10 +69,20 @@ fn computations() -> Vec<Attack> {
     vec![
         schema("a schema that evaluates its parts again", &nested, false),
         schema("the same in a preview", &nested, true),
-        schema("a pattern with many positions", &json!({"pattern": "[ab]{700}[cd]|[ab]{701}[de]"}), false),
+        schema(
+            "a pattern with many positions",
+            &json!({"pattern": "[ab]{700}[cd]|[ab]{701}[de]"}),
+            false,
+        ),
         schema("a long list of schemas for each item", &items, false),
-        // 200: each event has its error, on a fast machine within the time. 503: others have the memory.
-        post("large results", "testTransform", &json!({"events": events, "transform": copies}), &[200, 400, 503]),
+        // 200: each event has its error, on a fast machine within the time. 503: others have the
+        // memory.
+        post(
+            "large results",
+            "testTransform",
+            &json!({"events": events, "transform": copies}),
+            &[200, 400, 503],
+        ),
         post(
             "large results of stored events",
             "testTransform",
@@ -97,8 +111,15 @@ fn publish_beside(server: &Server, key: &str, ended: &AtomicBool) -> usize {
     let mut published = 0;
     while !ended.load(Ordering::Relaxed) || published == 0 {
         let headers = [("aeg-sas-key", key), ("content-type", "application/json")];
-        let answer = client.ask("POST", &events_path("bills"), &headers, EVENT.as_bytes()).expect("an answer");
-        assert_eq!(answer.status, 200, "the publisher of another topic: {}", answer.text());
+        let answer = client
+            .ask("POST", &events_path("bills"), &headers, EVENT.as_bytes())
+            .expect("an answer");
+        assert_eq!(
+            answer.status,
+            200,
+            "the publisher of another topic: {}",
+            answer.text()
+        );
         published += 1;
     }
     published
@@ -115,31 +136,55 @@ fn what_callers_let_the_server_compute_is_bounded_and_delays_no_publisher_for_lo
     for _ in 0..40 {
         server.publish("orders", &key, long.as_bytes());
     }
-    let admin = token(&server, &["team", "--role", "admin", "--scope", "topics/orders"]);
+    let admin = token(
+        &server,
+        &["team", "--role", "admin", "--scope", "topics/orders"],
+    );
     let (attacks, before) = (computations(), server.resident());
     let (ended, made) = (AtomicBool::new(false), AtomicUsize::new(0));
     let attack = |first: usize| {
         for number in 0..many(1, 50) * attacks.len() {
-            let Attack { name, method, path, body, statuses } = &attacks[(first + number) % attacks.len()];
+            let Attack {
+                name,
+                method,
+                path,
+                body,
+                statuses,
+            } = &attacks[(first + number) % attacks.len()];
             let answer = ask(&server, &admin, method, path, body);
-            assert!(statuses.contains(&answer.status), "{name}: {} {}", answer.status, answer.text());
+            assert!(
+                statuses.contains(&answer.status),
+                "{name}: {} {}",
+                answer.status,
+                answer.text()
+            );
             made.fetch_add(1, Ordering::Relaxed);
         }
     };
     let published = thread::scope(|scope| {
         let beside = scope.spawn(|| publish_beside(&server, &key_beside, &ended));
         // Each begins with another one.
-        let attackers: Vec<_> = (0..ATTACKERS).map(|first| scope.spawn(move || attack(first))).collect();
-        let results: Vec<_> = attackers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        let attackers: Vec<_> = (0..ATTACKERS)
+            .map(|first| scope.spawn(move || attack(first)))
+            .collect();
+        let results: Vec<_> = attackers
+            .into_iter()
+            .map(thread::ScopedJoinHandle::join)
+            .collect();
         ended.store(true, Ordering::Relaxed);
         let published = beside.join().expect("the publisher is served");
-        results.into_iter().for_each(|result| result.expect("each attack is refused or served"));
+        results
+            .into_iter()
+            .for_each(|result| result.expect("each attack is refused or served"));
         published
     });
     let grown = server.most_resident().saturating_sub(before);
     let rows = [
         ["attacks".to_owned(), made.into_inner().to_string()],
-        ["requests of another publisher".to_owned(), published.to_string()],
+        [
+            "requests of another publisher".to_owned(),
+            published.to_string(),
+        ],
         ["memory".to_owned(), format!("{} MiB", grown >> 20)],
     ];
     print("computing", &rows);

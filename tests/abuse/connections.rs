@@ -20,10 +20,14 @@ const TOKEN: &str = "a-token-of-the-operator";
 /// A connection from one of the addresses of loopback.
 fn from(host: u8, to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0)).into()).expect("loopback has many addresses");
+    socket
+        .bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0)).into())
+        .expect("loopback has many addresses");
     socket.connect(&to.into()).expect("a connection");
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a stream takes its option");
+    stream
+        .set_read_timeout(Some(Duration::from_millis(200)))
+        .expect("a stream takes its option");
     stream
 }
 
@@ -38,27 +42,40 @@ fn read_all(mut stream: &TcpStream) -> String {
 /// Opens `count` connections, and waits until `refused` of them are.
 fn hold(host: u8, count: usize, refused: usize, to: SocketAddr) -> Vec<TcpStream> {
     let mut streams: Vec<_> = (0..count).map(|_| (from(host, to), false)).collect();
-    wait_for(&format!("{refused} of {count} connections to be refused"), LONG, || {
-        for (stream, is_refused) in &mut streams {
-            let text = read_all(stream);
-            *is_refused |= text.starts_with("HTTP/1.1 503 ") && text.contains("retry-after: 1\r\n");
-        }
-        streams.iter().filter(|(_, is_refused)| *is_refused).count() == refused
-    });
+    wait_for(
+        &format!("{refused} of {count} connections to be refused"),
+        LONG,
+        || {
+            for (stream, is_refused) in &mut streams {
+                let text = read_all(stream);
+                *is_refused |=
+                    text.starts_with("HTTP/1.1 503 ") && text.contains("retry-after: 1\r\n");
+            }
+            streams.iter().filter(|(_, is_refused)| *is_refused).count() == refused
+        },
+    );
     streams.into_iter().map(|(stream, _)| stream).collect()
 }
 
 #[test]
 fn one_address_has_its_share_of_the_connections_and_all_have_no_more_than_the_bound() {
-    let patient = [("LIMITS__IDLE_TIMEOUT", "1h"), ("LIMITS__HEAD_TIMEOUT", "1h")];
-    let bounds = [("LIMITS__CONNECTIONS", "12"), ("LIMITS__CONNECTIONS_PER_ADDRESS", "8")];
+    let patient = [
+        ("LIMITS__IDLE_TIMEOUT", "1h"),
+        ("LIMITS__HEAD_TIMEOUT", "1h"),
+    ];
+    let bounds = [
+        ("LIMITS__CONNECTIONS", "12"),
+        ("LIMITS__CONNECTIONS_PER_ADDRESS", "8"),
+    ];
     let server = Server::start(&[patient, bounds].concat());
     // Eight of the first address are admitted, and as many of the second one as are left.
     let first = hold(2, 10, 2, server.at());
     let second = hold(3, 6, 2, server.at());
     drop((first, second));
     wait_for("the connections to be given back", LONG, || {
-        Client::new(server.at()).ask("GET", "/healthz", &[], b"").is_ok_and(|answer| answer.status == 200)
+        Client::new(server.at())
+            .ask("GET", "/healthz", &[], b"")
+            .is_ok_and(|answer| answer.status == 200)
     });
 }
 
@@ -71,24 +88,42 @@ fn one_address_leaves_a_quarter_of_the_operators_connections_to_others() {
         ("LIMITS__HEAD_TIMEOUT", "1h"),
     ]);
     let log = server.logs();
-    let admin = log.lines().find_map(|line| line.strip_prefix("the control plane is at http://"));
-    let admin: SocketAddr = admin.expect("it says where").trim().parse().expect("an address");
+    let admin = log
+        .lines()
+        .find_map(|line| line.strip_prefix("the control plane is at http://"));
+    let admin: SocketAddr = admin
+        .expect("it says where")
+        .trim()
+        .parse()
+        .expect("an address");
     let _one = hold(2, 10, 4, admin);
     hold(3, 2, 0, admin);
 }
 
 #[test]
 fn without_the_bound_every_connection_is_admitted() {
-    let server = Server::start(&[("LIMITS__IDLE_TIMEOUT", "1h"), ("LIMITS__HEAD_TIMEOUT", "1h")]);
+    let server = Server::start(&[
+        ("LIMITS__IDLE_TIMEOUT", "1h"),
+        ("LIMITS__HEAD_TIMEOUT", "1h"),
+    ]);
     hold(2, 10, 0, server.at());
 }
 
 #[test]
 fn operators_and_publishers_can_have_addresses_of_their_own() {
-    let server = Server::start(&[("SERVER__ADMIN_LISTEN", "127.0.0.1:0"), ("SERVER__ADMIN_TOKEN", TOKEN)]);
+    let server = Server::start(&[
+        ("SERVER__ADMIN_LISTEN", "127.0.0.1:0"),
+        ("SERVER__ADMIN_TOKEN", TOKEN),
+    ]);
     let log = server.logs();
-    let admin = log.lines().find_map(|line| line.strip_prefix("the control plane is at http://"));
-    let admin: SocketAddr = admin.expect("it says where").trim().parse().expect("an address");
+    let admin = log
+        .lines()
+        .find_map(|line| line.strip_prefix("the control plane is at http://"));
+    let admin: SocketAddr = admin
+        .expect("it says where")
+        .trim()
+        .parse()
+        .expect("an address");
     let bearer = format!("Bearer {TOKEN}");
     let ask = |at: SocketAddr, method: &str, path: &str| {
         let answer = Client::new(at).ask(method, path, &[("authorization", &bearer)], b"{}");
@@ -96,32 +131,61 @@ fn operators_and_publishers_can_have_addresses_of_their_own() {
     };
     let topic = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
     assert_eq!(ask(admin, "PUT", topic), 201, "operators make a topic");
-    for (method, path) in
-        [("GET", topic), ("GET", "/providers/Microsoft.EventGrid/operations"), ("GET", "/openapi.json")]
-    {
-        assert_eq!(ask(server.at(), method, path), 404, "publishers' address has no {path}");
+    for (method, path) in [
+        ("GET", topic),
+        ("GET", "/providers/Microsoft.EventGrid/operations"),
+        ("GET", "/openapi.json"),
+    ] {
+        assert_eq!(
+            ask(server.at(), method, path),
+            404,
+            "publishers' address has no {path}"
+        );
         assert_eq!(ask(admin, method, path), 200, "{path}");
     }
     assert_eq!(ask(admin, "PUT", &topic.replace("orders", "payments")), 201);
     // Links lead to where the client came from: the publishers' address has none of these paths.
     for (path, field) in [
-        ("/subscriptions/s/providers/Microsoft.EventGrid/topics?$top=1", "nextLink"),
+        (
+            "/subscriptions/s/providers/Microsoft.EventGrid/topics?$top=1",
+            "nextLink",
+        ),
         ("/metadata/endpoints", "resourceManager"),
     ] {
-        let answer = Client::new(admin).ask("GET", path, &[("authorization", &bearer)], b"").expect("an answer");
+        let answer = Client::new(admin)
+            .ask("GET", path, &[("authorization", &bearer)], b"")
+            .expect("an answer");
         let link = answer.json()[field].as_str().expect("a link").to_owned();
-        assert!(link.starts_with(&format!("http://{admin}/")), "{path}: {link}");
+        assert!(
+            link.starts_with(&format!("http://{admin}/")),
+            "{path}: {link}"
+        );
     }
-    assert_eq!(ask(admin, "POST", &events_path("orders")), 404, "operators' address takes no events");
-    assert_eq!(ask(server.at(), "POST", &events_path("orders")), 400, "publishers' does, if they are any");
+    assert_eq!(
+        ask(admin, "POST", &events_path("orders")),
+        404,
+        "operators' address takes no events"
+    );
+    assert_eq!(
+        ask(server.at(), "POST", &events_path("orders")),
+        400,
+        "publishers' does, if they are any"
+    );
     let validate = "/eventsubscriptions/x/validate";
     assert_eq!(
-        (ask(server.at(), "PUT", validate), ask(admin, "PUT", validate)),
+        (
+            ask(server.at(), "PUT", validate),
+            ask(admin, "PUT", validate)
+        ),
         (405, 404),
         "endpoints are validated there"
     );
     for path in ["/healthz", "/readyz"] {
-        assert_eq!((ask(server.at(), "GET", path), ask(admin, "GET", path)), (200, 200), "{path} is at both");
+        assert_eq!(
+            (ask(server.at(), "GET", path), ask(admin, "GET", path)),
+            (200, 200),
+            "{path} is at both"
+        );
     }
 }
 
@@ -136,7 +200,12 @@ fn an_error_names_the_reached_bound_of_the_control_plane() {
     server.topic("two", "EventGridSchema");
     let scope = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
     let three = server.admin("PUT", &format!("{scope}/three"), &serde_json::json!({}));
-    assert_eq!((three.status, three.text().contains("limits.topics")), (409, true), "{}", three.text());
+    assert_eq!(
+        (three.status, three.text().contains("limits.topics")),
+        (409, true),
+        "{}",
+        three.text()
+    );
     server.command("DELETE", &format!("{scope}/two"), &Value::Null);
     server.topic("three", "EventGridSchema");
 

@@ -1,4 +1,5 @@
-//! A server that is stopped for a while under load (SIGSTOP), as by a debugger or on an overloaded host.
+//! A server that is stopped for a while under load (SIGSTOP), as by a debugger or on an overloaded
+//! host.
 
 use std::{thread, time::Duration};
 
@@ -36,42 +37,81 @@ fn a_server_that_stood_still_goes_on_and_loses_nothing() {
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "pending"] {
-        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(BATCH));
+        server.subscribe(
+            "orders",
+            name,
+            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(BATCH),
+        );
     }
     sink.set("/hook", Behavior::Slow(Duration::from_millis(30), 200));
     sink.set("/pending", Behavior::Answer(503));
     let pause = Duration::from_millis(10);
     let load = Load::start(
         server.at(),
-        &Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 10, pause },
+        &Rate {
+            topic: "orders".to_owned(),
+            key,
+            publishers: 3,
+            events_per_request: 10,
+            pause,
+        },
     );
-    wait_for("publishers to be served", LONG, || load.acknowledged() > 500);
+    wait_for("publishers to be served", LONG, || {
+        load.acknowledged() > 500
+    });
 
     let from = sink.now();
     server.signal("STOP");
     // What had left the server by then is read.
     thread::sleep(Duration::from_millis(500));
-    let seen = || (load.acknowledged(), sink.look("/hook", |ledger| ledger.values().map(Vec::len).sum::<usize>()));
+    let seen = || {
+        (
+            load.acknowledged(),
+            sink.look("/hook", |ledger| {
+                ledger.values().map(Vec::len).sum::<usize>()
+            }),
+        )
+    };
     let before = seen();
     thread::sleep(still);
     assert_eq!(seen(), before, "it stood still");
     server.signal("CONT");
 
-    wait_for("publishers to be served again", LONG, || load.acknowledged() > before.0 + 500);
+    wait_for("publishers to be served again", LONG, || {
+        load.acknowledged() > before.0 + 500
+    });
     let clock = server.command("GET", "/clock", &Value::Null).json();
     let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
-    assert!(clock["expiryPaused"] == false && ahead.abs() < 1.0, "{clock}");
+    assert!(
+        clock["expiryPaused"] == false && ahead.abs() < 1.0,
+        "{clock}"
+    );
     sink.set("/pending", Behavior::Answer(200));
     let acknowledged = load.stop();
     for name in ["hook", "pending"] {
         wait_until_settled(&server, "orders", name);
         let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged);
-        println!("{name}: {} acknowledged, {still:?} still, {} repeated", acknowledged.len(), repeated.len());
-        assert!(repeated.len() <= CONCURRENCY * BATCH as usize, "{} repeated", repeated.len());
-        let old = repeated.iter().filter(|answered| **answered < from.before(DURABLE)).count();
+        println!(
+            "{name}: {} acknowledged, {still:?} still, {} repeated",
+            acknowledged.len(),
+            repeated.len()
+        );
+        assert!(
+            repeated.len() <= CONCURRENCY * BATCH as usize,
+            "{} repeated",
+            repeated.len()
+        );
+        let old = repeated
+            .iter()
+            .filter(|answered| **answered < from.before(DURABLE))
+            .count();
         assert_eq!(old, 0, "an event was repeated that was not in flight");
         let matched = server.counter("orders", name, "matched");
-        assert_eq!(server.counter("orders", name, "delivered"), matched, "{name}");
+        assert_eq!(
+            server.counter("orders", name, "delivered"),
+            matched,
+            "{name}"
+        );
     }
     server.terminate();
     server.assert_sound();

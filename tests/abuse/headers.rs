@@ -1,5 +1,5 @@
-//! Headers that name the host of a request, on every route: an invalid host is 400, and headers of proxies count from
-//! trusted proxies only.
+//! Headers that name the host of a request, on every route: an invalid host is 400, and headers of
+//! proxies count from trusted proxies only.
 
 use super::LONG;
 use crate::support::{
@@ -18,8 +18,14 @@ fn routes() -> Vec<(&'static str, String)> {
         ("POST", "/domains/none/api/events".to_owned()),
         ("POST", "/topics/heat:publish".to_owned()),
         ("POST", "/namespaces/plant/topics/heat:publish".to_owned()),
-        ("POST", "/namespaces/plant/topics/heat/eventsubscriptions/work:receive".to_owned()),
-        ("POST", "/topics/heat/eventsubscriptions/work:acknowledge".to_owned()),
+        (
+            "POST",
+            "/namespaces/plant/topics/heat/eventsubscriptions/work:receive".to_owned(),
+        ),
+        (
+            "POST",
+            "/topics/heat/eventsubscriptions/work:acknowledge".to_owned(),
+        ),
         ("GET", format!("{ARM}/topics/orders")),
         ("GET", format!("{ARM}/topics")),
         ("GET", subscription("orders", "none")),
@@ -34,9 +40,15 @@ fn routes() -> Vec<(&'static str, String)> {
 }
 
 fn status(server: &Server, method: &str, path: &str, lines: &str, body: &[u8]) -> u16 {
-    let head = format!("{method} {path} HTTP/1.1\r\n{lines}content-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\n{lines}content-length: {}\r\n\r\n",
+        body.len()
+    );
     let request = [head.as_bytes(), body].concat();
-    let answer = server.client().exchange(&request).unwrap_or_else(|error| panic!("{method} {path} {lines}: {error}"));
+    let answer = server
+        .client()
+        .exchange(&request)
+        .unwrap_or_else(|error| panic!("{method} {path} {lines}: {error}"));
     answer.status
 }
 
@@ -47,7 +59,11 @@ fn an_invalid_host_is_refused_on_every_route_and_forged_headers_change_nothing()
     let shown = format!("aeg-sas-key: {key}\r\n");
     let body = load::body(&["1".to_owned()], "/a");
     for (method, path) in routes() {
-        let body = if method == "POST" { body.as_slice() } else { b"" };
+        let body = if method == "POST" {
+            body.as_slice()
+        } else {
+            b""
+        };
         let ask = |lines: &str| status(&server, method, &path, &format!("{lines}{shown}"), body);
         let plain = ask("host: 127.0.0.1\r\n");
         assert_ne!(plain, 400, "{method} {path}");
@@ -62,7 +78,11 @@ fn an_invalid_host_is_refused_on_every_route_and_forged_headers_change_nothing()
             "x-original-url: /api/events\r\nx-rewrite-url: /api/events\r\n",
             "x-http-method-override: DELETE\r\n",
         ] {
-            assert_eq!(ask(&format!("host: 127.0.0.1\r\n{forged}")), plain, "{method} {path} {forged}");
+            assert_eq!(
+                ask(&format!("host: 127.0.0.1\r\n{forged}")),
+                plain,
+                "{method} {path} {forged}"
+            );
         }
         for bad in [
             "",
@@ -80,10 +100,22 @@ fn an_invalid_host_is_refused_on_every_route_and_forged_headers_change_nothing()
     // The whole address in the first line, and an older client without a host.
     let first = |line: &str, lines: &str| {
         let request = format!("{line}\r\n{lines}\r\n");
-        let talk = super::raw::RawRequest { first: request.as_bytes(), drip: None, reads: true, most: LONG };
-        talk.until_answered(server.at()).response.get(9..12).unwrap_or_default().to_owned()
+        let talk = super::raw::RawRequest {
+            first: request.as_bytes(),
+            drip: None,
+            reads: true,
+            most: LONG,
+        };
+        talk.until_answered(server.at())
+            .response
+            .get(9..12)
+            .unwrap_or_default()
+            .to_owned()
     };
     assert_eq!(first("GET http://h/healthz HTTP/1.1", "host: x\r\n"), "200");
-    assert_eq!(first("GET http://me@h/healthz HTTP/1.1", "host: x\r\n"), "400");
+    assert_eq!(
+        first("GET http://me@h/healthz HTTP/1.1", "host: x\r\n"),
+        "400"
+    );
     assert_eq!(first("GET /healthz HTTP/1.0", ""), "200");
 }

@@ -1,5 +1,5 @@
-//! Endpoints with every kind of bad response at once on one topic: each response is classified, every event is
-//! delivered in the end, and a good neighbour receives all of its events.
+//! Endpoints with every kind of bad response at once on one topic: each response is classified,
+//! every event is delivered in the end, and a good neighbour receives all of its events.
 
 use std::{fmt::Write as _, fs, process::Command, time::Duration};
 
@@ -16,7 +16,8 @@ use crate::support::{
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
 
-/// The number of requests with events to which an endpoint gives bad answers. Then it is a plain one.
+/// The number of requests with events to which an endpoint gives bad answers. Then it is a plain
+/// one.
 const MISBEHAVED: usize = 2;
 
 /// Events for all endpoints, and events for the good neighbour alone.
@@ -57,7 +58,12 @@ enum Behavior {
 }
 
 fn kind(name: &'static str, outcome: &'static str, script: Script) -> Kind {
-    Kind { name, script, outcome, behavior: Behavior::Answers }
+    Kind {
+        name,
+        script,
+        outcome,
+        behavior: Behavior::Answers,
+    }
 }
 
 fn say(text: impl AsRef<[u8]>) -> Step {
@@ -81,64 +87,146 @@ fn heads() -> Vec<Kind> {
         write!(lines, "x-{number}: y\r\n").ok();
         lines
     });
-    let with = |lines: &str| once(format!("HTTP/1.1 200 OK\r\n{lines}content-length: 0\r\n\r\n"));
+    let with = |lines: &str| {
+        once(format!(
+            "HTTP/1.1 200 OK\r\n{lines}content-length: 0\r\n\r\n"
+        ))
+    };
     let large = "a".repeat(200_000);
     vec![
         kind("no answer", "TimedOut", vec![Step::Hang]),
-        kind("a head that stops", "Delivered", vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Hang]),
+        kind(
+            "a head that stops",
+            "Delivered",
+            vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Hang],
+        ),
         kind(
             "a head, byte by byte",
             "TimedOut",
-            vec![Step::Trickle(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(), PAUSE)],
+            vec![Step::Trickle(
+                b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(),
+                PAUSE,
+            )],
         ),
         kind(
             "a header that does not end",
             "Delivered",
-            vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'a'; 4096])],
+            vec![
+                say("HTTP/1.1 200 OK\r\nx: "),
+                Step::Forever(vec![b'a'; 4096]),
+            ],
         ),
         kind(
             "headers that do not end",
             "Delivered",
-            vec![say("HTTP/1.1 200 OK\r\n"), Step::Forever(b"x: a\r\n".repeat(500))],
+            vec![
+                say("HTTP/1.1 200 OK\r\n"),
+                Step::Forever(b"x: a\r\n".repeat(500)),
+            ],
         ),
-        kind("a header of 200 kB", "Delivered", with(&format!("x: {large}\r\n"))),
+        kind(
+            "a header of 200 kB",
+            "Delivered",
+            with(&format!("x: {large}\r\n")),
+        ),
         kind("a header of 135 kB in two parts", "Delivered", {
             // The second part arrives at once, and then there is nothing to wait for.
             let (first, second) = large[..135_000].split_at(130_000);
             let end = say(format!("{second}\r\ncontent-length: 0\r\n\r\n"));
-            vec![say(format!("HTTP/1.1 200 OK\r\nx: {first}")), Step::Pause(PAUSE), end]
+            vec![
+                say(format!("HTTP/1.1 200 OK\r\nx: {first}")),
+                Step::Pause(PAUSE),
+                end,
+            ]
         }),
         kind("200 headers", "Delivered", with(&many)),
-        kind("a reason of 200 kB", "GenericError", once(format!("HTTP/1.1 200 {large}\r\ncontent-length: 0\r\n\r\n"))),
+        kind(
+            "a reason of 200 kB",
+            "GenericError",
+            once(format!("HTTP/1.1 200 {large}\r\ncontent-length: 0\r\n\r\n")),
+        ),
         kind("a zero byte in a header", "Delivered", with("x: a\0b\r\n")),
         kind("a folded header", "Delivered", with("x: a\r\n b\r\n")),
         kind("a header without a colon", "Delivered", with("x\r\n")),
         kind("a header without a name", "Delivered", with(": x\r\n")),
         kind("two lengths", "Delivered", with("content-length: 1\r\n")),
-        kind("a negative length", "Delivered", once("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n")),
-        kind("a length that is no number", "Delivered", once("HTTP/1.1 200 OK\r\ncontent-length: two\r\n\r\n")),
+        kind(
+            "a negative length",
+            "Delivered",
+            once("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"),
+        ),
+        kind(
+            "a length that is no number",
+            "Delivered",
+            once("HTTP/1.1 200 OK\r\ncontent-length: two\r\n\r\n"),
+        ),
         kind(
             "a length beyond 64 bits",
             "Delivered",
-            once(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", u128::MAX)),
+            once(format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n",
+                u128::MAX
+            )),
         ),
-        kind("no status line", "GenericError", once("content-length: 0\r\n\r\n")),
-        kind("HTTP/0.9", "GenericError", once("<html>hello</html>\r\n\r\n")),
-        kind("HTTP/2", "GenericError", once(b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\x04\0\0\xff\xff")),
-        kind("another protocol", "GenericError", once("SSH-2.0-OpenSSH_9.6\r\n\r\n")),
-        kind("an alert of TLS", "GenericError", once(b"\x15\x03\x03\0\x02\x02\x28")),
-        kind("a status of five digits", "GenericError", once("HTTP/1.1 20000 OK\r\ncontent-length: 0\r\n\r\n")),
-        kind("a status below 100", "GenericError", once("HTTP/1.1 020 OK\r\ncontent-length: 0\r\n\r\n")),
+        kind(
+            "no status line",
+            "GenericError",
+            once("content-length: 0\r\n\r\n"),
+        ),
+        kind(
+            "HTTP/0.9",
+            "GenericError",
+            once("<html>hello</html>\r\n\r\n"),
+        ),
+        kind(
+            "HTTP/2",
+            "GenericError",
+            once(b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x64\0\x04\0\0\xff\xff"),
+        ),
+        kind(
+            "another protocol",
+            "GenericError",
+            once("SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+        ),
+        kind(
+            "an alert of TLS",
+            "GenericError",
+            once(b"\x15\x03\x03\0\x02\x02\x28"),
+        ),
+        kind(
+            "a status of five digits",
+            "GenericError",
+            once("HTTP/1.1 20000 OK\r\ncontent-length: 0\r\n\r\n"),
+        ),
+        kind(
+            "a status below 100",
+            "GenericError",
+            once("HTTP/1.1 020 OK\r\ncontent-length: 0\r\n\r\n"),
+        ),
         kind(
             "interim answers that do not end",
             "GenericError",
             vec![Step::Forever(b"HTTP/1.1 100 Continue\r\n\r\n".repeat(500))],
         ),
-        kind("another protocol, switched to", "GenericError", answer(101, "upgrade: x\r\nconnection: upgrade\r\n", "")),
-        kind("half a status line, then the end", "SocketError", once("HTTP/1.1 20")),
+        kind(
+            "another protocol, switched to",
+            "GenericError",
+            answer(101, "upgrade: x\r\nconnection: upgrade\r\n", ""),
+        ),
+        kind(
+            "half a status line, then the end",
+            "SocketError",
+            once("HTTP/1.1 20"),
+        ),
         kind("the end before an answer", "SocketError", vec![Step::Close]),
-        Kind { behavior: Behavior::Plain, ..kind("HTTP on a port of https", "SocketError", Vec::new()) },
-        Kind { behavior: Behavior::Tls, ..kind("TLS on a port of http", "GenericError", Vec::new()) },
+        Kind {
+            behavior: Behavior::Plain,
+            ..kind("HTTP on a port of https", "SocketError", Vec::new())
+        },
+        Kind {
+            behavior: Behavior::Tls,
+            ..kind("TLS on a port of http", "GenericError", Vec::new())
+        },
         kind("a reset before an answer", "SocketError", vec![Step::Reset]),
     ]
 }
@@ -152,51 +240,99 @@ fn bodies() -> Vec<Kind> {
         kind(
             "a body, byte by byte",
             "Delivered",
-            vec![ok("content-length: 100\r\n"), Step::Trickle(vec![b'x'; 99], PAUSE)],
+            vec![
+                ok("content-length: 100\r\n"),
+                Step::Trickle(vec![b'x'; 99], PAUSE),
+            ],
         ),
-        kind("chunks that stop", "Delivered", vec![ok(chunked), say("5\r\nhel"), Step::Hang]),
+        kind(
+            "chunks that stop",
+            "Delivered",
+            vec![ok(chunked), say("5\r\nhel"), Step::Hang],
+        ),
         kind("a redirect to itself", "GenericError", to_itself),
         kind(
             "a 304 with a length",
             "GenericError",
-            vec![say("HTTP/1.1 304 X\r\ncontent-length: 5\r\n\r\n"), Step::Close],
+            vec![
+                say("HTTP/1.1 304 X\r\ncontent-length: 5\r\n\r\n"),
+                Step::Close,
+            ],
         ),
-        kind("a part of something", "GenericError", answer(206, "content-range: bytes 0-0/9\r\n", "x")),
+        kind(
+            "a part of something",
+            "GenericError",
+            answer(206, "content-range: bytes 0-0/9\r\n", "x"),
+        ),
         kind(
             "a wait that is no number",
             "Busy",
-            vec![say("HTTP/1.1 503 X\r\nretry-after: soon\r\ncontent-length: 0\r\n\r\n")],
+            vec![say(
+                "HTTP/1.1 503 X\r\nretry-after: soon\r\ncontent-length: 0\r\n\r\n",
+            )],
         ),
-        kind("less than was announced", "Delivered", vec![ok("content-length: 100\r\n"), say("abc"), Step::Close]),
-        kind("more than was announced", "Delivered", vec![ok("content-length: 1\r\n"), say("abc"), Step::Close]),
+        kind(
+            "less than was announced",
+            "Delivered",
+            vec![ok("content-length: 100\r\n"), say("abc"), Step::Close],
+        ),
+        kind(
+            "more than was announced",
+            "Delivered",
+            vec![ok("content-length: 1\r\n"), say("abc"), Step::Close],
+        ),
         kind(
             "a reset behind the head",
             "Delivered",
             vec![ok("content-length: 9\r\n"), Step::Pause(PAUSE), Step::Reset],
         ),
-        kind("no chunks where they should be", "Delivered", vec![ok(chunked), say("zz\r\nhello"), Step::Close]),
+        kind(
+            "no chunks where they should be",
+            "Delivered",
+            vec![ok(chunked), say("zz\r\nhello"), Step::Close],
+        ),
         kind(
             "a body that does not end",
             "Delivered",
-            vec![ok("content-length: 1099511627776\r\n"), Step::Forever(vec![b'x'; 4096])],
+            vec![
+                ok("content-length: 1099511627776\r\n"),
+                Step::Forever(vec![b'x'; 4096]),
+            ],
         ),
-        kind("chunks that do not end", "Delivered", vec![ok(chunked), Step::Forever(b"5\r\nhello\r\n".to_vec())]),
+        kind(
+            "chunks that do not end",
+            "Delivered",
+            vec![ok(chunked), Step::Forever(b"5\r\nhello\r\n".to_vec())],
+        ),
         kind("a bomb of gzip", "Delivered", bomb(200)),
-        kind("a bomb of gzip that says why not", "GenericError", bomb(500)),
+        kind(
+            "a bomb of gzip that says why not",
+            "GenericError",
+            bomb(500),
+        ),
         kind(
             "a 204 with a body",
             "Delivered",
-            vec![say("HTTP/1.1 204 X\r\ncontent-length: 3\r\n\r\nabc"), Step::Close],
+            vec![
+                say("HTTP/1.1 204 X\r\ncontent-length: 3\r\n\r\nabc"),
+                Step::Close,
+            ],
         ),
         kind(
             "a connection that is kept, and closed",
             "Delivered",
-            vec![ok("connection: keep-alive\r\ncontent-length: 0\r\n"), Step::Close],
+            vec![
+                ok("connection: keep-alive\r\ncontent-length: 0\r\n"),
+                Step::Close,
+            ],
         ),
         kind(
             "two answers",
             "Delivered",
-            vec![ok("content-length: 0\r\n"), say("HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n")],
+            vec![
+                ok("content-length: 0\r\n"),
+                say("HTTP/1.1 500 X\r\ncontent-length: 0\r\n\r\n"),
+            ],
         ),
         Kind {
             behavior: Behavior::HeadsOnly,
@@ -211,16 +347,34 @@ fn bodies() -> Vec<Kind> {
 
 /// An answer whose body is small, and many times the memory bound when inflated.
 fn bomb(status: u16) -> Script {
-    let zip = Command::new("sh").args(["-c", &format!("head -c {BOMB} /dev/zero | gzip -9")]).output().expect("gzip");
-    assert!(zip.status.success() && (1_000..1_000_000).contains(&zip.stdout.len()), "{:?}", zip.status);
+    let zip = Command::new("sh")
+        .args(["-c", &format!("head -c {BOMB} /dev/zero | gzip -9")])
+        .output()
+        .expect("gzip");
+    assert!(
+        zip.status.success() && (1_000..1_000_000).contains(&zip.stdout.len()),
+        "{:?}",
+        zip.status
+    );
     let lines = "content-type: text/plain\r\ncontent-encoding: gzip\r\n";
-    let head = format!("HTTP/1.1 {status} X\r\n{lines}content-length: {}\r\n\r\n", zip.stdout.len());
+    let head = format!(
+        "HTTP/1.1 {status} X\r\n{lines}content-length: {}\r\n\r\n",
+        zip.stdout.len()
+    );
     vec![say([head.as_bytes(), &zip.stdout].concat())]
 }
 
 /// The permission that CloudEvents ask for, on a connection of its own.
 fn permission() -> Script {
-    [answer(200, "webhook-allowed-origin: *\r\nconnection: close\r\n", ""), vec![Step::Close]].concat()
+    [
+        answer(
+            200,
+            "webhook-allowed-origin: *\r\nconnection: close\r\n",
+            "",
+        ),
+        vec![Step::Close],
+    ]
+    .concat()
 }
 
 fn spec(endpoint: &Endpoint) -> SubscriptionSpec {
@@ -229,7 +383,11 @@ fn spec(endpoint: &Endpoint) -> SubscriptionSpec {
 
 fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
     let misbehaved = vec![kind.script.clone(); MISBEHAVED];
-    let plain = [answer(200, "connection: close\r\n", ""), vec![Step::Pause(PAUSE), Step::Close]].concat();
+    let plain = [
+        answer(200, "connection: close\r\n", ""),
+        vec![Step::Pause(PAUSE), Step::Close],
+    ]
+    .concat();
     let after = |misbehaved| [vec![permission()], misbehaved, vec![plain.clone()]].concat();
     // The first connection asks for permission.
     let wrong = |has_tls| {
@@ -246,7 +404,10 @@ fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
         Behavior::Plain => {
             let endpoint = wrong(true);
             let url = format!("https://localhost:{}/hook", endpoint.address().port());
-            return (endpoint, SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0"));
+            return (
+                endpoint,
+                SubscriptionSpec::of(&url).schema("CloudEventSchemaV1_0"),
+            );
         }
         Behavior::Tls => wrong(false),
     };
@@ -256,13 +417,21 @@ fn start(kind: &Kind, authority: &Authority) -> (Endpoint, SubscriptionSpec) {
 
 /// How the attempts of the event at this subscription ended, first to last.
 fn outcomes(server: &Server, id: &str, name: &str) -> Vec<String> {
-    let response = server.command("GET", &format!("{TOPIC}/trace?id={id}"), &Value::Null).json();
-    let histories = response["events"][0]["subscriptions"].as_array().unwrap_or_else(|| panic!("{response}"));
-    let history =
-        histories.iter().find(|history| history["subscription"] == name).unwrap_or_else(|| panic!("{response}"));
+    let response = server
+        .command("GET", &format!("{TOPIC}/trace?id={id}"), &Value::Null)
+        .json();
+    let histories = response["events"][0]["subscriptions"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{response}"));
+    let history = histories
+        .iter()
+        .find(|history| history["subscription"] == name)
+        .unwrap_or_else(|| panic!("{response}"));
     let lines = history["lines"].as_array().expect("a list");
     let attempts = lines.iter().filter(|line| line.get("attempt").is_some());
-    attempts.map(|line| line["outcome"].as_str().unwrap_or_default().to_owned()).collect()
+    attempts
+        .map(|line| line["outcome"].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 #[test]
@@ -280,7 +449,11 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
     let (server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     let memory = server.resident();
-    server.subscribe("orders", "neighbour", &SubscriptionSpec::of(&sink.url("/neighbour")));
+    server.subscribe(
+        "orders",
+        "neighbour",
+        &SubscriptionSpec::of(&sink.url("/neighbour")),
+    );
     let kinds: Vec<(String, Kind, Endpoint)> = heads()
         .into_iter()
         .chain(bodies())
@@ -292,31 +465,61 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
         })
         .collect();
     assert!(kinds.len() >= 35, "{}", kinds.len());
-    let shared: Vec<String> = (0..SHARED).map(|number| format!("shared-{number}")).collect();
+    let shared: Vec<String> = (0..SHARED)
+        .map(|number| format!("shared-{number}"))
+        .collect();
     for id in &shared {
-        server.publish("orders", &key, &load::body(std::slice::from_ref(id), "/shared"));
+        server.publish(
+            "orders",
+            &key,
+            &load::body(std::slice::from_ref(id), "/shared"),
+        );
     }
     for number in 0..OWN {
-        server.publish("orders", &key, &load::body(&[format!("own-{number}")], "/own"));
+        server.publish(
+            "orders",
+            &key,
+            &load::body(&[format!("own-{number}")], "/own"),
+        );
     }
-    wait_for("the neighbour's events", LONG, || sink.taken("/neighbour") == SHARED + OWN);
-    sink.look("/neighbour", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "each once"));
+    wait_for("the neighbour's events", LONG, || {
+        sink.taken("/neighbour") == SHARED + OWN
+    });
+    sink.look("/neighbour", |ledger| {
+        assert!(
+            ledger.values().all(|arrivals| arrivals.len() == 1),
+            "each once"
+        )
+    });
 
     let (mut rows, mut wrong) = (Vec::new(), Vec::new());
     for (name, kind, endpoint) in &kinds {
         let counter = |which: &str| server.counter("orders", name, which);
-        wait_for(&format!("all events of \"{}\" to be delivered", kind.name), LONG, || {
-            counter("delivered") == SHARED as u64 && counter("pending") == 0
-        });
+        wait_for(
+            &format!("all events of \"{}\" to be delivered", kind.name),
+            LONG,
+            || counter("delivered") == SHARED as u64 && counter("pending") == 0,
+        );
         let mut expected = vec![kind.outcome.to_owned()];
         if kind.outcome != "Delivered" {
             expected.push("Delivered".to_owned());
         }
-        let found = || -> Vec<Vec<String>> { shared.iter().map(|id| outcomes(&server, id, name)).collect() };
+        let found = || -> Vec<Vec<String>> {
+            shared
+                .iter()
+                .map(|id| outcomes(&server, id, name))
+                .collect()
+        };
         // `trace` reads the disk, which follows the counters.
-        wait_for(&format!("the last outcomes of \"{}\" to be on disk", kind.name), LONG, || {
-            found().iter().all(|found| found.last().is_some_and(|last| last == "Delivered"))
-        });
+        wait_for(
+            &format!("the last outcomes of \"{}\" to be on disk", kind.name),
+            LONG,
+            || {
+                found()
+                    .iter()
+                    .all(|found| found.last().is_some_and(|last| last == "Delivered"))
+            },
+        );
         let found = found();
         // One that is read by half may look like several requests to the endpoint.
         let requests = match kind.behavior {
@@ -325,10 +528,17 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
             Behavior::Plain | Behavior::Tls => endpoint.connections() - 1,
         };
         if found.iter().any(|found| *found != expected) || requests != expected.len() * SHARED {
-            wrong.push(format!("{}: {found:?} in {requests} requests, and not {expected:?}", kind.name));
+            wrong.push(format!(
+                "{}: {found:?} in {requests} requests, and not {expected:?}",
+                kind.name
+            ));
         }
         if counter("dropped") > 0 || counter("matched") != SHARED as u64 {
-            wrong.push(format!("{}: {}", kind.name, server.status("orders", name)["counters"]));
+            wrong.push(format!(
+                "{}: {}",
+                kind.name,
+                server.status("orders", name)["counters"]
+            ));
         }
         rows.push([kind.name.to_owned(), found[0].join(", ")]);
     }
@@ -343,24 +553,35 @@ fn every_answer_is_classified_every_event_is_delivered_and_a_neighbour_is_not_af
 #[test]
 fn bad_answers_do_not_fill_the_log() {
     let bad: [(&str, Script); 3] = [
-        ("a reason that does not end", vec![say("HTTP/1.1 200 "), Step::Forever(vec![b'a'; 4096])]),
+        (
+            "a reason that does not end",
+            vec![say("HTTP/1.1 200 "), Step::Forever(vec![b'a'; 4096])],
+        ),
         ("no status line", once("content-length: 0\r\n\r\n")),
         ("the end before an answer", vec![Step::Close]),
     ];
     let server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "100000")]);
     let key = server.topic("orders", "EventGridSchema");
-    let endpoints: Vec<Endpoint> =
-        bad.iter().map(|(_, script)| Endpoint::start(vec![permission(), script.clone()])).collect();
+    let endpoints: Vec<Endpoint> = bad
+        .iter()
+        .map(|(_, script)| Endpoint::start(vec![permission(), script.clone()]))
+        .collect();
     for (number, endpoint) in endpoints.iter().enumerate() {
-        server.subscribe("orders", &format!("hook{number}"), &spec(endpoint).attempts(1));
+        server.subscribe(
+            "orders",
+            &format!("hook{number}"),
+            &spec(endpoint).attempts(1),
+        );
     }
     let before = server.logs().lines().count();
     let ids: Vec<String> = (0..FLOOD).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
     for (number, (name, _)) in bad.iter().enumerate() {
-        wait_for(&format!("all events to be given up for {name}"), 2 * LONG, || {
-            server.counter("orders", &format!("hook{number}"), "dropped") == FLOOD as u64
-        });
+        wait_for(
+            &format!("all events to be given up for {name}"),
+            2 * LONG,
+            || server.counter("orders", &format!("hook{number}"), "dropped") == FLOOD as u64,
+        );
     }
     let log = server.logs();
     let lines = log.lines().count() - before;
@@ -372,7 +593,11 @@ fn bad_answers_do_not_fill_the_log() {
 fn an_unsolicited_response_answers_no_later_request() {
     let two = [ok("content-length: 0\r\n"), ok("content-length: 0\r\n")];
     for apart in [false, true] {
-        let pause = Step::Pause(if apart { Duration::from_millis(50) } else { Duration::ZERO });
+        let pause = Step::Pause(if apart {
+            Duration::from_millis(50)
+        } else {
+            Duration::ZERO
+        });
         let unasked = vec![two[0].clone(), pause, two[1].clone()];
         let busy = answer(503, "", "");
         let endpoint = Endpoint::start(vec![permission(), unasked, busy, answer(200, "", "")]);
@@ -382,10 +607,14 @@ fn an_unsolicited_response_answers_no_later_request() {
         for (number, expected) in [(0, vec!["Delivered"]), (1, vec!["Busy", "Delivered"])] {
             let id = format!("event-{number}");
             server.publish("orders", &key, &load::body(std::slice::from_ref(&id), "/a"));
-            wait_for("the event to be delivered", LONG, || server.counter("orders", "hook", "delivered") == number + 1);
+            wait_for("the event to be delivered", LONG, || {
+                server.counter("orders", "hook", "delivered") == number + 1
+            });
             // `trace` reads the disk, which follows the counters.
             wait_for("the last outcome to be on disk", LONG, || {
-                outcomes(&server, &id, "hook").last().is_some_and(|last| last == "Delivered")
+                outcomes(&server, &id, "hook")
+                    .last()
+                    .is_some_and(|last| last == "Delivered")
             });
             assert_eq!(outcomes(&server, &id, "hook"), expected, "apart: {apart}");
             // The unsolicited answer has arrived by now.

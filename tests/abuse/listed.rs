@@ -1,5 +1,5 @@
-//! The list of fixed limits in the manual's chapter `settings` is complete: every constant of the sources that ends in `_MAX`
-//! is in the table below, with its words in that list.
+//! The list of fixed limits in the manual's chapter `settings` is complete: every constant of the
+//! sources that ends in `_MAX` is in the table below, with its words in that list.
 
 use std::{fs, path::Path};
 
@@ -15,14 +15,17 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/tokens.rs", "SCOPES_MAX", "each with 50 scopes"),
     ("cluster/lease.rs", "CALL_MAX", "within a quarter of `cluster.expiry` and 1 s at most"),
     ("cluster/nats.rs", "KEYS_MAX", "1024 records of nodes and shards"),
-    ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a minute"),
+    ("server/front/hop.rs", "REASONS_MAX", "8 reasons for refused connections of nodes logged in a \
+        minute"),
     ("server/front/hop.rs", "UNPROVEN_MAX", "64 connections to the owner without a proof yet"),
     ("server/forward.rs", "IDLE_MAX", "64 idle connections of a thread to the owner"),
     ("engine/control/audit.rs", "EXPIRED_MAX", "100 expired records removed in one write"),
     ("engine/control/audit.rs", "READS_MAX", "2000 records read for a page"),
     ("cli/apply/states.rs", "ROUNDS_MAX", "states of resources fetched 20 times"),
-    ("engine/control/resource_groups.rs", "RESOURCE_GROUPS_MAX", "1000 resource groups that were created by themselves"),
-    ("publish/schema/binary.rs", "MEDIA_TYPE_CHARS_MAX", "100 characters of a content type in an error"),
+    ("engine/control/resource_groups.rs", "RESOURCE_GROUPS_MAX", "1000 resource groups that were \
+        created by themselves"),
+    ("publish/schema/binary.rs", "MEDIA_TYPE_CHARS_MAX", "100 characters of a content type in an \
+        error"),
     ("template/evaluate.rs", "CALLS_MAX", "200,000 calls"),
     ("template/evaluate.rs", "COPIES_MAX", "800 iterations of a loop"),
     ("template/evaluate.rs", "DEPTH_MAX", "values 150 levels deep"),
@@ -31,7 +34,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("template/functions/list.rs", "RANGE_MAX", "10,000 numbers of `range`"),
     ("template/functions/time.rs", "PATTERN_CHARS_MAX", "200 characters of a format of times"),
     ("template/parameters.rs", "REFERENCES_MAX", "32 steps between definitions"),
-    ("template/resources.rs", "LEVELS_MAX", "resources in resources and deployments in deployments 5 levels"),
+    ("template/resources.rs", "LEVELS_MAX", "resources in resources and deployments in deployments \
+        5 levels"),
     ("template/resources.rs", "RESOURCES_MAX", "800 resources"),
     ("engine/control/tokens.rs", "TOKENS_MAX", "1000 named tokens"),
     ("admin/admin_token.rs", "TOKEN_LEN_MAX", "the admin token's file 4 KiB"),
@@ -42,18 +46,22 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/chaos/injector.rs", "ACTIVE_MAX", "64 faults at once"),
     ("admin/events.rs", "TOP_MAX", "500 events of a topic on a page"),
     ("admin/health.rs", "GAPS_MAX", "20 ranges of lost events"),
-    ("admin/history.rs", "SUBSCRIPTIONS_MAX", "100 topics and 200 event subscriptions with a history"),
+    ("admin/history.rs", "SUBSCRIPTIONS_MAX", "100 topics and 200 event subscriptions with a \
+        history"),
     ("admin/history.rs", "TOPICS_MAX", "100 topics and 200 event subscriptions with a history"),
     ("admin/ledger_line.rs", "RANGES_MAX", "20 ranges of lost events"),
     ("admin/dead_letters.rs", "TOP_MAX", "1000 dead letters on a page"),
-    ("admin/dead_letters/newest.rs", "TOP_MAX", "500 dead letters of all event subscriptions on a page"),
+    ("admin/dead_letters/newest.rs", "TOP_MAX", "500 dead letters of all event subscriptions on a \
+        page"),
     ("admin/jobs.rs", "TOP_MAX", "1000 jobs in a list"),
     ("admin/metrics/scrape.rs", "LOOKUPS_MAX", "256 reads of the log per scrape"),
     ("admin/search.rs", "LOOKUPS_MAX", "256 reads of logs per search"),
     ("admin/search.rs", "EVENTS_MAX", "50 events found by it"),
     ("admin/model/mod.rs", "TAGS_MAX", "50 tags with names of 512 and values of 256 characters"),
-    ("admin/model/mod.rs", "TAG_NAME_CHARS_MAX", "50 tags with names of 512 and values of 256 characters"),
-    ("admin/model/mod.rs", "TAG_VALUE_CHARS_MAX", "50 tags with names of 512 and values of 256 characters"),
+    ("admin/model/mod.rs", "TAG_NAME_CHARS_MAX", "50 tags with names of 512 and values of 256 \
+        characters"),
+    ("admin/model/mod.rs", "TAG_VALUE_CHARS_MAX", "50 tags with names of 512 and values of 256 \
+        characters"),
     ("admin/model/subscription/check.rs", "LABELS_MAX", "50 labels of 256 characters"),
     ("admin/model/subscription/check.rs", "LABEL_CHARS_MAX", "50 labels of 256 characters"),
     ("admin/model/odata.rs", "DEPTH_MAX", "`$filter` 32 levels deep"),
@@ -61,13 +69,18 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("admin/model/subscription/test.rs", "LAST_MAX", "`testFilter` with 1000 events"),
     ("admin/model/topic.rs", "SCOPE_PART_BYTES_MAX", "resource groups 90 of 200 bytes"),
     ("admin/model/topic/ingress.rs", "RULES_MAX", "128 `inboundIpRules`"),
-    ("admin/model/topic/ingress.rs", "TEXT_MAX", "512 characters in each entry of `inputSchemaMapping`"),
+    ("admin/model/topic/ingress.rs", "TEXT_MAX", "512 characters in each entry of \
+        `inputSchemaMapping`"),
     ("admin/replay.rs", "RATE_MAX", "1,000,000 events a second of a job"),
     ("api/retry.rs", "DELIVERIES_MAX", "1000 retries brought forward in a request"),
-    ("admin/simulate.rs", "BATCH_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 deliveries and 5000 events in a request"),
-    ("admin/simulate.rs", "DAYS_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 deliveries and 5000 events in a request"),
-    ("admin/simulate.rs", "DELIVERIES_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 deliveries and 5000 events in a request"),
-    ("admin/simulate.rs", "SUBSCRIPTIONS_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 deliveries and 5000 events in a request"),
+    ("admin/simulate.rs", "BATCH_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 \
+        deliveries and 5000 events in a request"),
+    ("admin/simulate.rs", "DAYS_MAX", "simulations of 1000 event subscriptions, 30 days, 200,000 \
+        deliveries and 5000 events in a request"),
+    ("admin/simulate.rs", "DELIVERIES_MAX", "simulations of 1000 event subscriptions, 30 days, \
+        200,000 deliveries and 5000 events in a request"),
+    ("admin/simulate.rs", "SUBSCRIPTIONS_MAX", "simulations of 1000 event subscriptions, 30 days, \
+        200,000 deliveries and 5000 events in a request"),
     ("admin/store.rs", "LINES_MAX", "4 lines ahead of a slow reader"),
     ("admin/supervision.rs", "TOP_MAX", "1000 actors by name"),
     ("admin/top.rs", "SKIP_MAX", "1,000,000 skipped in `top`"),
@@ -85,7 +98,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("engine/control/catalogue.rs", "PATTERN_BYTES_MAX", "256 KiB compiled"),
     ("engine/control/catalogue.rs", "REASON_CHARS_MAX", "reasons of 256 characters"),
     ("engine/control/expiry.rs", "CHECK_INTERVAL_MAX", "timers 60 s"),
-    ("engine/control/filter_versions.rs", "ENDED_MAX", "4096 filter versions of deleted event subscriptions"),
+    ("engine/control/filter_versions.rs", "ENDED_MAX", "4096 filter versions of deleted event \
+        subscriptions"),
     ("engine/control/filter_versions.rs", "KEPT_MAX", "64 versions of a filter"),
     ("record/subscription.rs", "LOCK_SECONDS_MAX", "locks of 300 s"),
     ("engine/control/registry/events.rs", "WINDOWS_MAX", "40 reads of the log per page"),
@@ -93,7 +107,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("deliver/proxy.rs", "HEADERS_MAX", "8 KiB with 64 headers of a proxy's answer"),
     ("deliver/proxy.rs", "RESPONSE_BYTES_MAX", "8 KiB with 64 headers of a proxy's answer"),
     ("engine/control/system_events.rs", "WAITING_MAX", "1024 events about the server wait"),
-    ("engine/control/validation.rs", "DELETION_NOTICES_MAX", "64 deletion notices at a time, each of 10 s"),
+    ("engine/control/validation.rs", "DELETION_NOTICES_MAX", "64 deletion notices at a time, each \
+        of 10 s"),
     ("dead_letter/actor.rs", "TIMER_MAX", "timers 60 s"),
     ("dead_letter/browse.rs", "PROBLEMS_MAX", "100 problems reported"),
     ("dead_letter/browse.rs", "STEPS_MAX", "64 steps in a call"),
@@ -102,8 +117,10 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("dead_letter/purge.rs", "STEPS_MAX", "64 steps in a call"),
     ("dashboard/session.rs", "SESSIONS_MAX", "64 sessions of the dashboard"),
     ("dashboard/session.rs", "SESSIONS_OF_CALLER_MAX", "8 sessions of a caller"),
-    ("deliver/resource/nats/wire.rs", "LINE_BYTES_MAX", "lines and messages of 64 KiB from a NATS server"),
-    ("deliver/resource/nats/wire.rs", "MESSAGE_BYTES_MAX", "lines and messages of 64 KiB from a NATS server"),
+    ("deliver/resource/nats/wire.rs", "LINE_BYTES_MAX", "lines and messages of 64 KiB from a NATS \
+        server"),
+    ("deliver/resource/nats/wire.rs", "MESSAGE_BYTES_MAX", "lines and messages of 64 KiB from a \
+        NATS server"),
     ("repair/backup/damaged.rs", "TOKEN_BYTES_MAX", "a copied admin token 4 KiB"),
     ("deliver/dial.rs", "ADDRESSES_MAX", "16 addresses of a name"),
     ("deliver/failure.rs", "DETAIL_BYTES_MAX", "details 400 bytes"),
@@ -111,13 +128,18 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("deliver/request.rs", "URL_BYTES_MAX", "endpoints of 8192 bytes"),
     ("deliver/request.rs", "VALUE_BYTES_MAX", "headers of events 2048 bytes"),
     ("deliver/resource/kafka/client.rs", "RETRIES_MAX", "which Kafka's client repeats for 2 s"),
-    ("deliver/resource/kafka/protocol.rs", "RESPONSE_BYTES_MAX", "responses of 16 MiB from a Kafka broker"),
+    ("deliver/resource/kafka/protocol.rs", "RESPONSE_BYTES_MAX", "responses of 16 MiB from a Kafka \
+        broker"),
     ("deliver/resource/sqs.rs", "RESPONSE_BYTES_MAX", "of 32 KiB from SQS"),
-    ("deliver/resource/mod.rs", "BATCH_BYTES_MAX", "500 events and 900 KiB in a request to Kafka, NATS and AMQP brokers"),
-    ("deliver/resource/mod.rs", "BATCH_EVENTS_MAX", "500 events and 900 KiB in a request to Kafka, NATS and AMQP brokers"),
+    ("deliver/resource/mod.rs", "BATCH_BYTES_MAX", "500 events and 900 KiB in a request to Kafka, \
+        NATS and AMQP brokers"),
+    ("deliver/resource/mod.rs", "BATCH_EVENTS_MAX", "500 events and 900 KiB in a request to Kafka, \
+        NATS and AMQP brokers"),
     ("deliver/resource/mod.rs", "RESOURCE_ID_BYTES_MAX", "`resourceId` of 1024 bytes"),
-    ("deliver/resource/service_bus.rs", "BATCH_BYTES_MAX", "100 events and 192 KiB in a request to Service Bus"),
-    ("deliver/resource/service_bus.rs", "BATCH_EVENTS_MAX", "100 events and 192 KiB in a request to Service Bus"),
+    ("deliver/resource/service_bus.rs", "BATCH_BYTES_MAX", "100 events and 192 KiB in a request to \
+        Service Bus"),
+    ("deliver/resource/service_bus.rs", "BATCH_EVENTS_MAX", "100 events and 192 KiB in a request \
+        to Service Bus"),
     ("deliver/resource/sqs.rs", "ATTRIBUTES_MAX", "with 10 attributes each"),
     ("deliver/resource/sqs.rs", "BATCH_BYTES_MAX", "10 events and 224 KiB in a request to SQS"),
     ("deliver/resource/sqs.rs", "BATCH_EVENTS_MAX", "10 events and 224 KiB in a request to SQS"),
@@ -128,11 +150,13 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("deliver/response.rs", "BODY_BYTES_MAX", "4096 bytes of the body are kept"),
     ("deliver/response.rs", "DRAINED_BYTES_MAX", "64 KiB read"),
     ("deliver/webhook.rs", "LATE_REQUESTS_MAX", "`limits.late_requests` of a thread"),
-    ("subscription/event_feed.rs", "BYTES_MAX", "8 MiB of events and outcomes kept for slow readers"),
+    ("subscription/event_feed.rs", "BYTES_MAX", "8 MiB of events and outcomes kept for slow \
+        readers"),
     ("subscription/event_feed.rs", "SUBSCRIBERS_MAX", "32 readers of `tail`"),
     ("journal/id_lookups.rs", "IDS_MAX", "8192 ids looked up together"),
     ("journal/writer/duplicates.rs", "RECENT_MAX", "the last 32,768 ids in memory"),
-    ("policy/subscription/pending_write.rs", "WRITE_CHANGES_MAX", "results wait behind 4096 changes in a write"),
+    ("policy/subscription/pending_write.rs", "WRITE_CHANGES_MAX", "results wait behind 4096 \
+        changes in a write"),
     ("engine/insight/event_finder.rs", "EVENTS_MAX", "4096 events, 16 MiB of the log"),
     ("engine/insight/event_finder.rs", "LOG_BYTES_MAX", "4096 events, 16 MiB of the log"),
     ("engine/insight/trace.rs", "LINES_MAX", "1000 lines of a delivery history"),
@@ -156,10 +180,12 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("policy/property.rs", "PROPERTIES_MAX", "10 delivery properties"),
     ("policy/property.rs", "VALUE_BYTES_MAX", "values of 4096 bytes"),
     ("policy/record/job.rs", "JOBS_MAX", "8 jobs of a subscription at once"),
-    ("policy/subscription/excerpt.rs", "KEPT_MAX", "16 different answers of an endpoint in a minute"),
+    ("policy/subscription/excerpt.rs", "KEPT_MAX", "16 different answers of an endpoint in a \
+        minute"),
     ("policy/subscription/excerpt.rs", "CONTENT_BYTES_MAX", "4096 bytes of the body are kept"),
     ("policy/subscription/jobs/mod.rs", "PENDING_MAX", "8192 pending events of a job"),
-    ("policy/subscription/ordering.rs", "LANE_WAITING_MAX", "256 events or 1 MiB of a lane behind events in flight"),
+    ("policy/subscription/ordering.rs", "LANE_WAITING_MAX", "256 events or 1 MiB of a lane behind \
+        events in flight"),
     ("policy/subscription/pending_write.rs", "CHANGES_MAX", "8192 changes"),
     ("policy/subscription/pending_write.rs", "FILTERED_MAX", "4096 filtered events"),
     ("policy/subscription/pending_write.rs", "GIVEN_UP_MAX", "1024 given up"),
@@ -177,7 +203,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("publish/auth/bearer.rs", "TOKEN_BYTES_MAX", "access tokens 16 KiB"),
     ("publish/auth/sas.rs", "TOKEN_BYTES_MAX", "SAS tokens 8 KiB"),
     ("publish/refusal/mod.rs", "NAME_BYTES_MAX", "names in messages 128 bytes"),
-    ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "CloudEvents extensions in a namespace 20"),
+    ("publish/schema/cloud_events.rs", "NAMESPACE_NAME_CHARS_MAX", "CloudEvents extensions in a \
+        namespace 20"),
     ("pull/body.rs", "TOKENS_MAX", "100 lock tokens in a request of 64 KiB"),
     ("repair/backup/repository.rs", "OWNER_MAX", "the owner of a destination 4 KiB"),
     ("repair/backup/pace.rs", "PAUSE_MAX", "pauses of 100 ms in a backup"),
@@ -186,7 +213,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("repair/fsck/report.rs", "FINDINGS_MAX", "100 findings of fsck"),
     ("repair/salvage/loss.rs", "LISTED_MAX", "1000 entries for each kind of loss"),
     ("repair/salvage/rewind.rs", "DONE_MAX", "524,288 known outcomes of a cursor"),
-    ("server/descriptors.rs", "REFUSALS_MAX", "256 connections over the limit are answered at a time"),
+    ("server/descriptors.rs", "REFUSALS_MAX", "256 connections over the limit are answered at a \
+        time"),
     ("server/issuer.rs", "KEYS_BYTES_MAX", "keys of the issuer 100 in 256 KiB"),
     ("server/router/parts.rs", "ANSWER_BYTES_MAX", "answers of shards of 64 MiB that are merged"),
     ("server/router/parts.rs", "ANSWER_MAX", "30 s for an answer that needs every shard"),
@@ -194,9 +222,11 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("server/router/owner.rs", "ANSWER_MAX", "5 s for an answer of an owner to another node"),
     ("server/router/identity.rs", "CALLERS_MAX", "1000 callers known to a thread"),
     ("server/router/identity.rs", "STALE_MAX", "for 10 s while the control shard cannot be asked"),
-    ("server/router/topics.rs", "CONNECT_MAX", "5 s to connect to the owner of a topic of another shard"),
+    ("server/router/topics.rs", "CONNECT_MAX", "5 s to connect to the owner of a topic of another \
+        shard"),
     ("server/router/topics.rs", "IDLE_MAX", "8 idle connections to it"),
-    ("server/router/topics.rs", "DEFINITIONS_MAX", "10 s and 64 MiB for the definitions of spread topics"),
+    ("server/router/topics.rs", "DEFINITIONS_MAX", "10 s and 64 MiB for the definitions of spread \
+        topics"),
     ("server/router/pull.rs", "LOOK_MAX", "1 s for a look at a part of a spread topic"),
     ("pull/http.rs", "LOOK_MAX", "of which 250 ms for its events"),
     ("server/router/streams.rs", "WAITING_MAX", "16 pieces of `tail` that wait for a slow reader"),
@@ -217,7 +247,8 @@ const LISTED: &[(&str, &str, &str)] = &[
     ("subscription/plan.rs", "RECEIVED_MAX", "100 events and 4 MiB in a response"),
     ("subscription/shared_state/suspects.rs", "DEATHS_MAX", "3 panics of an actor for one event"),
     ("subscription/shared_state/suspects.rs", "SUSPECTS_MAX", "panics of 1024 events remembered"),
-    ("subscription/shared_state/late_requests.rs", "LATE_REQUESTS_MAX", "64 late requests of a subscription"),
+    ("subscription/shared_state/late_requests.rs", "LATE_REQUESTS_MAX", "64 late requests of a \
+        subscription"),
     ("subscription/spans.rs", "LINKS_MAX", "32 links of a span"),
     ("engine/supervision/mod.rs", "DELAY_MAX", "a failing actor's restart 10 s"),
     ("telemetry/trace/context.rs", "STATE_BYTES_MAX", "512 bytes of a tracestate"),
@@ -233,8 +264,11 @@ fn bounds(text: &str) -> Vec<String> {
     let names = text.lines().filter_map(|line| {
         let (before, rest) = line.trim_start().split_once("const ")?;
         let (name, _) = rest.split_once(": ")?;
-        let plain = name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-        (plain && name.ends_with("_MAX") && (before.is_empty() || before.starts_with("pub"))).then(|| name.to_owned())
+        let plain = name
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        (plain && name.ends_with("_MAX") && (before.is_empty() || before.starts_with("pub")))
+            .then(|| name.to_owned())
     });
     names.collect()
 }
@@ -250,12 +284,19 @@ fn look(folder: &Path, root: &Path, missing: &mut Vec<String>) {
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
-        let name = path.strip_prefix(root).expect("it is below").display().to_string();
+        let name = path
+            .strip_prefix(root)
+            .expect("it is below")
+            .display()
+            .to_string();
         if !name.ends_with(".rs") || OUR_OWN.iter().any(|own| name.starts_with(own)) {
             continue;
         }
         for bound in bounds(&fs::read_to_string(&path).expect("a source")) {
-            if !LISTED.iter().any(|(file, listed, _)| *file == name && *listed == bound) {
+            if !LISTED
+                .iter()
+                .any(|(file, listed, _)| *file == name && *listed == bound)
+            {
                 missing.push(format!("{bound} of src/{name}"));
             }
         }
@@ -269,15 +310,23 @@ fn every_bound_in_the_sources_is_listed_in_the_manual() {
     look(&root, &root, &mut missing);
     assert!(
         missing.is_empty(),
-        "say in src/manual/settings.md what these limit, and name them in tests/abuse/listed.rs: {missing:#?}"
+        "say in src/manual/settings.md what these limit, and name them in tests/abuse/listed.rs: \
+         {missing:#?}"
     );
     let list = manual::find("settings").expect("the chapter").markdown;
-    let unsaid: Vec<_> = LISTED.iter().filter(|(_, _, words)| !list.contains(words)).collect();
-    assert!(unsaid.is_empty(), "src/manual/settings.md does not say {unsaid:#?}");
+    let unsaid: Vec<_> = LISTED
+        .iter()
+        .filter(|(_, _, words)| !list.contains(words))
+        .collect();
+    assert!(
+        unsaid.is_empty(),
+        "src/manual/settings.md does not say {unsaid:#?}"
+    );
 }
 
 #[test]
 fn the_look_finds_a_bound() {
-    let text = "/// const OLD_MAX: u8 = 1;\npub(super) const NEW_MAX: usize = 3;\nconst OTHER: u8 = 1;\nfn f<const N_MAX: u8>() {}\n";
+    let text = "/// const OLD_MAX: u8 = 1;\npub(super) const NEW_MAX: usize = 3;\nconst OTHER: u8 \
+        = 1;\nfn f<const N_MAX: u8>() {}\n";
     assert_eq!(bounds(text), ["NEW_MAX"]);
 }

@@ -1,7 +1,8 @@
-//! What strangers, slow peers, floods and silent neighbours can do to the whole server: each loses its own connection
-//! or waits, and affects no other.
+//! What strangers, slow peers, floods and silent neighbours can do to the whole server: each loses
+//! its own connection or waits, and affects no other.
 //!
-//! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is missing.
+//! Each bound has its counterpart: with the bound set absurdly high the same look finds that it is
+//! missing.
 
 mod attacks;
 mod callers;
@@ -29,7 +30,11 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Prints a table, aligned.
 fn print(title: &str, rows: &[[String; 2]]) {
-    let width = rows.iter().map(|[left, _]| left.chars().count()).max().unwrap_or(0);
+    let width = rows
+        .iter()
+        .map(|[left, _]| left.chars().count())
+        .max()
+        .unwrap_or(0);
     println!("{title}");
     for [left, right] in rows {
         println!("  {left:width$}  {right}");

@@ -1,7 +1,7 @@
 //! An endpoint that never answers does not delay the others.
 //!
-//! The short form asserts what is no matter of time. The long one (`make soak`) compares latencies: pairs of runs, with and
-//! without black holes, in turns, each after a warm-up.
+//! The short form asserts what is no matter of time. The long one (`make soak`) compares latencies:
+//! pairs of runs, with and without black holes, in turns, each after a warm-up.
 
 use std::{
     collections::HashMap,
@@ -40,8 +40,13 @@ struct Street {
 impl Street {
     fn new(holes: bool) -> Self {
         // Black holes shall time out within the run, and again.
-        let (server, sink) =
-            (Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "2s"), ("DELIVERY__LATE_TIMEOUT", "10s")]), Sink::start());
+        let (server, sink) = (
+            Server::start(&[
+                ("DELIVERY__RESPONSE_TIMEOUT", "2s"),
+                ("DELIVERY__LATE_TIMEOUT", "10s"),
+            ]),
+            Sink::start(),
+        );
         let key = server.topic("street", "EventGridSchema");
         for number in 0..EACH {
             for (kind, there) in [("healthy", true), ("hole", holes)] {
@@ -63,8 +68,15 @@ impl Street {
 
     /// Publishes at a rate for a duration, and returns when each event was sent, by id.
     fn publish(&self, per_second: usize, most: Duration) -> HashMap<String, Timestamp> {
-        let (mut client, clock, mut sent) = (Client::new(self.server.at()), Clock::system(), HashMap::new());
-        let (begun, pause) = (clock.now(), Duration::from_secs_f64(EVENTS as f64 / per_second as f64));
+        let (mut client, clock, mut sent) = (
+            Client::new(self.server.at()),
+            Clock::system(),
+            HashMap::new(),
+        );
+        let (begun, pause) = (
+            clock.now(),
+            Duration::from_secs_f64(EVENTS as f64 / per_second as f64),
+        );
         let requests = (most.as_secs_f64() / pause.as_secs_f64()) as u32;
         for request in 0..requests {
             let events: Vec<String> = (0..EVENTS)
@@ -77,7 +89,9 @@ impl Street {
                 .collect();
             let body = format!("[{}]", events.join(","));
             let headers = [("aeg-sas-key", self.key.as_str())];
-            let answer = client.ask("POST", &events_path("street"), &headers, body.as_bytes()).expect("an answer");
+            let answer = client
+                .ask("POST", &events_path("street"), &headers, body.as_bytes())
+                .expect("an answer");
             assert_eq!(answer.status, 200, "{}", answer.text());
             thread::sleep(begun.after(pause * (request + 1)).since(clock.now()));
         }
@@ -85,7 +99,9 @@ impl Street {
     }
 
     fn taken(&self) -> usize {
-        (0..EACH).map(|number| self.sink.taken(&format!("/healthy/{number}"))).sum()
+        (0..EACH)
+            .map(|number| self.sink.taken(&format!("/healthy/{number}")))
+            .sum()
     }
 
     /// How long each event that was sent after `from` took to its healthy endpoint.
@@ -105,7 +121,8 @@ impl Street {
     }
 }
 
-/// Subscriptions of a topic that look for as many strings as they may, each of one letter and a number.
+/// Subscriptions of a topic that look for as many strings as they may, each of one letter and a
+/// number.
 const SEEKERS: usize = 5;
 
 #[test]
@@ -121,7 +138,9 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
         .collect();
     for (name, _) in &dear {
         for seeker in 0..SEEKERS {
-            let values: Vec<String> = (0..25).map(|value| format!("{}{seeker}{value}", "a".repeat(400))).collect();
+            let values: Vec<String> = (0..25)
+                .map(|value| format!("{}{seeker}{value}", "a".repeat(400)))
+                .collect();
             let filter = json!({"filter": {"advancedFilters": [
                 {"operatorType": "StringContains", "key": "data.k", "values": values}]}});
             let spec = SubscriptionSpec::of(&sink.url("/dear")).also(&json!({}), &filter);
@@ -132,7 +151,11 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
         .map(|number| {
             let name = format!("quiet-{number}");
             let key = server.topic(&name, "EventGridSchema");
-            server.subscribe(&name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
+            server.subscribe(
+                &name,
+                "all",
+                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+            );
             (name, key)
         })
         .collect();
@@ -147,7 +170,8 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
             // At the bound of its rate a topic refuses some.
             let headers = [("aeg-sas-key", key.as_str())];
             let body = event(&format!("dear-{round}"), &long);
-            let answer = Client::new(server.at()).ask("POST", &events_path(name), &headers, body.as_bytes());
+            let answer =
+                Client::new(server.at()).ask("POST", &events_path(name), &headers, body.as_bytes());
             assert!([200, 429].contains(&answer.expect("an answer").status));
         }
         for (name, key) in &quiet {
@@ -155,9 +179,14 @@ fn dear_filters_of_one_topic_do_not_stop_the_others() {
         }
     }
     // One search for each of the strings of each event takes minutes.
-    wait_for("the quiet topics' events", LONG, || quiet.iter().all(|(name, _)| sink.taken(&format!("/{name}")) == 5));
+    wait_for("the quiet topics' events", LONG, || {
+        quiet
+            .iter()
+            .all(|(name, _)| sink.taken(&format!("/{name}")) == 5)
+    });
     wait_for("the dear ones to be passed", LONG, || {
-        dear.iter().all(|(name, _)| server.counter(name, "seeker-0", "filtered") > 0)
+        dear.iter()
+            .all(|(name, _)| server.counter(name, "seeker-0", "filtered") > 0)
     });
     assert_eq!(sink.taken("/dear"), 0);
 }
@@ -170,7 +199,9 @@ fn type_of(number: usize) -> String {
 fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything() {
     let street = Street::new(true);
     let sent = street.publish(500, Duration::from_secs(6));
-    wait_for("everything at the healthy ones", LONG, || street.taken() >= sent.len());
+    wait_for("everything at the healthy ones", LONG, || {
+        street.taken() >= sent.len()
+    });
     assert_eq!(street.taken(), sent.len(), "and nothing twice");
     let (mut failed, mut held) = (0, 0);
     for number in 0..EACH {
@@ -179,12 +210,18 @@ fn fifty_black_holes_hold_their_own_places_and_healthy_neighbours_get_everything
         let hole = street.server.status("street", &format!("hole-{number}"));
         let of = |value: &Value| value.as_u64().expect("a number");
         assert!(of(&hole["inFlight"]) <= 16, "its places are 16: {hole}");
-        assert!(of(&hole["lateRequests"]) <= 64, "and 64 for late answers: {hole}");
+        assert!(
+            of(&hole["lateRequests"]) <= 64,
+            "and 64 for late answers: {hole}"
+        );
         assert_eq!(hole["counters"]["delivered"], 0, "{hole}");
         failed += of(&hole["counters"]["requestsFailed"]);
         held += of(&hole["inFlight"]) + of(&hole["lateRequests"]);
     }
-    println!("50 black holes: {failed} requests failed, {held} places held; {} events at the others", sent.len());
+    println!(
+        "50 black holes: {failed} requests failed, {held} places held; {} events at the others",
+        sent.len()
+    );
     assert!(failed > 0, "they were called");
 }
 
@@ -195,7 +232,10 @@ fn name_servers_that_never_answer_delay_no_other_name() {
         _ => NameReply::Addresses(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], 0),
     });
     let at = names.address().to_string();
-    let settings = [("DELIVERY__NAME_SERVERS", at.as_str()), ("DELIVERY__VALIDATE", "false")];
+    let settings = [
+        ("DELIVERY__NAME_SERVERS", at.as_str()),
+        ("DELIVERY__VALIDATE", "false"),
+    ];
     let (server, sink) = (Server::start(&settings), Sink::start());
     let key = server.topic("names", "EventGridSchema");
     for number in 0..150 {
@@ -203,7 +243,9 @@ fn name_servers_that_never_answer_delay_no_other_name() {
         server.subscribe("names", &format!("silent-{number}"), &spec);
     }
     for number in 0..5 {
-        let url = sink.url(&format!("/near/{number}")).replace("127.0.0.1", &format!("near{number}.test"));
+        let url = sink
+            .url(&format!("/near/{number}"))
+            .replace("127.0.0.1", &format!("near{number}.test"));
         server.subscribe(
             "names",
             &format!("near-{number}"),
@@ -215,7 +257,12 @@ fn name_servers_that_never_answer_delay_no_other_name() {
             "id": kind, "subject": "/a", "eventType": kind, "eventTime": "2026-11-20T17:18:13Z", "dataVersion": "1", "data": {},
         }]);
         let headers = [("aeg-sas-key", key.as_str())];
-        let answer = server.client().ask("POST", &events_path("names"), &headers, event.to_string().as_bytes());
+        let answer = server.client().ask(
+            "POST",
+            &events_path("names"),
+            &headers,
+            event.to_string().as_bytes(),
+        );
         assert_eq!(answer.expect("an answer").status, 200);
     };
     publish("Silent");
@@ -224,13 +271,24 @@ fn name_servers_that_never_answer_delay_no_other_name() {
     for number in 0..5 {
         let published = clock.now();
         publish(&format!("Near{number}"));
-        wait_for("a neighbour's event", LONG, || sink.taken(&format!("/near/{number}")) == 1);
+        wait_for("a neighbour's event", LONG, || {
+            sink.taken(&format!("/near/{number}")) == 1
+        });
         waits.push(clock.now().since(published));
     }
-    let status = std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("a process");
-    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).expect("a count").trim().to_owned();
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", server.id())).expect("a process");
+    let threads = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:"))
+        .expect("a count")
+        .trim()
+        .to_owned();
     println!("150 names that nobody answers for: neighbours waited {waits:.0?}; {threads} threads");
-    assert!(waits.iter().all(|wait| *wait < Duration::from_secs(20)), "{waits:?}");
+    assert!(
+        waits.iter().all(|wait| *wait < Duration::from_secs(20)),
+        "{waits:?}"
+    );
     assert!(threads.parse::<u32>().expect("a number") < 100, "{threads}");
 }
 
@@ -244,7 +302,11 @@ fn p99(holes: bool, long: Duration) -> Duration {
     let at = |share: usize| latencies[latencies.len() * share / 1000];
     println!(
         "{}: {} events, p50 {:.2?}, p99 {:.2?}, p99.9 {:.2?}",
-        if holes { "with black holes   " } else { "without black holes" },
+        if holes {
+            "with black holes   "
+        } else {
+            "without black holes"
+        },
         latencies.len(),
         at(500),
         at(990),

@@ -1,4 +1,5 @@
-//! Ten times the load that the server takes: it refuses in time, its memory stays bounded, and what it acknowledged arrives.
+//! Ten times the load that the server takes: it refuses in time, its memory stays bounded, and what
+//! it acknowledged arrives.
 
 use std::{
     io::Write,
@@ -56,17 +57,23 @@ impl Seen {
             Ok(answer) if answer.status == 200 => self.acknowledged.extend(ids),
             Ok(answer) if matches!(answer.status, 429 | 503) => {
                 self.shed += 1;
-                let seconds = answer.header("retry-after").and_then(|seconds| seconds.parse::<u32>().ok());
+                let seconds = answer
+                    .header("retry-after")
+                    .and_then(|seconds| seconds.parse::<u32>().ok());
                 self.curt += usize::from(seconds.is_none_or(|seconds| seconds == 0));
             }
-            Ok(answer) => self.other.push(format!("{} {}", answer.status, answer.text())),
+            Ok(answer) => self
+                .other
+                .push(format!("{} {}", answer.status, answer.text())),
             Err(error) => self.other.push(error.to_string()),
         }
     }
 
     fn growth(&self) -> u64 {
         let (first, most) = (self.memory.first(), self.memory.iter().max());
-        first.zip(most).map_or(0, |(first, most)| most.saturating_sub(*first))
+        first
+            .zip(most)
+            .map_or(0, |(first, most)| most.saturating_sub(*first))
     }
 
     /// What is not as it must be.
@@ -94,11 +101,16 @@ impl Seen {
     fn print(&self, title: &str) {
         let mut probes = self.probes.clone();
         probes.sort_unstable();
-        let at = |share: usize| probes.get(probes.len() * share / 100).copied().unwrap_or_default();
+        let at = |share: usize| {
+            probes
+                .get(probes.len() * share / 100)
+                .copied()
+                .unwrap_or_default()
+        };
         let (acknowledged, shed) = (self.acknowledged.len(), self.shed);
         println!(
-            "{title}: {acknowledged} events acknowledged, {shed} requests shed; {} probes, p50 {:.1?}, p99 {:.1?}; memory {} MiB at first, \
-             {} MiB more at the most",
+            "{title}: {acknowledged} events acknowledged, {shed} requests shed; {} probes, p50 \
+             {:.1?}, p99 {:.1?}; memory {} MiB at first, {} MiB more at the most",
             probes.len(),
             at(50),
             at(99),
@@ -110,10 +122,18 @@ impl Seen {
 
 /// Publishers that offer `OFFERED` events a second in all, whatever the response, for so long.
 fn flood(server: &Server, key: &str, most: Duration) -> Seen {
-    let (seen, stop) = (Arc::new(Mutex::new(Seen::default())), Arc::new(AtomicBool::new(false)));
+    let (seen, stop) = (
+        Arc::new(Mutex::new(Seen::default())),
+        Arc::new(AtomicBool::new(false)),
+    );
     let publishers: Vec<_> = (0..PUBLISHERS)
         .map(|number| {
-            let (seen, stop, at, key) = (Arc::clone(&seen), Arc::clone(&stop), server.at(), key.to_owned());
+            let (seen, stop, at, key) = (
+                Arc::clone(&seen),
+                Arc::clone(&stop),
+                server.at(),
+                key.to_owned(),
+            );
             thread::spawn(move || offer(number, at, &key, &seen, &stop))
         })
         .collect();
@@ -124,7 +144,10 @@ fn flood(server: &Server, key: &str, most: Duration) -> Seen {
             let asked = clock.now();
             assert_eq!(server.open("GET", path, &[]).status, 200, "{path}");
             let took = clock.now().since(asked);
-            seen.lock().unwrap_or_else(PoisonError::into_inner).probes.push(took);
+            seen.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .probes
+                .push(took);
         }
         let asked = clock.now();
         server.topic_status("orders");
@@ -153,10 +176,19 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
         if stop.load(Ordering::SeqCst) {
             return;
         }
-        let ids: Vec<String> = (0..EVENTS).map(|event| format!("{number}-{request}-{event}")).collect();
+        let ids: Vec<String> = (0..EVENTS)
+            .map(|event| format!("{number}-{request}-{event}"))
+            .collect();
         let body = load::body(&ids, &"/".repeat(1000));
-        let answer = client.ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &body);
-        seen.lock().unwrap_or_else(PoisonError::into_inner).note(ids, answer);
+        let answer = client.ask(
+            "POST",
+            &events_path("orders"),
+            &[("aeg-sas-key", key)],
+            &body,
+        );
+        seen.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .note(ids, answer);
         // By plan and not by pause, so that slow answers do not slow the offer down.
         thread::sleep((begun.after(pause * request)).since(clock.now()));
     }
@@ -166,17 +198,30 @@ fn offer(number: usize, at: SocketAddr, key: &str, seen: &Mutex<Seen>, stop: &At
 fn at_ten_times_its_rate_it_sheds_stays_responsive_and_keeps_its_word() {
     let rate = TAKEN.to_string();
     let (server, sink) = (
-        Server::start(&[("PUBLISH__EVENTS_PER_SECOND", &rate), ("TOPIC__RECENT_EVENTS_BYTES", "4 MiB")]),
+        Server::start(&[
+            ("PUBLISH__EVENTS_PER_SECOND", &rate),
+            ("TOPIC__RECENT_EVENTS_BYTES", "4 MiB"),
+        ]),
         Sink::start(),
     );
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(100));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).batch(100),
+    );
     let seen = flood(&server, &key, Duration::from_secs(many(8, 120)));
     seen.print("ten times the rate");
     assert!(seen.complaints().is_empty(), "{:#?}", seen.complaints());
-    wait_for("what was acknowledged", LONG, || sink.taken("/hook") >= seen.acknowledged.len());
+    wait_for("what was acknowledged", LONG, || {
+        sink.taken("/hook") >= seen.acknowledged.len()
+    });
     sink.look("/hook", |ledger| {
-        let missing = seen.acknowledged.iter().filter(|id| !ledger.contains_key(*id)).count();
+        let missing = seen
+            .acknowledged
+            .iter()
+            .filter(|id| !ledger.contains_key(*id))
+            .count();
         assert_eq!(
             (missing, ledger.len()),
             (0, seen.acknowledged.len()),
@@ -190,11 +235,15 @@ fn without_the_rate_nothing_is_shed_and_the_test_fails() {
     let server = Server::start(&[("PUBLISH__EVENTS_PER_SECOND", "0")]);
     let key = server.topic("orders", "EventGridSchema");
     let seen = flood(&server, &key, Duration::from_secs(2));
-    assert!(seen.complaints().contains(&"nothing was shed".to_owned()), "{:?}", seen.complaints());
+    assert!(
+        seen.complaints().contains(&"nothing was shed".to_owned()),
+        "{:?}",
+        seen.complaints()
+    );
 }
 
-/// Publishers that send all but the end of a large body, and then stay: how much more memory that takes, how many were asked
-/// to come back, and whether a small publisher is served meanwhile.
+/// Publishers that send all but the end of a large body, and then stay: how much more memory that
+/// takes, how many were asked to come back, and whether a small publisher is served meanwhile.
 fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
     let before = server.resident();
     let head = format!(
@@ -207,39 +256,61 @@ fn hoard(server: &Server, key: &str, publishers: usize) -> (u64, usize, u16) {
         .map(|_| {
             let request = request.clone();
             thread::spawn(move || {
-                let talk =
-                    super::raw::RawRequest { first: &request, drip: None, reads: true, most: Duration::from_secs(10) };
+                let talk = super::raw::RawRequest {
+                    first: &request,
+                    drip: None,
+                    reads: true,
+                    most: Duration::from_secs(10),
+                };
                 let ended = talk.until_answered(at);
-                let reported = ended.response.contains("HTTP/1.1 503") && ended.response.contains("retry-after: ");
+                let reported = ended.response.contains("HTTP/1.1 503")
+                    && ended.response.contains("retry-after: ");
                 (reported, ended)
             })
         })
         .collect();
     thread::sleep(Duration::from_secs(2));
     let small = load::body(&["1".to_owned()], "/a");
-    let answer = Client::new(at).ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &small);
+    let answer = Client::new(at).ask(
+        "POST",
+        &events_path("orders"),
+        &[("aeg-sas-key", key)],
+        &small,
+    );
     let status = answer.expect("a publisher is answered").status;
-    let reported =
-        threads.into_iter().filter_map(|thread| thread.join().ok()).filter(|(reported, _)| *reported).count();
+    let reported = threads
+        .into_iter()
+        .filter_map(|thread| thread.join().ok())
+        .filter(|(reported, _)| *reported)
+        .count();
     let grown = server.most_resident().saturating_sub(before);
     (grown, reported, status)
 }
 
 #[test]
 fn bodies_that_are_never_finished_hold_no_more_than_their_bound() {
-    let bounds =
-        [("PUBLISH__BYTES_IN_FLIGHT", "8 MiB"), ("PUBLISH__REQUEST_BYTES", "1 MiB"), ("PUBLISH__EVENT_BYTES", "1 MiB")];
+    let bounds = [
+        ("PUBLISH__BYTES_IN_FLIGHT", "8 MiB"),
+        ("PUBLISH__REQUEST_BYTES", "1 MiB"),
+        ("PUBLISH__EVENT_BYTES", "1 MiB"),
+    ];
     let server = Server::start(&bounds);
     let key = server.topic("orders", "EventGridSchema");
     let (grown, reported, _) = hoard(&server, &key, 60);
-    println!("60 unfinished bodies of 1 MB, room for 8: {} MiB more memory, {reported} received 503", grown >> 20);
+    println!(
+        "60 unfinished bodies of 1 MB, room for 8: {} MiB more memory, {reported} received 503",
+        grown >> 20
+    );
     assert!(grown < 48 << 20, "{grown} bytes");
     assert!((45..=58).contains(&reported), "{reported} received 503");
 }
 
 #[test]
 fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
-    let server = Server::start(&[("PUBLISH__BODY_BYTES_PER_SECOND", "0"), ("PUBLISH__BODY_TIMEOUT", "1h")]);
+    let server = Server::start(&[
+        ("PUBLISH__BODY_BYTES_PER_SECOND", "0"),
+        ("PUBLISH__BODY_TIMEOUT", "1h"),
+    ]);
     let keys = ["orders", "quiet"].map(|topic| server.topic(topic, "EventGridSchema"));
     let head = format!(
         "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {}\r\ncontent-length: 1500000\r\n\r\n",
@@ -250,24 +321,38 @@ fn bodies_of_one_topic_that_stop_leave_room_to_the_others() {
     let mut stuck = Vec::new();
     for _ in 0..24 {
         let mut stream = TcpStream::connect(server.at()).expect("the server listens");
-        stream.set_write_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+        stream
+            .set_write_timeout(Some(Duration::from_secs(5)))
+            .expect("a timeout can be set");
         // Who finds no room is answered at once, and need not be read to the end.
         stream.write_all(&request).ok();
         stuck.push(stream);
     }
     let held = || {
         let text = server.admin("GET", "/metrics", &Value::Null).text();
-        let line = text.lines().find_map(|line| line.strip_prefix("gridhook_publish_in_flight_bytes "));
-        line.and_then(|value| value.parse::<f64>().ok()).expect("the metric is there")
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("gridhook_publish_in_flight_bytes "));
+        line.and_then(|value| value.parse::<f64>().ok())
+            .expect("the metric is there")
     };
     wait_for("the room of one to be full", LONG, || held() > 20e6);
     let mut client = server.client();
     let mut statuses = Vec::new();
     for number in 0..20 {
         // Large and small ones.
-        let path = if number % 2 == 0 { "/a".to_owned() } else { format!("/{}", "a".repeat(900_000)) };
+        let path = if number % 2 == 0 {
+            "/a".to_owned()
+        } else {
+            format!("/{}", "a".repeat(900_000))
+        };
         let body = load::body(&[number.to_string()], &path);
-        let answer = client.ask("POST", &events_path("quiet"), &[("aeg-sas-key", &keys[1])], &body);
+        let answer = client.ask(
+            "POST",
+            &events_path("quiet"),
+            &[("aeg-sas-key", &keys[1])],
+            &body,
+        );
         statuses.push(answer.expect("a publisher is answered").status);
     }
     assert_eq!(statuses, [200; 20]);
@@ -282,10 +367,18 @@ fn bodies_that_stop_lose_their_place_long_before_the_deadline() {
         "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000\r\n\r\n[",
         events_path("orders")
     );
-    let talk = super::raw::RawRequest { first: request.as_bytes(), drip: None, reads: true, most: LONG };
+    let talk = super::raw::RawRequest {
+        first: request.as_bytes(),
+        drip: None,
+        reads: true,
+        most: LONG,
+    };
     let ended = talk.until_answered(server.at());
     assert!(ended.response.starts_with("HTTP/1.1 408"), "{ended:?}");
-    assert!(ended.response.contains("at less than 1024 bytes a second"), "{ended:?}");
+    assert!(
+        ended.response.contains("at less than 1024 bytes a second"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -294,13 +387,19 @@ fn without_that_bound_they_hold_what_they_like_and_the_test_fails() {
     let key = server.topic("orders", "EventGridSchema");
     let (grown, reported, status) = hoard(&server, &key, 60);
     assert_eq!((reported, status), (0, 200));
-    assert!(grown > 48 << 20, "60 bodies of a megabyte are {grown} bytes");
+    assert!(
+        grown > 48 << 20,
+        "60 bodies of a megabyte are {grown} bytes"
+    );
 }
 
 #[test]
 fn a_large_declared_length_reserves_no_memory_of_others() {
-    let bounds =
-        [("PUBLISH__BYTES_IN_FLIGHT", "2 MiB"), ("PUBLISH__REQUEST_BYTES", "1 MiB"), ("PUBLISH__EVENT_BYTES", "1 MiB")];
+    let bounds = [
+        ("PUBLISH__BYTES_IN_FLIGHT", "2 MiB"),
+        ("PUBLISH__REQUEST_BYTES", "1 MiB"),
+        ("PUBLISH__EVENT_BYTES", "1 MiB"),
+    ];
     let server = Server::start(&bounds);
     let key = server.topic("orders", "EventGridSchema");
     let head = format!(
@@ -313,7 +412,13 @@ fn a_large_declared_length_reserves_no_memory_of_others() {
             let first = head.clone().into_bytes();
             let most = Duration::from_secs(3);
             thread::spawn(move || {
-                super::raw::RawRequest { first: &first, drip: None, reads: true, most }.until_answered(at)
+                super::raw::RawRequest {
+                    first: &first,
+                    drip: None,
+                    reads: true,
+                    most,
+                }
+                .until_answered(at)
             })
         })
         .collect();
@@ -323,6 +428,9 @@ fn a_large_declared_length_reserves_no_memory_of_others() {
     }
     for ended in slow {
         let ended = ended.join().expect("a connection does not panic");
-        assert!(ended.response.is_empty(), "forty megabytes were announced where there is room for two: {ended:?}");
+        assert!(
+            ended.response.is_empty(),
+            "forty megabytes were announced where there is room for two: {ended:?}"
+        );
     }
 }

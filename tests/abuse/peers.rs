@@ -1,4 +1,5 @@
-//! What is not what the server takes it for: a broker that sends without an end, and files of backups that are pipes or damaged.
+//! What is not what the server takes it for: a broker that sends without an end, and files of
+//! backups that are pipes or damaged.
 
 use std::{fs, io::Write, net::TcpListener, path::PathBuf, process::Command};
 
@@ -17,7 +18,8 @@ const MEMORY_MAX: u64 = 96 * 1024 * 1024;
 /// What the broker sends, as long as somebody reads it.
 const ENDLESS: u64 = 600 * 1024 * 1024;
 
-/// A broker of NATS that greets, and then sends bytes without an end. The channel has the number of bytes of each connection.
+/// A broker of NATS that greets, and then sends bytes without an end. The channel has the number of
+/// bytes of each connection.
 fn endless(greeting: &'static [u8]) -> (String, std::sync::mpsc::Receiver<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("nats://{}", listener.local_addr().expect("an address"));
@@ -44,16 +46,26 @@ fn endless(greeting: &'static [u8]) -> (String, std::sync::mpsc::Receiver<u64>) 
 fn a_nats_server_that_sends_without_an_end_fills_no_memory() {
     let greetings: [&[u8]; 3] = [
         b"INFO ",
-        b"INFO {\"max_payload\":1048576,\"headers\":true}\r\nPONG\r\nMSG _INBOX.x.0 1 629145600\r\n",
-        b"INFO {\"max_payload\":1048576,\"headers\":true}\r\nHMSG _INBOX.x.0 1 629145500 629145600\r\n",
+        b"INFO {\"max_payload\":1048576,\"headers\":true}\r\nPONG\r\nMSG _INBOX.x.0 1 \
+         629145600\r\n",
+        b"INFO {\"max_payload\":1048576,\"headers\":true}\r\nHMSG _INBOX.x.0 1 629145500 \
+         629145600\r\n",
     ];
     for greeting in greetings {
         let (url, sent) = endless(greeting);
-        let server = Server::start(&[("DELIVERY__VALIDATE", "false"), ("DELIVERY__RESOURCES__SERVICE__URL", &url)]);
+        let server = Server::start(&[
+            ("DELIVERY__VALIDATE", "false"),
+            ("DELIVERY__RESOURCES__SERVICE__URL", &url),
+        ]);
         let key = server.topic("orders", "EventGridSchema");
         let properties = json!({"resourceId": "service", "subject": "orders"});
-        let destination = json!({"destination": {"endpointType": "Nats", "properties": properties}});
-        server.subscribe("orders", "sub", &SubscriptionSpec::of("").also(&json!({}), &destination));
+        let destination =
+            json!({"destination": {"endpointType": "Nats", "properties": properties}});
+        server.subscribe(
+            "orders",
+            "sub",
+            &SubscriptionSpec::of("").also(&json!({}), &destination),
+        );
         let before = server.resident();
         server.publish("orders", &key, &load::body(&["1".to_owned()], "/blue"));
         // It connects again and again.
@@ -69,8 +81,15 @@ fn a_nats_server_that_sends_without_an_end_fills_no_memory() {
 /// The names in a folder, ascending.
 fn names(folder: &PathBuf) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.expect("an entry").file_name().into_string().expect("text")).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("text")
+        })
+        .collect();
     names.sort();
     names
 }
@@ -91,13 +110,25 @@ fn a_pipe_holds_up_no_backup_and_a_flipped_bit_hides_no_other() {
         let owner = folder.join("server.json");
         let whole = fs::read(&owner).expect("bytes");
         fs::remove_file(&owner).expect("removed");
-        assert!(Command::new("mkfifo").arg(&owner).status().expect("it runs").success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&owner)
+                .status()
+                .expect("it runs")
+                .success()
+        );
         let lines = back_up();
-        assert!(lines.contains("server.json") && lines.contains("is not a regular file"), "{lines}");
+        assert!(
+            lines.contains("server.json") && lines.contains("is not a regular file"),
+            "{lines}"
+        );
         fs::remove_file(&owner).expect("removed");
         fs::write(&owner, whole).expect("written");
         let lines = back_up();
-        assert!(lines.contains("\"report\"") && !lines.contains("\"error\""), "{lines}");
+        assert!(
+            lines.contains("\"report\"") && !lines.contains("\"error\""),
+            "{lines}"
+        );
     }
 
     let manifests = folder.join("backups");
@@ -107,13 +138,25 @@ fn a_pipe_holds_up_no_backup_and_a_flipped_bit_hides_no_other() {
     bytes[0] ^= 1;
     fs::write(&oldest, bytes).expect("written");
     let (status, listed) = say(&["backup", "list", &url, "--output", "json"]);
-    let listed: Value = serde_json::from_str(&listed).unwrap_or_else(|error| panic!("{error}: {listed}"));
+    let listed: Value =
+        serde_json::from_str(&listed).unwrap_or_else(|error| panic!("{error}: {listed}"));
     let listed = listed["value"].as_array().expect("a list");
-    let problems = listed.iter().filter(|backup| backup.get("problem").is_some()).count();
+    let problems = listed
+        .iter()
+        .filter(|backup| backup.get("problem").is_some())
+        .count();
     assert!(!status.success(), "a damaged backup is no success");
     assert_eq!((listed.len(), problems), (all.len(), 1), "{listed:?}");
     let restored = beside.path().join("restored");
-    let (status, reported) = say(&["restore", &url, "--data-dir", restored.to_str().expect("text")]);
-    assert!(status.success() && reported.contains("the store is sound"), "{reported}");
+    let (status, reported) = say(&[
+        "restore",
+        &url,
+        "--data-dir",
+        restored.to_str().expect("text"),
+    ]);
+    assert!(
+        status.success() && reported.contains("the store is sound"),
+        "{reported}"
+    );
     assert_eq!(server.command("GET", "/healthz", &Value::Null).status, 200);
 }

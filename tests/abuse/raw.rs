@@ -23,7 +23,12 @@ pub(super) struct Ended {
 impl Ended {
     /// The status of the last answer.
     pub(super) fn status(&self) -> Option<u16> {
-        self.response.rsplit("HTTP/1.1 ").next()?.get(..3)?.parse().ok()
+        self.response
+            .rsplit("HTTP/1.1 ")
+            .next()?
+            .get(..3)?
+            .parse()
+            .ok()
     }
 
     /// What it came to, for people.
@@ -36,7 +41,8 @@ impl Ended {
     }
 }
 
-/// Sends `first`, then `drip` a byte at a time for as long as the server lets it, and reads what comes, unless it shall not.
+/// Sends `first`, then `drip` a byte at a time for as long as the server lets it, and reads what
+/// comes, unless it shall not.
 pub(super) struct RawRequest<'a> {
     pub(super) first: &'a [u8],
     pub(super) drip: Option<u8>,
@@ -53,13 +59,19 @@ impl RawRequest<'_> {
 
     /// The same, or until there is the head of an answer.
     pub(super) fn until_answered(&self, at: SocketAddr) -> Ended {
-        self.until(at, |response| response.windows(4).any(|part| part == b"\r\n\r\n"))
+        self.until(at, |response| {
+            response.windows(4).any(|part| part == b"\r\n\r\n")
+        })
     }
 
     fn until(&self, at: SocketAddr, is_enough: impl Fn(&[u8]) -> bool) -> Ended {
         let mut stream = TcpStream::connect(at).expect("a connection");
-        stream.set_read_timeout(Some(LOOK)).expect("a stream takes its option");
-        stream.set_write_timeout(Some(LOOK)).expect("a stream takes its option");
+        stream
+            .set_read_timeout(Some(LOOK))
+            .expect("a stream takes its option");
+        stream
+            .set_write_timeout(Some(LOOK))
+            .expect("a stream takes its option");
         stream.set_nodelay(true).expect("a stream takes its option");
         let clock = Clock::system();
         let begun = clock.now();
@@ -68,7 +80,10 @@ impl RawRequest<'_> {
             let past = clock.now().since(begun);
             if broken || past >= self.most || is_enough(&response) {
                 let response = String::from_utf8_lossy(&response).into_owned();
-                return Ended { response, closed: broken.then_some(past) };
+                return Ended {
+                    response,
+                    closed: broken.then_some(past),
+                };
             }
             if !unsent.is_empty() {
                 match stream.write(unsent) {
@@ -86,7 +101,8 @@ impl RawRequest<'_> {
                     Err(error) => broken |= !is_pause(&error),
                 }
             } else {
-                // Without reading it shows only in a reset, which a peek tells without taking anything.
+                // Without reading it shows only in a reset, which a peek tells without taking
+                // anything.
                 broken = stream.peek(&mut [0]).is_err_and(|error| !is_pause(&error))
                     || stream.take_error().is_ok_and(|error| error.is_some());
                 std::thread::sleep(LOOK);
@@ -96,5 +112,8 @@ impl RawRequest<'_> {
 }
 
 fn is_pause(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+    matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
 }

@@ -1,4 +1,5 @@
-//! Secrets are shown only on request: a running server gets marked secrets, and everything it writes is searched for them.
+//! Secrets are shown only on request: a running server gets marked secrets, and everything it
+//! writes is searched for them.
 
 use std::{
     fs,
@@ -28,9 +29,22 @@ const WRONG: &str = "MARKEDwrongKey";
 
 fn given_away(reported: &str, secrets: &[&str]) -> Vec<String> {
     // Also as a header or an address would have them.
-    let forms = |secret: &str| [secret.to_owned(), url::form_urlencoded::byte_serialize(secret.as_bytes()).collect()];
-    let found = secrets.iter().flat_map(|secret| forms(secret)).filter(|form| reported.contains(form));
-    let lines = found.filter_map(|form| reported.lines().find(|line| line.contains(&form)).map(str::to_owned));
+    let forms = |secret: &str| {
+        [
+            secret.to_owned(),
+            url::form_urlencoded::byte_serialize(secret.as_bytes()).collect(),
+        ]
+    };
+    let found = secrets
+        .iter()
+        .flat_map(|secret| forms(secret))
+        .filter(|form| reported.contains(form));
+    let lines = found.filter_map(|form| {
+        reported
+            .lines()
+            .find(|line| line.contains(&form))
+            .map(str::to_owned)
+    });
     lines.collect()
 }
 
@@ -45,8 +59,14 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     let bearer = format!("Bearer {TOKEN}");
     let ask = |server: &Server, method: &str, path: &str, body: &Value| {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        Client::new(server.at()).ask(method, path, &[("authorization", &bearer)], body.as_bytes()).expect("an answer")
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        Client::new(server.at())
+            .ask(method, path, &[("authorization", &bearer)], body.as_bytes())
+            .expect("an answer")
     };
     let topic = format!("{SCOPE}/topics/orders");
     ask(&server, "PUT", &topic, &json!({}));
@@ -69,7 +89,12 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}?code={QUERY}")))
             .also(&webhook, &json!({}))
             .dead_letters("letters");
-        let answer = ask(&server, "PUT", &subscription("orders", name), &json!({"properties": spec.properties()}));
+        let answer = ask(
+            &server,
+            "PUT",
+            &subscription("orders", name),
+            &json!({"properties": spec.properties()}),
+        );
         assert!(answer.status < 300, "{}", answer.text());
         reported += &answer.text();
     }
@@ -81,12 +106,19 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         format!("nonsense:{QUERY}"),
     ] {
         let spec = SubscriptionSpec::of(&url).also(&webhook, &json!({}));
-        reported +=
-            &ask(&server, "PUT", &subscription("orders", "refused"), &json!({"properties": spec.properties()})).text();
+        reported += &ask(
+            &server,
+            "PUT",
+            &subscription("orders", "refused"),
+            &json!({"properties": spec.properties()}),
+        )
+        .text();
     }
     let publish = |headers: &[(&str, &str)], path: &str| {
         let body = load::body(&["1".to_owned()], "/a");
-        Client::new(server.at()).ask("POST", path, headers, &body).expect("an answer")
+        Client::new(server.at())
+            .ask("POST", path, headers, &body)
+            .expect("an answer")
     };
     let events = events_path("orders");
     assert_eq!(publish(&[("aeg-sas-key", &key1)], &events).status, 200);
@@ -99,13 +131,21 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
         ("authorization", format!("Bearer {WRONG}")),
         ("authorization", format!("{WRONG} x")),
     ] {
-        let answer = publish(&[(name, &value)], &format!("{events}?aeg-sas-key-typed-wrong={WRONG}"));
+        let answer = publish(
+            &[(name, &value)],
+            &format!("{events}?aeg-sas-key-typed-wrong={WRONG}"),
+        );
         assert!(answer.status >= 400, "{name}: {}", answer.status);
         reported += &answer.text();
-        reported += &Client::new(server.at()).ask("GET", &topic, &[(name, &value)], b"").expect("an answer").text();
+        reported += &Client::new(server.at())
+            .ask("GET", &topic, &[(name, &value)], b"")
+            .expect("an answer")
+            .text();
     }
     wait_for("an attempt at each", LONG, || {
-        ["good", "bad", "dead", "gone"].iter().all(|name| !sink.heads(&format!("/{name}?code={QUERY}")).is_empty())
+        ["good", "bad", "dead", "gone"]
+            .iter()
+            .all(|name| !sink.heads(&format!("/{name}?code={QUERY}")).is_empty())
     });
     // A panic, too, may say something.
     ask(
@@ -116,21 +156,48 @@ fn no_secret_is_in_a_log_an_error_or_an_answer() {
     );
     for name in ["good", "bad", "dead", "gone"] {
         for verb in ["", "/status", "/explain?id=1"] {
-            reported += &ask(&server, "GET", &format!("{}{verb}", subscription("orders", name)), &Value::Null).text();
+            reported += &ask(
+                &server,
+                "GET",
+                &format!("{}{verb}", subscription("orders", name)),
+                &Value::Null,
+            )
+            .text();
         }
     }
-    for path in
-        [&*topic, &format!("{topic}/eventSubscriptions"), &format!("{topic}/status"), "/openapi.json", "/readyz"]
-    {
+    for path in [
+        &*topic,
+        &format!("{topic}/eventSubscriptions"),
+        &format!("{topic}/status"),
+        "/openapi.json",
+        "/readyz",
+    ] {
         reported += &ask(&server, "GET", path, &Value::Null).text();
     }
-    let full = ask(&server, "POST", &format!("{}/getFullUrl", subscription("orders", "good")), &Value::Null).text();
-    assert!(!given_away(&full, &secrets).is_empty(), "the look finds a secret where one is: {full}");
+    let full = ask(
+        &server,
+        "POST",
+        &format!("{}/getFullUrl", subscription("orders", "good")),
+        &Value::Null,
+    )
+    .text();
+    assert!(
+        !given_away(&full, &secrets).is_empty(),
+        "the look finds a secret where one is: {full}"
+    );
     server.terminate();
     let log = server.logs();
     assert!(log.len() > 2_000, "at this level the log is long");
-    assert_eq!(given_away(&log, &secrets), Vec::<String>::new(), "in the log");
-    assert_eq!(given_away(&reported, &secrets), Vec::<String>::new(), "in the responses");
+    assert_eq!(
+        given_away(&log, &secrets),
+        Vec::<String>::new(),
+        "in the log"
+    );
+    assert_eq!(
+        given_away(&reported, &secrets),
+        Vec::<String>::new(),
+        "in the responses"
+    );
 }
 
 #[test]
@@ -144,14 +211,32 @@ fn no_core_dump_has_the_memory_of_the_server() {
         .stderr(Stdio::null())
         .spawn()
         .expect("it starts");
-    wait_for("the store", LONG, || folder.path().join("data/rocksdb/CURRENT").exists());
+    wait_for("the store", LONG, || {
+        folder.path().join("data/rocksdb/CURRENT").exists()
+    });
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("its limits");
-    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a limit");
-    assert_eq!(core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(), ["0", "0"], "{core}");
-    let is_sent = Command::new("kill").args(["-ABRT", &server.id().to_string()]).status().expect("it runs").success();
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"))
+        .expect("a limit");
+    assert_eq!(
+        core.split_whitespace().skip(4).take(2).collect::<Vec<_>>(),
+        ["0", "0"],
+        "{core}"
+    );
+    let is_sent = Command::new("kill")
+        .args(["-ABRT", &server.id().to_string()])
+        .status()
+        .expect("it runs")
+        .success();
     assert!(is_sent);
-    assert!(!server.wait().expect("it ends").core_dumped(), "a core dump was written");
-    let files: Vec<_> =
-        fs::read_dir(folder.path()).expect("a folder").map(|file| file.expect("one").file_name()).collect();
+    assert!(
+        !server.wait().expect("it ends").core_dumped(),
+        "a core dump was written"
+    );
+    let files: Vec<_> = fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|file| file.expect("one").file_name())
+        .collect();
     assert_eq!(files, ["data"]);
 }

@@ -17,21 +17,50 @@ const MOST: Duration = Duration::from_secs(30);
 /// What slow publishers do, and how the server parts with them.
 fn behaviors(key: &str) -> Vec<(&'static str, Vec<u8>, Option<u8>, bool)> {
     let path = events_path("orders");
-    let body = format!("POST {path} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000000\r\n\r\n[");
-    let chunked =
-        format!("POST {path} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ntransfer-encoding: chunked\r\n\r\n");
+    let body = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-length: 1000000\r\n\r\n["
+    );
+    let chunked = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ntransfer-encoding: \
+         chunked\r\n\r\n"
+    );
     let whole = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     // More than the sockets between the two have room for.
     let many = "GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(400);
     vec![
         ("says nothing", Vec::new(), None, true),
-        ("its first head a byte at a time", b"POST ".to_vec(), Some(b'a'), true),
+        (
+            "its first head a byte at a time",
+            b"POST ".to_vec(),
+            Some(b'a'),
+            true,
+        ),
         ("one request, then nothing", whole.into(), None, true),
-        ("one request, then a head a byte at a time", format!("{whole}GET ").into(), Some(b'a'), true),
-        ("two requests, then half a head and nothing", format!("{whole}{whole}GET /").into(), None, true),
+        (
+            "one request, then a head a byte at a time",
+            format!("{whole}GET ").into(),
+            Some(b'a'),
+            true,
+        ),
+        (
+            "two requests, then half a head and nothing",
+            format!("{whole}{whole}GET /").into(),
+            None,
+            true,
+        ),
         ("a body a byte at a time", body.into(), Some(b' '), true),
-        ("a body in chunks that does not begin", chunked.into(), None, true),
-        ("many requests, and no answer is read", many.into(), Some(b' '), false),
+        (
+            "a body in chunks that does not begin",
+            chunked.into(),
+            None,
+            true,
+        ),
+        (
+            "many requests, and no answer is read",
+            many.into(),
+            Some(b' '),
+            false,
+        ),
     ]
 }
 
@@ -40,14 +69,28 @@ fn part(server: &Server, key: &str, most: Duration) -> Vec<(&'static str, Ended)
     let threads: Vec<_> = behaviors(key)
         .into_iter()
         .map(|(name, first, drip, reads)| {
-            thread::spawn(move || (name, RawRequest { first: &first, drip, reads, most }.with(at)))
+            thread::spawn(move || {
+                (
+                    name,
+                    RawRequest {
+                        first: &first,
+                        drip,
+                        reads,
+                        most,
+                    }
+                    .with(at),
+                )
+            })
         })
         .collect();
     // Others go on meanwhile.
     for number in 0..20 {
         server.publish("orders", key, &load::body(&[number.to_string()], "/a"));
     }
-    threads.into_iter().map(|thread| thread.join().expect("a connection does not panic")).collect()
+    threads
+        .into_iter()
+        .map(|thread| thread.join().expect("a connection does not panic"))
+        .collect()
 }
 
 #[test]
@@ -61,13 +104,25 @@ fn a_slow_client_loses_its_connection_and_others_go_on() {
     let server = Server::start(&waits);
     let key = server.topic("orders", "EventGridSchema");
     let ended = part(&server, &key, MOST);
-    let shown = |closed: &Ended| format!("{} after {:.1?}", closed.shown(), closed.closed.unwrap_or(MOST));
+    let shown = |closed: &Ended| {
+        format!(
+            "{} after {:.1?}",
+            closed.shown(),
+            closed.closed.unwrap_or(MOST)
+        )
+    };
     print(
         "slow publisher → what it got",
-        &ended.iter().map(|(name, ended)| [(*name).to_owned(), shown(ended)]).collect::<Vec<_>>(),
+        &ended
+            .iter()
+            .map(|(name, ended)| [(*name).to_owned(), shown(ended)])
+            .collect::<Vec<_>>(),
     );
     for (name, ended) in &ended {
-        assert!(ended.closed.is_some(), "{name}: still connected after {MOST:?}");
+        assert!(
+            ended.closed.is_some(),
+            "{name}: still connected after {MOST:?}"
+        );
     }
 }
 

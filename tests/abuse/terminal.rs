@@ -1,4 +1,5 @@
-//! Text of publishers and endpoints on an operator's terminal: the commands print visible characters only.
+//! Text of publishers and endpoints on an operator's terminal: the commands print visible
+//! characters only.
 
 use std::{
     io::Read,
@@ -16,21 +17,32 @@ use crate::support::{
 };
 
 /// Clears the screen in two ways, sets the title, reorders the line, and forges another.
-const HOSTILE: &str = "x\u{9b}2J\u{1b}[2J\u{1b}]0;t\u{7}\u{7f}\u{8}\u{202e}\u{2066}\u{200f}\u{2028}\r\nforged line";
+const HOSTILE: &str =
+    "x\u{9b}2J\u{1b}[2J\u{1b}]0;t\u{7}\u{7f}\u{8}\u{202e}\u{2066}\u{200f}\u{2028}\r\nforged line";
 
-/// What is printed has no character that a terminal obeys, no line begins where the event wanted one, and JSON has the event
-/// as it was published.
+/// What is printed has no character that a terminal obeys, no line begins where the event wanted
+/// one, and JSON has the event as it was published.
 fn assert_harmless(what: &str, text: &str) {
-    let bad: Vec<char> = text.chars().filter(|c| *c != '\n' && escape::is_unsafe(*c)).collect();
+    let bad: Vec<char> = text
+        .chars()
+        .filter(|c| *c != '\n' && escape::is_unsafe(*c))
+        .collect();
     assert!(bad.is_empty(), "{what} prints {bad:?}: {text:?}");
-    assert!(!text.lines().any(|line| line.trim_start().starts_with("forged line")), "{what}: {text:?}");
+    assert!(
+        !text
+            .lines()
+            .any(|line| line.trim_start().starts_with("forged line")),
+        "{what}: {text:?}"
+    );
 }
 
 /// Over several lines, as publishers write it.
 fn event() -> Vec<u8> {
     let text = json!([{"id": HOSTILE, "eventType": HOSTILE, "subject": HOSTILE, "dataVersion": "1",
         "eventTime": "2026-01-01T00:00:00Z", "data": {"text": HOSTILE, "inner": {"more": [1, 2]}}}]);
-    serde_json::to_string_pretty(&text).expect("JSON").into_bytes()
+    serde_json::to_string_pretty(&text)
+        .expect("JSON")
+        .into_bytes()
 }
 
 /// `gridhook tail` until it has printed an event.
@@ -39,8 +51,14 @@ struct Tail(Child);
 impl Tail {
     fn start(server: &Server, output: &str) -> Self {
         let child = Command::new(env!("CARGO_BIN_EXE_gridhook"))
-            .args(["tail", "orders", "--events", "--data", "--limit", "1", "--output", output])
-            .args(["--server", &format!("http://{}", server.at()), "--token-file"])
+            .args([
+                "tail", "orders", "--events", "--data", "--limit", "1", "--output", output,
+            ])
+            .args([
+                "--server",
+                &format!("http://{}", server.at()),
+                "--token-file",
+            ])
             .arg(server.data_dir().join("admin-token"))
             .stdout(Stdio::piped())
             .spawn();
@@ -53,7 +71,12 @@ impl Tail {
 
     fn text(&mut self) -> String {
         let mut text = String::new();
-        self.0.stdout.take().expect("its output").read_to_string(&mut text).expect("UTF-8");
+        self.0
+            .stdout
+            .take()
+            .expect("its output")
+            .read_to_string(&mut text)
+            .expect("UTF-8");
         text
     }
 }
@@ -71,14 +94,29 @@ fn no_command_prints_what_a_terminal_obeys() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     operator(&server, &["topics", "create", "orders"]).expect("a topic");
     let key: Value = serde_json::from_str(
-        &operator(&server, &["topics", "keys", "orders", "--output", "json"]).expect("the topic's keys"),
+        &operator(&server, &["topics", "keys", "orders", "--output", "json"])
+            .expect("the topic's keys"),
     )
     .expect("JSON");
     let key = key["key1"].as_str().expect("a key");
     let url = sink.url("/hook");
-    let flags = ["--endpoint", &url, "--dead-letters", "/r", "--container", "letters"];
-    operator(&server, &[&["subscriptions", "create", "orders", "billing"][..], &flags].concat())
-        .expect("a subscription");
+    let flags = [
+        "--endpoint",
+        &url,
+        "--dead-letters",
+        "/r",
+        "--container",
+        "letters",
+    ];
+    operator(
+        &server,
+        &[
+            &["subscriptions", "create", "orders", "billing"][..],
+            &flags,
+        ]
+        .concat(),
+    )
+    .expect("a subscription");
     sink.set("/hook", Behavior::StatusAndBody(400, HOSTILE));
 
     let mut tails = [Tail::start(&server, "table"), Tail::start(&server, "json")];
@@ -91,14 +129,35 @@ fn no_command_prints_what_a_terminal_obeys() {
     assert_harmless("tail", &table);
     assert_harmless("tail --output json", &lines);
     let line: Value = serde_json::from_str(&lines).expect("one line of JSON");
-    assert_eq!((lines.lines().count(), &line["event"]["data"]["text"]), (1, &HOSTILE.into()), "{lines}");
+    assert_eq!(
+        (lines.lines().count(), &line["event"]["data"]["text"]),
+        (1, &HOSTILE.into()),
+        "{lines}"
+    );
 
     let letters = || -> Value {
-        let printed = operator(&server, &["dead-letters", "list", "orders", "billing", "--output", "json"]);
+        let printed = operator(
+            &server,
+            &[
+                "dead-letters",
+                "list",
+                "orders",
+                "billing",
+                "--output",
+                "json",
+            ],
+        );
         serde_json::from_str(&printed.expect("a list")).expect("JSON")
     };
-    wait_for("a dead letter", LONG, || letters()["value"].as_array().is_some_and(|letters| !letters.is_empty()));
-    let letter = letters()["value"][0]["key"].as_str().expect("a key").to_owned();
+    wait_for("a dead letter", LONG, || {
+        letters()["value"]
+            .as_array()
+            .is_some_and(|letters| !letters.is_empty())
+    });
+    let letter = letters()["value"][0]["key"]
+        .as_str()
+        .expect("a key")
+        .to_owned();
     let of = ["orders", "billing"];
     let commands: [Vec<&str>; 9] = [
         vec!["trace", "1", "--sequence", "--topic", "orders"],
@@ -113,7 +172,10 @@ fn no_command_prints_what_a_terminal_obeys() {
     ];
     for command in &commands {
         for output in ["table", "json"] {
-            let printed = operator(&server, &[command.as_slice(), &["--output", output]].concat());
+            let printed = operator(
+                &server,
+                &[command.as_slice(), &["--output", output]].concat(),
+            );
             let text = printed.unwrap_or_else(|error| error);
             assert_harmless(&format!("{} --output {output}", command.join(" ")), &text);
             assert!(text.len() > 10, "{command:?}: {text}");
@@ -127,7 +189,10 @@ fn no_command_prints_what_a_terminal_obeys() {
         [&["explain"][..], &of, &[&absent]].concat(),
         vec!["trace", &absent],
     ] {
-        assert_harmless(&refused.join(" "), &operator(&server, &refused).expect_err("a refusal"));
+        assert_harmless(
+            &refused.join(" "),
+            &operator(&server, &refused).expect_err("a refusal"),
+        );
     }
     // Nor does the log.
     assert_harmless("the log", &server.logs());

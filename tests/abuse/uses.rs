@@ -1,5 +1,5 @@
-//! What a body names is used with the server's credentials: a scoped token may name what the operator lets its
-//! resources use.
+//! What a body names is used with the server's credentials: a scoped token may name what the
+//! operator lets its resources use.
 
 use serde_json::{Value, json};
 
@@ -54,42 +54,92 @@ fn a_scoped_token_names_what_its_resources_may_use_only() {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "s3cret").expect("written");
     let server = Server::start(&[
-        ("DELIVERY__RESOURCES__ARCHIVE__URL", "http://127.0.0.1:1/devstoreaccount1"),
+        (
+            "DELIVERY__RESOURCES__ARCHIVE__URL",
+            "http://127.0.0.1:1/devstoreaccount1",
+        ),
         ("DELIVERY__RESOURCES__ARCHIVE__ACCESS_KEY", "AAAA"),
-        ("DELIVERY__RESOURCES__ARCHIVE__RESOURCE_IDS", "/queues/archive"),
+        (
+            "DELIVERY__RESOURCES__ARCHIVE__RESOURCE_IDS",
+            "/queues/archive",
+        ),
         ("DELIVERY__RESOURCES__ARCHIVE__USED_BY", "topics/orders"),
         ("DELIVERY__RESOURCES__EGRESS__URL", "proxy://127.0.0.1:1"),
-        ("DELIVERY__RESOURCES__EGRESS__USED_BY", "topics/ord*,namespaces/plant"),
-        ("DELIVERY__IDENTITY_TOKEN_URL", "http://127.0.0.1:1/{tenant}/token"),
+        (
+            "DELIVERY__RESOURCES__EGRESS__USED_BY",
+            "topics/ord*,namespaces/plant",
+        ),
+        (
+            "DELIVERY__IDENTITY_TOKEN_URL",
+            "http://127.0.0.1:1/{tenant}/token",
+        ),
         ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
-        ("DELIVERY__IDENTITY_SECRET_FILE", secret.to_str().expect("UTF-8")),
-        ("DELIVERY__IDENTITY_AUDIENCES", "api://app@contoso topics/orders; api://other topics/elsewhere"),
-        ("DELIVERY__CLIENT_CERTIFICATES_USED_BY", "partner topics/orders"),
+        (
+            "DELIVERY__IDENTITY_SECRET_FILE",
+            secret.to_str().expect("UTF-8"),
+        ),
+        (
+            "DELIVERY__IDENTITY_AUDIENCES",
+            "api://app@contoso topics/orders; api://other topics/elsewhere",
+        ),
+        (
+            "DELIVERY__CLIENT_CERTIFICATES_USED_BY",
+            "partner topics/orders",
+        ),
         ("DEAD_LETTER__FOLDER_USED_BY", "topics/orders"),
-        ("DEAD_LETTER__STORES__COLD__URL", &format!("file://{}", folder.path().join("cold").display())),
+        (
+            "DEAD_LETTER__STORES__COLD__URL",
+            &format!("file://{}", folder.path().join("cold").display()),
+        ),
         ("DEAD_LETTER__STORES__COLD__ACCOUNTS", "cold"),
     ]);
     let sink = Sink::start();
-    server.command("PUT", &format!("{RG}/namespaces/plant"), &json!({"location": "local"}));
+    server.command(
+        "PUT",
+        &format!("{RG}/namespaces/plant"),
+        &json!({"location": "local"}),
+    );
     server.command("PUT", NAMESPACE_TOPIC, &json!({}));
     for topic in ["orders", "bills"] {
         server.topic(topic, "EventGridSchema");
     }
-    let admin = token(&server, &["team", "--role", "admin", "--scope", "topics/orders,topics/bills"]);
-    let operators_token = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+    let admin = token(
+        &server,
+        &[
+            "team",
+            "--role",
+            "admin",
+            "--scope",
+            "topics/orders,topics/bills",
+        ],
+    );
+    let operators_token =
+        std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
     let operators_token = operators_token.trim().to_owned();
-    let publisher =
-        token(&server, &["both", "--role", "admin", "--scope", &format!("topics/bills,{}", "namespaces/plant")]);
+    let publisher = token(
+        &server,
+        &[
+            "both",
+            "--role",
+            "admin",
+            "--scope",
+            &format!("topics/bills,{}", "namespaces/plant"),
+        ],
+    );
     let put = |token: &str, topic: &str, properties: &Value| {
         let body = json!({"properties": properties}).to_string();
         let path = format!("{}?whatIf=true", subscription(topic, "sub"));
         let planned = ask(&server, token, "PUT", &path, &body).status;
         let answer = ask(&server, token, "PUT", &subscription(topic, "sub"), &body);
-        // What is permitted may fail later, because nothing answers there; what is not is refused before anything is
-        // tried.
+        // What is permitted may fail later, because nothing answers there; what is not is refused
+        // before anything is tried.
         assert_eq!(planned == 403, answer.status == 403, "{}", answer.text());
         if answer.status == 403 {
-            assert!(answer.text().contains("may not use what"), "{}", answer.text());
+            assert!(
+                answer.text().contains("may not use what"),
+                "{}",
+                answer.text()
+            );
         }
         server.command("DELETE", &subscription(topic, "sub"), &Value::Null);
         answer.status
@@ -98,7 +148,10 @@ fn a_scoped_token_names_what_its_resources_may_use_only() {
         ("queue", queue("archive")),
         ("queue by id", queue("/queues/archive/services/x")),
         ("proxy", webhook(&sink, "proxy", "egress")),
-        ("certificate", webhook(&sink, "clientCertificate", "partner")),
+        (
+            "certificate",
+            webhook(&sink, "clientCertificate", "partner"),
+        ),
         ("audience", tokens_for(&sink, "api://app", Some("contoso"))),
         ("folder", dead_letters(&sink, "any-account")),
     ] {
@@ -107,20 +160,44 @@ fn a_scoped_token_names_what_its_resources_may_use_only() {
     }
     for (name, properties) in [
         ("no proxy", webhook(&sink, "proxy", "none")),
-        ("another certificate", webhook(&sink, "clientCertificate", "other")),
-        ("another tenant", tokens_for(&sink, "api://app", Some("fabrikam"))),
-        ("another audience", tokens_for(&sink, "https://vault.example", Some("contoso"))),
-        ("an audience of others", tokens_for(&sink, "api://other", None)),
+        (
+            "another certificate",
+            webhook(&sink, "clientCertificate", "other"),
+        ),
+        (
+            "another tenant",
+            tokens_for(&sink, "api://app", Some("fabrikam")),
+        ),
+        (
+            "another audience",
+            tokens_for(&sink, "https://vault.example", Some("contoso")),
+        ),
+        (
+            "an audience of others",
+            tokens_for(&sink, "api://other", None),
+        ),
         ("another store", dead_letters(&sink, "cold")),
         ("a namespace topic", to_namespace_topic()),
     ] {
         assert_eq!(put(&admin, "orders", &properties), 403, "{name}");
     }
-    assert_ne!(put(&publisher, "bills", &to_namespace_topic()), 403, "it may publish there");
+    assert_ne!(
+        put(&publisher, "bills", &to_namespace_topic()),
+        403,
+        "it may publish there"
+    );
     let plain = json!({"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/")}}});
     assert_eq!(put(&admin, "bills", &plain), 201, "a webhook uses nothing");
-    for properties in [queue("archive"), to_namespace_topic(), webhook(&sink, "proxy", "egress")] {
-        assert_ne!(put(&operators_token, "bills", &properties), 403, "an operator of the whole server uses all");
+    for properties in [
+        queue("archive"),
+        to_namespace_topic(),
+        webhook(&sink, "proxy", "egress"),
+    ] {
+        assert_ne!(
+            put(&operators_token, "bills", &properties),
+            403,
+            "an operator of the whole server uses all"
+        );
     }
 }
 
@@ -132,23 +209,59 @@ fn what_an_operator_has_set_is_kept_and_does_not_go_elsewhere() {
     let server = Server::start(&[
         ("DELIVERY__IDENTITY_TOKEN_URL", "http://127.0.0.1:1/token"),
         ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
-        ("DELIVERY__IDENTITY_SECRET_FILE", secret.to_str().expect("UTF-8")),
+        (
+            "DELIVERY__IDENTITY_SECRET_FILE",
+            secret.to_str().expect("UTF-8"),
+        ),
         ("DELIVERY__VALIDATE", "false"),
     ]);
     let sink = Sink::start();
     server.topic("orders", "EventGridSchema");
     let spec = SubscriptionSpec::of(&sink.url("/"));
-    server.subscribe("orders", "sub", &spec.webhook("azureActiveDirectoryApplicationIdOrUri", json!("api://app")));
-    let admin = token(&server, &["team", "--role", "admin", "--scope", "topics/orders"]);
-    let portal = token(&server, &["link", "--role", "portal", "--scope", "topics/orders", "--expires", "8h"]);
+    server.subscribe(
+        "orders",
+        "sub",
+        &spec.webhook("azureActiveDirectoryApplicationIdOrUri", json!("api://app")),
+    );
+    let admin = token(
+        &server,
+        &["team", "--role", "admin", "--scope", "topics/orders"],
+    );
+    let portal = token(
+        &server,
+        &[
+            "link",
+            "--role",
+            "portal",
+            "--scope",
+            "topics/orders",
+            "--expires",
+            "8h",
+        ],
+    );
     let patch = |token: &str, body: &Value| {
-        ask(&server, token, "PATCH", &subscription("orders", "sub"), &body.to_string()).status
+        ask(
+            &server,
+            token,
+            "PATCH",
+            &subscription("orders", "sub"),
+            &body.to_string(),
+        )
+        .status
     };
     let to = |url: &str| json!({"destination": {"properties": {"endpointUrl": url}}});
     assert_eq!(patch(&admin, &json!({"labels": ["team=a"]})), 201);
     for caller in [&admin, &portal] {
-        assert_eq!(patch(caller, &to(&sink.url("/moved"))), 201, "the same host");
-        assert_eq!(patch(caller, &to("http://127.0.0.1:9/")), 403, "another host would receive the token");
+        assert_eq!(
+            patch(caller, &to(&sink.url("/moved"))),
+            201,
+            "the same host"
+        );
+        assert_eq!(
+            patch(caller, &to("http://127.0.0.1:9/")),
+            403,
+            "another host would receive the token"
+        );
     }
     operator(&server, &["tokens", "list"]).expect("the server runs");
 }

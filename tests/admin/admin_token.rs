@@ -13,7 +13,11 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn mode(path: &Path) -> u32 {
-    fs::metadata(path).expect("it is there").permissions().mode() & 0o777
+    fs::metadata(path)
+        .expect("it is there")
+        .permissions()
+        .mode()
+        & 0o777
 }
 
 fn write(path: &Path, text: &str, mode: u32) {
@@ -29,12 +33,20 @@ fn a_token_is_made_at_the_first_start_and_used_again() {
     let path = token_path(folder.path());
     assert_eq!(mode(&path), 0o600);
     let text = fs::read_to_string(&path).expect("it is text");
-    assert_eq!(text.trim().len(), 43, "32 bytes in base64url without padding");
+    assert_eq!(
+        text.trim().len(),
+        43,
+        "32 bytes in base64url without padding"
+    );
     assert!(made.is(text.trim()));
     let kept = load(Some(""), folder.path()).expect("it is read");
     assert_eq!(kept.origin(), TokenOrigin::Stored);
     assert!(kept.is(text.trim()));
-    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing else is left there");
+    assert_eq!(
+        fs::read_dir(folder.path()).expect("a folder").count(),
+        1,
+        "nothing else is left there"
+    );
 }
 
 #[test]
@@ -42,7 +54,11 @@ fn two_servers_have_two_tokens() {
     let (one, other) = (folder(), folder());
     load(None, one.path()).expect("it is made");
     let other = load(None, other.path()).expect("it is made");
-    assert!(!other.is(fs::read_to_string(token_path(one.path())).expect("it is text").trim()));
+    assert!(
+        !other.is(fs::read_to_string(token_path(one.path()))
+            .expect("it is text")
+            .trim())
+    );
 }
 
 #[test]
@@ -60,19 +76,30 @@ fn a_configured_token_goes_first_and_leaves_no_file() {
 #[test]
 fn a_token_is_never_shown() {
     let token = load(Some("swordfish"), Path::new("/nowhere")).expect("it is taken");
-    assert_eq!(format!("{token:?}"), "AdminToken { text: \"[hidden]\", origin: Configured }");
+    assert_eq!(
+        format!("{token:?}"),
+        "AdminToken { text: \"[hidden]\", origin: Configured }"
+    );
 }
 
 #[test]
 fn a_token_that_no_header_can_carry_is_refused() {
     for text in ["two words", "tab\t", "größe", "\u{7}"] {
         let error = load(Some(text), Path::new("/nowhere")).expect_err("it is refused");
-        assert!(error.to_string().contains("allowed are visible ASCII"), "{error}");
+        assert!(
+            error.to_string().contains("allowed are visible ASCII"),
+            "{error}"
+        );
     }
     let folder = folder();
     write(&token_path(folder.path()), " \n", 0o600);
     let error = load(None, folder.path()).expect_err("an empty file is no token");
-    assert!(error.to_string().contains("admin-token: the admin token is empty"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("admin-token: the admin token is empty"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -80,7 +107,11 @@ fn a_file_that_others_can_read_is_narrowed() {
     let folder = folder();
     let path = token_path(folder.path());
     write(&path, "swordfish\n", 0o644);
-    assert!(load(None, folder.path()).expect("it is read").is("swordfish"));
+    assert!(
+        load(None, folder.path())
+            .expect("it is read")
+            .is("swordfish")
+    );
     assert_eq!(mode(&path), 0o600);
 }
 
@@ -90,8 +121,13 @@ fn a_file_that_others_can_write_is_refused() {
     let path = token_path(folder.path());
     for wrong in [0o620, 0o602, 0o666] {
         write(&path, "swordfish\n", wrong);
-        let error = load(None, folder.path()).expect_err("it is refused").to_string();
-        assert!(error.contains(&format!("others may write it (mode {wrong:04o})")), "{error}");
+        let error = load(None, folder.path())
+            .expect_err("it is refused")
+            .to_string();
+        assert!(
+            error.contains(&format!("others may write it (mode {wrong:04o})")),
+            "{error}"
+        );
         assert!(!error.contains("swordfish"), "{error}");
         assert_eq!(mode(&path), wrong, "it is left as it was");
     }
@@ -101,6 +137,9 @@ fn a_file_that_others_can_write_is_refused() {
 fn a_draft_that_a_crash_left_behind_does_no_harm() {
     let folder = folder();
     write(&folder.path().join("admin-token.new"), "half", 0o600);
-    assert_eq!(load(None, folder.path()).expect("it is made").origin(), TokenOrigin::Generated);
+    assert_eq!(
+        load(None, folder.path()).expect("it is made").origin(),
+        TokenOrigin::Generated
+    );
     assert!(!folder.path().join("admin-token.new").exists());
 }

@@ -12,10 +12,17 @@ use serde_json::{Value, json};
 use super::{ranges, topic_record};
 
 fn take(schema: Schema, filter: &Value) -> Result<SubscriptionRecord, String> {
-    let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}});
+    let destination =
+        json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}});
     let body = json!({"properties": {"destination": destination, "filter": filter}}).to_string();
-    put(&Name::new("to-shop"), &topic_record(schema), None, &ranges(), body.as_bytes())
-        .map_err(|error| error.to_string())
+    put(
+        &Name::new("to-shop"),
+        &topic_record(schema),
+        None,
+        &ranges(),
+        body.as_bytes(),
+    )
+    .map_err(|error| error.to_string())
 }
 
 fn one(filter: Value) -> Value {
@@ -57,21 +64,38 @@ fn numbers_are_kept_exactly_or_refused() {
             r#"{{"properties": {{"destination": {{"endpointType": "WebHook", "properties": {{"endpointUrl": "http://127.0.0.1:9000/"}}}},
             "filter": {{"advancedFilters": [{{"operatorType": "NumberIn", "key": "data.k", "values": [1, {number}]}}]}}}}}}"#
         );
-        put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), None, &ranges(), body.as_bytes())
-            .map(|_| ())
-            .map_err(|error| error.to_string())
+        put(
+            &Name::new("to-shop"),
+            &topic_record(Schema::EventGrid),
+            None,
+            &ranges(),
+            body.as_bytes(),
+        )
+        .map(|_| ())
+        .map_err(|error| error.to_string())
     };
-    for exact in ["18446744073709551615", "-9223372036854775808", "0.1", "1e4", "5.00", "1e22", "1234567890.1234567"] {
+    for exact in [
+        "18446744073709551615",
+        "-9223372036854775808",
+        "0.1",
+        "1e4",
+        "5.00",
+        "1e22",
+        "1234567890.1234567",
+    ] {
         assert_eq!(taken(exact), Ok(()), "{exact}");
     }
-    for rounded in
-        ["18446744073709551617", "-9223372036854775809", "0.12345678901234567890", "100000000000000000000001"]
-    {
+    for rounded in [
+        "18446744073709551617",
+        "-9223372036854775809",
+        "0.12345678901234567890",
+        "100000000000000000000001",
+    ] {
         assert_eq!(
             taken(rounded),
             Err(format!(
-                "properties.filter.advancedFilters[0].values[1] is {rounded}, which would be rounded; allowed are integers of \
-                 64 bits and numbers of 17 digits"
+                "properties.filter.advancedFilters[0].values[1] is {rounded}, which would be \
+                 rounded; allowed are integers of 64 bits and numbers of 17 digits"
             ))
         );
     }
@@ -83,25 +107,34 @@ fn all_nineteen_operators_are_accepted_stored_and_returned_as_given() {
     let record = take(Schema::EventGrid, &filter).expect("it is taken");
     assert_eq!(record.filter.advanced_filters.len(), 19);
     let kept = serde_json::to_vec(&record).expect("it is JSON");
-    let again: SubscriptionRecord = serde_json::from_slice(&kept).expect("the store reads what it wrote");
+    let again: SubscriptionRecord =
+        serde_json::from_slice(&kept).expect("the store reads what it wrote");
     assert_eq!(again.filter, record.filter);
     let topic = topic_record(Schema::EventGrid);
-    let reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested))
+        .expect("it is JSON");
     assert_eq!(reported["properties"]["filter"]["advancedFilters"], all());
-    assert_eq!(reported["properties"]["filter"]["enableAdvancedFilteringOnArrays"], true);
-    let same = take(Schema::EventGrid, &reported["properties"]["filter"]).expect("the response can be put");
+    assert_eq!(
+        reported["properties"]["filter"]["enableAdvancedFilteringOnArrays"],
+        true
+    );
+    let same = take(Schema::EventGrid, &reported["properties"]["filter"])
+        .expect("the response can be put");
     assert_eq!(same.filter, record.filter);
     let patched = patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
     assert_eq!(patched.filter, record.filter);
-    let body = br#"{"filter": {"advancedFilters": null, "enableAdvancedFilteringOnArrays": false}}"#;
+    let body =
+        br#"{"filter": {"advancedFilters": null, "enableAdvancedFilteringOnArrays": false}}"#;
     let patched = patch(&record, &topic, &ranges(), body).expect("it is taken");
-    assert!(patched.filter.advanced_filters.is_empty() && !patched.filter.enable_advanced_filtering_on_arrays);
+    assert!(
+        patched.filter.advanced_filters.is_empty()
+            && !patched.filter.enable_advanced_filtering_on_arrays
+    );
 }
 
 #[test]
 fn twenty_five_filters_with_twenty_five_values_in_all_are_taken_and_no_more() {
-    let filters =
-        |count: usize| json!({"advancedFilters": vec![json!({"operatorType": "IsNotNull", "key": "data.z"}); count]});
+    let filters = |count: usize| json!({"advancedFilters": vec![json!({"operatorType": "IsNotNull", "key": "data.z"}); count]});
     let values = |count: usize| {
         let texts: Vec<String> = (0..count - 10).map(|number| number.to_string()).collect();
         let numbers: Vec<usize> = (0..7).collect();
@@ -112,12 +145,14 @@ fn twenty_five_filters_with_twenty_five_values_in_all_are_taken_and_no_more() {
             {"operatorType": "NumberLessThan", "key": "data.c", "value": 1},
             {"operatorType": "NumberInRange", "key": "data.c", "values": [[1, 2]]}]})
     };
-    let text =
-        |length: usize| one(json!({"operatorType": "StringIn", "key": "data.a", "values": ["ä".repeat(length)]}));
+    let text = |length: usize| {
+        one(json!({"operatorType": "StringIn", "key": "data.a", "values": ["ä".repeat(length)]}))
+    };
     for good in [filters(25), values(25), text(512)] {
         take(Schema::EventGrid, &good).expect("it is taken");
     }
-    let refused = [filters(26), values(26), text(513)].map(|bad| take(Schema::EventGrid, &bad).expect_err("too much"));
+    let refused = [filters(26), values(26), text(513)]
+        .map(|bad| take(Schema::EventGrid, &bad).expect_err("too much"));
     expect![[r#"
         properties.filter.advancedFilters has 26 filters; allowed are at most 25
         properties.filter.advancedFilters has 26 values in all its filters together; allowed are at most 25
@@ -152,8 +187,10 @@ fn a_filter_that_is_none_is_refused_with_what_its_operator_takes() {
         json!({"operatorType": "IsNotNull", "key": "data.k", "value": 1}),
         json!({"operatorType": "IsNotNull", "key": "data.k", "colour": "red"}),
     ];
-    let mut lines: Vec<String> =
-        grid.into_iter().map(|bad| take(Schema::EventGrid, &one(bad)).expect_err("it is none")).collect();
+    let mut lines: Vec<String> = grid
+        .into_iter()
+        .map(|bad| take(Schema::EventGrid, &one(bad)).expect_err("it is none"))
+        .collect();
     let cloud = one(json!({"operatorType": "IsNotNull", "key": "source.x"}));
     lines.push(take(Schema::CloudEvents, &cloud).expect_err("it is none"));
     expect![[r#"
@@ -181,6 +218,7 @@ fn a_filter_that_is_none_is_refused_with_what_its_operator_takes() {
         properties.filter.advancedFilters[0].value is no member of IsNotNull; leave it out
         properties.filter.advancedFilters[0].colour is no member of IsNotNull; leave it out
         properties.filter.advancedFilters[0].key is "source.x"; allowed for events in CloudEventSchemaV1_0 are an attribute (id, source, type, subject, ...), an extension, data and data.<path>"#]].assert_eq(&lines.join("\n"));
-    let nulls = json!({"operatorType": "IsNotNull", "key": "data.k", "value": null, "values": null});
+    let nulls =
+        json!({"operatorType": "IsNotNull", "key": "data.k", "value": null, "values": null});
     take(Schema::EventGrid, &one(nulls)).expect("a null says that a member is left out");
 }

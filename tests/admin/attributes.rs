@@ -18,15 +18,22 @@ use super::{
 };
 
 fn body(schema: &str, mappings: &Value) -> Value {
-    let webhook = json!({"endpointUrl": "http://127.0.0.1:9000/", "deliveryAttributeMappings": mappings});
+    let webhook =
+        json!({"endpointUrl": "http://127.0.0.1:9000/", "deliveryAttributeMappings": mappings});
     json!({"properties": {"destination": {"endpointType": "WebHook", "properties": webhook},
         "eventDeliverySchema": schema}})
 }
 
 fn take(schema: &str, mappings: &Value) -> Result<SubscriptionRecord, String> {
     let body = body(schema, mappings).to_string();
-    put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), None, &ranges(), body.as_bytes())
-        .map_err(|error| error.to_string())
+    put(
+        &Name::new("to-shop"),
+        &topic_record(Schema::EventGrid),
+        None,
+        &ranges(),
+        body.as_bytes(),
+    )
+    .map_err(|error| error.to_string())
 }
 
 fn fixed(name: &str, value: &str, is_secret: bool) -> Value {
@@ -49,15 +56,23 @@ fn three() -> Value {
 fn secrets_are_kept_and_not_shown() {
     let record = take("EventGridSchema", &three()).expect("it is taken");
     let kept = serde_json::to_vec(&record).expect("it is JSON");
-    let again: SubscriptionRecord = serde_json::from_slice(&kept).expect("the store reads what it wrote");
+    let again: SubscriptionRecord =
+        serde_json::from_slice(&kept).expect("the store reads what it wrote");
     assert_eq!(again.webhook, record.webhook);
-    assert_eq!(serde_json::to_value(&record.webhook.delivery_properties).expect("it is JSON"), three());
+    assert_eq!(
+        serde_json::to_value(&record.webhook.delivery_properties).expect("it is JSON"),
+        three()
+    );
     assert!(!format!("{record:?}").contains("swordfish"), "{record:?}");
     let topic = topic_record(Schema::EventGrid);
-    let reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested))
+        .expect("it is JSON");
     let mut masked = three();
     masked[0]["properties"]["value"] = "Hidden".into();
-    assert_eq!(reported["properties"]["destination"]["properties"]["deliveryAttributeMappings"], masked);
+    assert_eq!(
+        reported["properties"]["destination"]["properties"]["deliveryAttributeMappings"],
+        masked
+    );
     // Without an existing secret there is nothing that "Hidden" could stand for.
     let refused = take("EventGridSchema", &masked).expect_err("the secret is not in it");
     expect![[r#"properties.destination.properties.deliveryAttributeMappings[0].properties.value is "Hidden", which stands for a secret that exists; the event subscription has none of this name"#]].assert_eq(&refused);
@@ -65,17 +80,40 @@ fn secrets_are_kept_and_not_shown() {
     for value in [json!("Hidden"), Value::Null, json!("absent")] {
         let mut mappings = masked.clone();
         match value.as_str() {
-            Some("absent") => drop(mappings[0]["properties"].as_object_mut().expect("an object").remove("value")),
+            Some("absent") => drop(
+                mappings[0]["properties"]
+                    .as_object_mut()
+                    .expect("an object")
+                    .remove("value"),
+            ),
             _ => mappings[0]["properties"]["value"] = value,
         }
         let mut body = body("EventGridSchema", &mappings);
-        drop(body["properties"]["destination"]["properties"].as_object_mut().expect("an object").remove("endpointUrl"));
+        drop(
+            body["properties"]["destination"]["properties"]
+                .as_object_mut()
+                .expect("an object")
+                .remove("endpointUrl"),
+        );
         body["properties"]["labels"] = json!(["changed"]);
         let body = body.to_string();
-        let again = put(&record.name, &topic, Some(&record), &ranges(), body.as_bytes()).expect("it is taken");
-        assert_eq!((&again.webhook, &again.labels[..]), (&record.webhook, &["changed".to_owned()][..]));
-        let patch_body = json!({"destination": {"properties": {"deliveryAttributeMappings": mappings}}}).to_string();
-        let patched = patch(&record, &topic, &ranges(), patch_body.as_bytes()).expect("it is taken");
+        let again = put(
+            &record.name,
+            &topic,
+            Some(&record),
+            &ranges(),
+            body.as_bytes(),
+        )
+        .expect("it is taken");
+        assert_eq!(
+            (&again.webhook, &again.labels[..]),
+            (&record.webhook, &["changed".to_owned()][..])
+        );
+        let patch_body =
+            json!({"destination": {"properties": {"deliveryAttributeMappings": mappings}}})
+                .to_string();
+        let patched =
+            patch(&record, &topic, &ranges(), patch_body.as_bytes()).expect("it is taken");
         assert_eq!(patched.webhook, record.webhook);
     }
     let patched = patch(&record, &topic, &ranges(), br#"{"labels": ["x"]}"#).expect("it is taken");
@@ -83,17 +121,27 @@ fn secrets_are_kept_and_not_shown() {
     let none = br#"{"destination": {"properties": {"deliveryAttributeMappings": []}}}"#;
     let patched = patch(&record, &topic, &ranges(), none).expect("it is taken");
     assert!(patched.webhook.delivery_properties.is_empty());
-    let bare = serde_json::to_string(&subscription_view(&patched, &topic, PathForm::Nested)).expect("it is JSON");
+    let bare = serde_json::to_string(&subscription_view(&patched, &topic, PathForm::Nested))
+        .expect("it is JSON");
     assert!(!bare.contains("deliveryAttributeMappings"), "{bare}");
 }
 
 #[test]
 fn ten_properties_are_taken_and_no_more() {
-    let many = |count: usize| -> Value { (0..count).map(|number| fixed(&format!("X-{number}"), "v", false)).collect() };
-    let most = (1..20).filter(|count| take("EventGridSchema", &many(*count)).is_ok()).max();
+    let many = |count: usize| -> Value {
+        (0..count)
+            .map(|number| fixed(&format!("X-{number}"), "v", false))
+            .collect()
+    };
+    let most = (1..20)
+        .filter(|count| take("EventGridSchema", &many(*count)).is_ok())
+        .max();
     crate::spec::fact("S000-218", &json!({"max": most}));
-    expect!["properties.destination.properties.deliveryAttributeMappings has 11 entries; allowed are at most 10"]
-        .assert_eq(&take("EventGridSchema", &many(11)).expect_err("one too many"));
+    expect![
+        "properties.destination.properties.deliveryAttributeMappings has 11 entries; allowed \
+         are at most 10"
+    ]
+    .assert_eq(&take("EventGridSchema", &many(11)).expect_err("one too many"));
 }
 
 #[test]
@@ -101,30 +149,62 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
     let grid = "EventGridSchema";
     let bad = [
         (grid, json!(["swordfish"])),
-        (grid, json!([{"name": "X", "type": "Static", "properties": "swordfish"}])),
-        (grid, json!([{"name": "X", "type": "Static", "value": "swordfish"}])),
-        (grid, json!([{"name": "X", "type": "swordfish", "properties": {}}])),
-        (grid, json!([{"name": "X", "type": "Static", "properties": {"isSecret": true}}])),
-        (grid, json!([{"name": "X", "type": "Static", "properties": {"value": ["swordfish"]}}])),
-        (grid, json!([{"name": "X", "type": "Static", "properties": {"value": "v", "isSecret": "swordfish"}}])),
-        (grid, json!([{"name": "X", "type": "Static", "properties": {"value": "v", "secret": "swordfish"}}])),
+        (
+            grid,
+            json!([{"name": "X", "type": "Static", "properties": "swordfish"}]),
+        ),
+        (
+            grid,
+            json!([{"name": "X", "type": "Static", "value": "swordfish"}]),
+        ),
+        (
+            grid,
+            json!([{"name": "X", "type": "swordfish", "properties": {}}]),
+        ),
+        (
+            grid,
+            json!([{"name": "X", "type": "Static", "properties": {"isSecret": true}}]),
+        ),
+        (
+            grid,
+            json!([{"name": "X", "type": "Static", "properties": {"value": ["swordfish"]}}]),
+        ),
+        (
+            grid,
+            json!([{"name": "X", "type": "Static", "properties": {"value": "v", "isSecret": "swordfish"}}]),
+        ),
+        (
+            grid,
+            json!([{"name": "X", "type": "Static", "properties": {"value": "v", "secret": "swordfish"}}]),
+        ),
         (grid, json!([fixed("X", "swordfish\r\nHost: y", true)])),
         (grid, json!([fixed("X", "", true)])),
         (grid, json!([fixed("X", &"swordfish".repeat(500), true)])),
         (grid, json!([fixed("X", "a", true), dynamic("x", "data.a")])),
         (grid, json!([fixed("aeg-event-type", "swordfish", true)])),
         (grid, json!([fixed("a b", "swordfish", true)])),
-        ("CloudEventSchemaV1_0", json!([fixed("ce-id", "swordfish", true)])),
-        (grid, json!([{"name": "X", "type": "Dynamic", "properties": {}}])),
+        (
+            "CloudEventSchemaV1_0",
+            json!([fixed("ce-id", "swordfish", true)]),
+        ),
+        (
+            grid,
+            json!([{"name": "X", "type": "Dynamic", "properties": {}}]),
+        ),
         (grid, json!([dynamic("X", "source")])),
         (
             grid,
             json!([{"name": "X", "type": "Dynamic", "properties": {"sourceField": "data.x", "value": "swordfish"}}]),
         ),
     ];
-    let lines: Vec<String> =
-        bad.iter().map(|(schema, mappings)| take(schema, mappings).expect_err(&mappings.to_string())).collect();
-    let text = lines.join("\n").replace("properties.destination.properties.deliveryAttributeMappings", "…");
+    let lines: Vec<String> = bad
+        .iter()
+        .map(|(schema, mappings)| take(schema, mappings).expect_err(&mappings.to_string()))
+        .collect();
+    let text = lines.join("\n").replace(
+        "properties.destination.properties.deliveryAttributeMappings",
+        "…",
+    );
     assert!(!text.contains("swordfish"), "{text}");
     expect![[r#"
         …[0] is not an object; allowed is an object
@@ -145,7 +225,8 @@ fn a_property_that_cannot_be_is_refused_and_its_value_not_repeated() {
         …[0].properties.sourceField is missing, or not a string; allowed is the name of a property, such as data.total
         …[0].properties.sourceField is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
         …[0].properties.value is no member of Dynamic; leave it out"#]].assert_eq(&text);
-    take(grid, &json!([fixed("ce-id", "v", false)])).expect("only CloudEvents have headers of that name");
+    take(grid, &json!([fixed("ce-id", "v", false)]))
+        .expect("only CloudEvents have headers of that name");
 }
 
 #[actix_web::test]
@@ -154,15 +235,41 @@ async fn secrets_are_returned_by_their_own_call_only() {
     let topic = format!("{RG}/topics/orders");
     let hook = format!("{topic}/eventSubscriptions/to-shop");
     let mut reported = vec![control.call("PUT", &topic, json!({})).await];
-    reported.push(control.call("PUT", &hook, body("EventGridSchema", &three())).await);
+    reported.push(
+        control
+            .call("PUT", &hook, body("EventGridSchema", &three()))
+            .await,
+    );
     reported.push(control.call("GET", &hook, Value::Null).await);
     reported.push(control.call("PATCH", &hook, json!({"labels": ["x"]})).await);
-    reported.push(control.call("GET", &format!("{topic}/eventSubscriptions"), Value::Null).await);
-    reported.push(control.call("GET", &format!("{hook}/status"), Value::Null).await);
-    reported.push(control.call("POST", &format!("{hook}/getFullUrl"), Value::Null).await);
+    reported.push(
+        control
+            .call("GET", &format!("{topic}/eventSubscriptions"), Value::Null)
+            .await,
+    );
+    reported.push(
+        control
+            .call("GET", &format!("{hook}/status"), Value::Null)
+            .await,
+    );
+    reported.push(
+        control
+            .call("POST", &format!("{hook}/getFullUrl"), Value::Null)
+            .await,
+    );
     for answer in reported {
-        assert!(answer.status < 300 && !answer.text.contains("swordfish"), "{}", answer.brief());
+        assert!(
+            answer.status < 300 && !answer.text.contains("swordfish"),
+            "{}",
+            answer.brief()
+        );
     }
-    let attributes = control.call("POST", &format!("{hook}/getDeliveryAttributes"), Value::Null).await;
+    let attributes = control
+        .call(
+            "POST",
+            &format!("{hook}/getDeliveryAttributes"),
+            Value::Null,
+        )
+        .await;
     assert_eq!(attributes.json(), json!({"value": three()}));
 }

@@ -1,4 +1,5 @@
-//! The audit trail: a change and its record are one, and no identity removes the records of the others.
+//! The audit trail: a change and its record are one, and no identity removes the records of the
+//! others.
 
 use std::{collections::BTreeMap, future::poll_fn, pin::Pin, task::Poll, time::Duration};
 
@@ -11,10 +12,22 @@ use super::control::{Answer, ControlFixture, RG, TOKEN, hook};
 /// More turns of the tasks than a request needs until it waits for the journal.
 const TURNS: usize = 1_000;
 
-async fn ask(control: &ControlFixture, token: &str, method: Method, path: &str, body: Value) -> Answer {
+async fn ask(
+    control: &ControlFixture,
+    token: &str,
+    method: Method,
+    path: &str,
+    body: Value,
+) -> Answer {
     let request = TestRequest::with_uri(path).method(method);
     let request = request.insert_header(("Authorization", format!("Bearer {token}")));
-    control.send(if body.is_null() { request } else { request.set_payload(body.to_string()) }).await
+    control
+        .send(if body.is_null() {
+            request
+        } else {
+            request.set_payload(body.to_string())
+        })
+        .await
 }
 
 async fn token(control: &ControlFixture, name: &str, body: Value) -> String {
@@ -27,7 +40,11 @@ async fn token(control: &ControlFixture, name: &str, body: Value) -> String {
 
 /// The entries of the trail, oldest first.
 async fn trail(control: &ControlFixture) -> Vec<Value> {
-    let mut entries = control.call("GET", "/audit?top=1000", Value::Null).await.json()["value"].clone();
+    let mut entries = control
+        .call("GET", "/audit?top=1000", Value::Null)
+        .await
+        .json()["value"]
+        .clone();
     let entries = entries.as_array_mut().expect("a list");
     entries.reverse();
     std::mem::take(entries)
@@ -37,7 +54,12 @@ async fn trail(control: &ControlFixture) -> Vec<Value> {
 fn line(entry: &Value) -> String {
     let text = |key: &str| entry[key].as_str().unwrap_or("-");
     let end = text("path").rsplit('/').next().unwrap_or_default();
-    format!("{} {} {end} {}", text("operator"), text("method"), entry["status"])
+    format!(
+        "{} {} {end} {}",
+        text("operator"),
+        text("method"),
+        entry["status"]
+    )
 }
 
 async fn lines(control: &ControlFixture) -> Vec<String> {
@@ -68,12 +90,20 @@ async fn a_change_is_made_with_its_record_and_under_its_lock_though_its_client_g
     let control = ControlFixture::audited(100);
     let topic = format!("{RG}/topics/orders");
     let created = control.call("PUT", &topic, json!({})).await;
-    let tag = created.headers.get("etag").expect("a tag").to_str().expect("text").to_owned();
+    let tag = created
+        .headers
+        .get("etag")
+        .expect("a tag")
+        .to_str()
+        .expect("text")
+        .to_owned();
     let hold = control.store.hold();
     let request = TestRequest::with_uri(&topic).method(Method::PATCH);
     let request = request.insert_header(("Authorization", format!("Bearer {TOKEN}")));
     let request = request.insert_header(("If-Match", tag.clone()));
-    let mut gone = Box::pin(control.respond(request.set_payload(json!({"tags": {"by": "first"}}).to_string())));
+    let mut gone = Box::pin(
+        control.respond(request.set_payload(json!({"tags": {"by": "first"}}).to_string())),
+    );
     for _ in 0..TURNS {
         assert!(is_pending(&mut gone).await, "the write is held");
         yield_now().await;
@@ -81,20 +111,45 @@ async fn a_change_is_made_with_its_record_and_under_its_lock_though_its_client_g
     hold.until_a_write_waits();
     drop(gone);
     let conditions = [("If-Match", tag.as_str())];
-    let second = control.call_if("PATCH", &topic, &conditions, json!({"tags": {"by": "second"}}));
+    let second = control.call_if(
+        "PATCH",
+        &topic,
+        &conditions,
+        json!({"tags": {"by": "second"}}),
+    );
     let mut second = Box::pin(second);
     for _ in 0..TURNS {
-        assert!(is_pending(&mut second).await, "the first change has the lock");
+        assert!(
+            is_pending(&mut second).await,
+            "the first change has the lock"
+        );
         yield_now().await;
     }
     drop(hold);
     let second = second.await;
-    assert_eq!(second.status, 412, "the first change was made meanwhile: {}", second.text);
-    assert_eq!(control.call("GET", &topic, Value::Null).await.json()["tags"], json!({"by": "first"}));
+    assert_eq!(
+        second.status, 412,
+        "the first change was made meanwhile: {}",
+        second.text
+    );
+    assert_eq!(
+        control.call("GET", &topic, Value::Null).await.json()["tags"],
+        json!({"by": "first"})
+    );
     let entries = trail(&control).await;
     let lines: Vec<String> = entries.iter().map(line).collect();
-    assert_eq!(lines, ["admin PUT orders 201", "admin PATCH orders 201", "admin PATCH orders 412"]);
-    assert_eq!(entries[1]["changes"], json!([{"at": "tags.by", "before": null, "after": "first"}]));
+    assert_eq!(
+        lines,
+        [
+            "admin PUT orders 201",
+            "admin PATCH orders 201",
+            "admin PATCH orders 412"
+        ]
+    );
+    assert_eq!(
+        entries[1]["changes"],
+        json!([{"at": "tags.by", "before": null, "after": "first"}])
+    );
 }
 
 #[actix_web::test]
@@ -107,34 +162,77 @@ async fn a_change_and_its_record_are_one_write() {
         ("PUT", "/topics/orders", json!({"tags": {"a": "1"}})),
         ("PATCH", "/topics/orders", json!({"tags": {"a": "2"}})),
         ("PUT", "/topics/orders/eventTypes/Order.Placed", types),
-        ("DELETE", "/topics/orders/eventTypes/Order.Placed", Value::Null),
-        ("POST", "/topics/orders/regenerateKey", json!({"keyName": "key1"})),
+        (
+            "DELETE",
+            "/topics/orders/eventTypes/Order.Placed",
+            Value::Null,
+        ),
+        (
+            "POST",
+            "/topics/orders/regenerateKey",
+            json!({"keyName": "key1"}),
+        ),
         ("PUT", "/domains/shops", json!({})),
         ("PUT", "/domains/shops/topics/berlin", json!({})),
         ("DELETE", "/domains/shops/topics/berlin", Value::Null),
         ("PUT", "/namespaces/plant", json!({})),
         ("PATCH", "/namespaces/plant", json!({"tags": {"a": "2"}})),
         ("PUT", "/namespaces/plant/topics/heat", json!({})),
-        ("PATCH", "/namespaces/plant/topics/heat", json!({"properties": {"eventRetentionInDays": 1}})),
-        ("POST", "/tokens", json!({"name": "reader", "roles": ["read"]})),
+        (
+            "PATCH",
+            "/namespaces/plant/topics/heat",
+            json!({"properties": {"eventRetentionInDays": 1}}),
+        ),
+        (
+            "POST",
+            "/tokens",
+            json!({"name": "reader", "roles": ["read"]}),
+        ),
         ("DELETE", "/tokens/reader", Value::Null),
         ("PUT", "/topics/orders/eventSubscriptions/to-shop", hook()),
-        ("PATCH", "/topics/orders/eventSubscriptions/to-shop", json!({"labels": ["b"]})),
-        ("DELETE", "/topics/orders/eventSubscriptions/to-shop", Value::Null),
-        ("PUT", "/namespaces/plant/topics/heat/eventSubscriptions/all", push.clone()),
-        ("PATCH", "/namespaces/plant/topics/heat/eventSubscriptions/all", push),
+        (
+            "PATCH",
+            "/topics/orders/eventSubscriptions/to-shop",
+            json!({"labels": ["b"]}),
+        ),
+        (
+            "DELETE",
+            "/topics/orders/eventSubscriptions/to-shop",
+            Value::Null,
+        ),
+        (
+            "PUT",
+            "/namespaces/plant/topics/heat/eventSubscriptions/all",
+            push.clone(),
+        ),
+        (
+            "PATCH",
+            "/namespaces/plant/topics/heat/eventSubscriptions/all",
+            push,
+        ),
         ("DELETE", "/namespaces/plant/topics/heat", Value::Null),
         ("DELETE", "/namespaces/plant", Value::Null),
         ("DELETE", "/topics/orders", Value::Null),
     ] {
-        let whole = if path.starts_with("/tokens") { path.to_owned() } else { format!("{RG}{path}") };
+        let whole = if path.starts_with("/tokens") {
+            path.to_owned()
+        } else {
+            format!("{RG}{path}")
+        };
         let (before, records) = (control.store.writes(), trail(&control).await.len());
         let answer = control.call(method, &whole, body).await;
-        assert!((200..300).contains(&answer.status), "{method} {path}: {}", answer.brief());
+        assert!(
+            (200..300).contains(&answer.status),
+            "{method} {path}: {}",
+            answer.brief()
+        );
         let writes = control.store.writes() - before;
         // The actors of event subscriptions write, too.
         has_actors |= path.contains("eventSubscriptions");
-        assert!(writes == 1 || has_actors, "{method} {path}: {writes} writes");
+        assert!(
+            writes == 1 || has_actors,
+            "{method} {path}: {writes} writes"
+        );
         let entries = trail(&control).await;
         assert_eq!(entries.len(), records + 1, "{method} {path}");
         let last = entries.last().expect("a record");
@@ -153,26 +251,62 @@ async fn refused_requests_of_a_valid_token_never_remove_a_change() {
     let portal = token(&control, "portal", scoped).await;
     let reader = token(&control, "reader", json!({"roles": ["read"]})).await;
     for number in 0..29 {
-        control.call("PUT", &format!("{RG}/topics/topic-{number}"), json!({})).await;
+        control
+            .call("PUT", &format!("{RG}/topics/topic-{number}"), json!({}))
+            .await;
     }
     let changes = lines(&control).await;
-    assert_eq!(changes.len(), 30, "two tokens and 29 topics, of which 30 are kept");
+    assert_eq!(
+        changes.len(),
+        30,
+        "two tokens and 29 topics, of which 30 are kept"
+    );
     for _ in 0..320 {
-        assert_eq!(ask(&control, &portal, Method::DELETE, "/tokens/x", Value::Null).await.status, 403);
+        assert_eq!(
+            ask(&control, &portal, Method::DELETE, "/tokens/x", Value::Null)
+                .await
+                .status,
+            403
+        );
     }
     for name in ["one", "two"] {
-        ask(&control, &reader, Method::DELETE, &format!("/tokens/{name}"), Value::Null).await;
+        ask(
+            &control,
+            &reader,
+            Method::DELETE,
+            &format!("/tokens/{name}"),
+            Value::Null,
+        )
+        .await;
     }
     let entries = trail(&control).await;
     let all: Vec<String> = entries.iter().map(line).collect();
     let refused: Vec<&String> = all.iter().filter(|line| line.ends_with(" 403")).collect();
-    assert_eq!(refused, ["portal DELETE x 403", "reader DELETE one 403", "reader DELETE two 403"], "a tenth");
-    assert_eq!(all.iter().filter(|line| !line.ends_with(" 403")).cloned().collect::<Vec<_>>(), changes);
+    assert_eq!(
+        refused,
+        [
+            "portal DELETE x 403",
+            "reader DELETE one 403",
+            "reader DELETE two 403"
+        ],
+        "a tenth"
+    );
+    assert_eq!(
+        all.iter()
+            .filter(|line| !line.ends_with(" 403"))
+            .cloned()
+            .collect::<Vec<_>>(),
+        changes
+    );
     // The next one that is recorded has the number of those that were not.
     control.hand.advance(Duration::from_secs(1));
     ask(&control, &portal, Method::DELETE, "/tokens/x", Value::Null).await;
     let entries = trail(&control).await;
-    let last = entries.iter().rev().find(|entry| entry["operator"] == "portal").expect("it is there");
+    let last = entries
+        .iter()
+        .rev()
+        .find(|entry| entry["operator"] == "portal")
+        .expect("it is there");
     assert_eq!(last["suppressed"], 310);
 }
 
@@ -181,63 +315,136 @@ async fn no_identity_removes_the_changes_of_another() {
     let control = ControlFixture::audited(20);
     let busy = token(&control, "busy", json!({"roles": ["admin"]})).await;
     for number in 0..5 {
-        control.call("PUT", &format!("{RG}/topics/topic-{number}"), json!({})).await;
+        control
+            .call("PUT", &format!("{RG}/topics/topic-{number}"), json!({}))
+            .await;
     }
     for number in 0..100 {
         let body = json!({"tags": {"number": number.to_string()}});
-        ask(&control, &busy, Method::PUT, &format!("{RG}/topics/busy"), body).await;
+        ask(
+            &control,
+            &busy,
+            Method::PUT,
+            &format!("{RG}/topics/busy"),
+            body,
+        )
+        .await;
     }
     let counts = count_by_operator(&control).await;
-    assert_eq!(counts, BTreeMap::from([("admin".to_owned(), 6), ("busy".to_owned(), 14)]));
+    assert_eq!(
+        counts,
+        BTreeMap::from([("admin".to_owned(), 6), ("busy".to_owned(), 14)])
+    );
 }
 
 #[actix_web::test]
 async fn an_operator_that_is_no_administrator_loses_its_own_changes_first() {
     let control = ControlFixture::audited(20);
-    let busy = token(&control, "busy", json!({"roles": ["admin"], "scopes": ["topics/busy"]})).await;
+    let busy = token(
+        &control,
+        "busy",
+        json!({"roles": ["admin"], "scopes": ["topics/busy"]}),
+    )
+    .await;
     for number in 0..15 {
-        control.call("PUT", &format!("{RG}/topics/topic-{number}"), json!({})).await;
+        control
+            .call("PUT", &format!("{RG}/topics/topic-{number}"), json!({}))
+            .await;
     }
     for number in 0..100 {
         let body = json!({"tags": {"number": number.to_string()}});
-        let answer = ask(&control, &busy, Method::PUT, &format!("{RG}/topics/busy"), body).await;
+        let answer = ask(
+            &control,
+            &busy,
+            Method::PUT,
+            &format!("{RG}/topics/busy"),
+            body,
+        )
+        .await;
         assert_eq!(answer.status, 201, "{}", answer.text);
     }
     let counts = count_by_operator(&control).await;
-    assert_eq!(counts, BTreeMap::from([("admin".to_owned(), 16), ("busy".to_owned(), 4)]));
+    assert_eq!(
+        counts,
+        BTreeMap::from([("admin".to_owned(), 16), ("busy".to_owned(), 4)])
+    );
 }
 
 #[actix_web::test]
 async fn sign_ins_are_recorded_and_end_sessions_of_their_own_identity_only() {
     let control = ControlFixture::audited(100);
-    let session = control.call("POST", "/ui/session", Value::Null).await.json()["token"].clone();
+    let session = control
+        .call("POST", "/ui/session", Value::Null)
+        .await
+        .json()["token"]
+        .clone();
     let session = session.as_str().expect("a session");
     let narrow = json!({"roles": ["read"], "scopes": ["topics/none"]});
     let reader = token(&control, "reader", narrow).await;
     for _ in 0..64 {
-        assert_eq!(ask(&control, &reader, Method::POST, "/ui/session", Value::Null).await.status, 200);
+        assert_eq!(
+            ask(&control, &reader, Method::POST, "/ui/session", Value::Null)
+                .await
+                .status,
+            200
+        );
     }
     let own = ask(&control, session, Method::GET, "/ui/session", Value::Null).await;
-    assert_eq!(own.status, 200, "the administrator is signed in still: {}", own.text);
+    assert_eq!(
+        own.status, 200,
+        "the administrator is signed in still: {}",
+        own.text
+    );
     let all = lines(&control).await;
-    assert_eq!(all[..2], ["admin POST session 200", "admin POST tokens 201"]);
+    assert_eq!(
+        all[..2],
+        ["admin POST session 200", "admin POST tokens 201"]
+    );
     assert_eq!(all[2..], vec!["reader POST session 200"; 9]);
     // An escaped letter is the same path.
     control.hand.advance(Duration::from_secs(60));
-    assert_eq!(ask(&control, &reader, Method::POST, "/ui/sess%69on", Value::Null).await.status, 200);
-    assert_eq!(lines(&control).await.last().map(String::as_str), Some("reader POST session 200"));
+    assert_eq!(
+        ask(
+            &control,
+            &reader,
+            Method::POST,
+            "/ui/sess%69on",
+            Value::Null
+        )
+        .await
+        .status,
+        200
+    );
+    assert_eq!(
+        lines(&control).await.last().map(String::as_str),
+        Some("reader POST session 200")
+    );
 }
 
 #[actix_web::test]
 async fn a_change_that_cannot_be_written_is_no_change_and_is_recorded_later() {
     let control = ControlFixture::audited(100);
-    control.call("PUT", &format!("{RG}/topics/orders"), json!({})).await;
+    control
+        .call("PUT", &format!("{RG}/topics/orders"), json!({}))
+        .await;
     let next = control.store.writes();
-    control.store.fail(next..next + 1, crate::support::memory_store::WriteFault::Full);
-    let refused = control.call("PATCH", &format!("{RG}/topics/orders"), json!({"tags": {"a": "b"}})).await;
+    control.store.fail(
+        next..next + 1,
+        crate::support::memory_store::WriteFault::Full,
+    );
+    let refused = control
+        .call(
+            "PATCH",
+            &format!("{RG}/topics/orders"),
+            json!({"tags": {"a": "b"}}),
+        )
+        .await;
     assert_eq!(refused.status, 503, "{}", refused.text);
     take_turns().await;
     let entries = trail(&control).await;
-    assert_eq!(entries.iter().map(line).collect::<Vec<_>>(), ["admin PUT orders 201", "admin PATCH orders 503"]);
+    assert_eq!(
+        entries.iter().map(line).collect::<Vec<_>>(),
+        ["admin PUT orders 201", "admin PATCH orders 503"]
+    );
     assert_eq!(entries[1]["changes"], json!([]));
 }

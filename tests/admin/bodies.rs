@@ -1,4 +1,5 @@
-//! Request bodies with values of a wrong type: the errors speak of JSON, not of this program's types.
+//! Request bodies with values of a wrong type: the errors speak of JSON, not of this program's
+//! types.
 
 use std::collections::BTreeSet;
 
@@ -22,12 +23,20 @@ const EXPECTED: [&str; 9] = [
 ];
 
 /// The paths of all properties of a schema, down to `depth`; `[]` is an element of an array.
-fn properties(document: &Value, schema: &Value, at: &[String], depth: usize, found: &mut BTreeSet<Vec<String>>) {
+fn properties(
+    document: &Value,
+    schema: &Value,
+    at: &[String],
+    depth: usize,
+    found: &mut BTreeSet<Vec<String>>,
+) {
     if depth == 0 {
         return;
     }
     if let Some(reference) = schema["$ref"].as_str() {
-        let target = document.pointer(reference.trim_start_matches('#')).expect("a schema");
+        let target = document
+            .pointer(reference.trim_start_matches('#'))
+            .expect("a schema");
         return properties(document, target, at, depth, found);
     }
     for key in ["oneOf", "anyOf", "allOf"] {
@@ -50,10 +59,12 @@ fn properties(document: &Value, schema: &Value, at: &[String], depth: usize, fou
 
 /// A body with only this value.
 fn body(path: &[String], value: &Value) -> Value {
-    path.iter().rev().fold(value.clone(), |value, name| match name.as_str() {
-        "[]" => json!([value]),
-        name => json!({ name: value }),
-    })
+    path.iter()
+        .rev()
+        .fold(value.clone(), |value, name| match name.as_str() {
+            "[]" => json!([value]),
+            name => json!({ name: value }),
+        })
 }
 
 /// The expectation in an error, if it has one that is not allowed.
@@ -64,14 +75,22 @@ fn foreign(message: &str) -> Option<&str> {
 
 #[actix_web::test]
 async fn errors_of_bodies_speak_of_json_and_not_of_types_of_the_program() {
-    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Enabled)
+        .with_subscription()
+        .await;
     let document = document(ChaosMode::Enabled);
     let (mut bodies, mut refused, mut wrong) = (0, 0, BTreeSet::new());
     for (path, item) in document["paths"].as_object().expect("paths") {
         // A body of events has the errors of a publisher, and these tests have none.
         let is_ours = !path.ends_with("/publish")
-            && (path.starts_with("/subscriptions/{subscriptionId}/resourceGroups/") || path.starts_with("/chaos/"));
-        for (method, operation) in item.as_object().expect("operations").iter().filter(|_| is_ours) {
+            && (path.starts_with("/subscriptions/{subscriptionId}/resourceGroups/")
+                || path.starts_with("/chaos/"));
+        for (method, operation) in item
+            .as_object()
+            .expect("operations")
+            .iter()
+            .filter(|_| is_ours)
+        {
             let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
             if schema.is_null() {
                 continue;
@@ -86,12 +105,29 @@ async fn errors_of_bodies_speak_of_json_and_not_of_types_of_the_program() {
             let mut found = BTreeSet::new();
             properties(&document, schema, &[], 5, &mut found);
             for at in found {
-                for value in [json!(-3.5), json!("x"), json!([]), json!(["x", 1]), json!(true), json!({"x": 1})] {
-                    let answer = control.call(&method.to_ascii_uppercase(), &real, body(&at, &value)).await;
+                for value in [
+                    json!(-3.5),
+                    json!("x"),
+                    json!([]),
+                    json!(["x", 1]),
+                    json!(true),
+                    json!({"x": 1}),
+                ] {
+                    let answer = control
+                        .call(&method.to_ascii_uppercase(), &real, body(&at, &value))
+                        .await;
                     refused += usize::from(answer.status == 400);
-                    assert_ne!(answer.status, 500, "{method} {path} {at:?} {value}: {}", answer.text);
+                    assert_ne!(
+                        answer.status, 500,
+                        "{method} {path} {at:?} {value}: {}",
+                        answer.text
+                    );
                     if answer.status == 400
-                        && let Some(foreign) = foreign(answer.json()["error"]["message"].as_str().expect("a message"))
+                        && let Some(foreign) = foreign(
+                            answer.json()["error"]["message"]
+                                .as_str()
+                                .expect("a message"),
+                        )
                     {
                         wrong.insert(format!("{} = {value}: expected {foreign}", at.join(".")));
                     }
@@ -99,6 +135,13 @@ async fn errors_of_bodies_speak_of_json_and_not_of_types_of_the_program() {
             }
         }
     }
-    assert!(bodies > 20 && refused > 1_000, "{bodies} bodies were tried, {refused} requests were refused");
-    assert!(wrong.is_empty(), "{}", wrong.into_iter().collect::<Vec<_>>().join("\n"));
+    assert!(
+        bodies > 20 && refused > 1_000,
+        "{bodies} bodies were tried, {refused} requests were refused"
+    );
+    assert!(
+        wrong.is_empty(),
+        "{}",
+        wrong.into_iter().collect::<Vec<_>>().join("\n")
+    );
 }

@@ -19,7 +19,9 @@ use gridhook::{
         audit::{AuditLimits, AuditTrail},
         registry::Registry,
     },
-    dead_letter::{self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent},
+    dead_letter::{
+        self, DeadLetterStores, Redrives, Sink, SubscriptionDirectory, event::DeadLetterEvent,
+    },
     event::{Lane, SubscriptionKey, chunk::SealedChunk},
     journal,
     policy::record::{RedrivePage, job::Job},
@@ -80,13 +82,21 @@ impl ControlFixture {
     ) -> Self {
         let state = Arc::new(Mutex::new(journal::JournalState::Writable));
         let reported = Arc::clone(&state);
-        let token = admin_token::load(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
+        let token =
+            admin_token::load(Some(TOKEN), std::path::Path::new("/nowhere")).expect("it is taken");
         Self {
             control: web::Data::new(
-                Control::new(Arc::clone(&registry), clock.clone(), editions(), "http://here".to_owned())
-                    .with_dead_letters(no_letters()),
+                Control::new(
+                    Arc::clone(&registry),
+                    clock.clone(),
+                    editions(),
+                    "http://here".to_owned(),
+                )
+                .with_dead_letters(no_letters()),
             ),
-            vitals: web::Data::new(ServerHealth::new(move || *reported.lock().expect("nobody panics with it"))),
+            vitals: web::Data::new(ServerHealth::new(move || {
+                *reported.lock().expect("nobody panics with it")
+            })),
             token: web::Data::new(token),
             store,
             hand,
@@ -101,18 +111,36 @@ impl ControlFixture {
     pub(super) fn audited(records: usize) -> Self {
         let store = MemoryStore::new();
         let (registry, journal, clock, hand) = journaled_registry(&store, Duration::from_secs(1));
-        let limits = AuditLimits { records, retention: Duration::from_secs(24 * 60 * 60) };
+        let limits = AuditLimits {
+            records,
+            retention: Duration::from_secs(24 * 60 * 60),
+        };
         let trail = AuditTrail::recover(journal, limits, None).expect("an empty trail");
-        let control = Control::new(Arc::clone(&registry), clock.clone(), editions(), "http://here".to_owned());
+        let control = Control::new(
+            Arc::clone(&registry),
+            clock.clone(),
+            editions(),
+            "http://here".to_owned(),
+        );
         let fixture = Self::over(store, registry, clock, hand, ChaosMode::Disabled);
-        Self { control: web::Data::new(control.with_audit_trail(trail)), ..fixture }
+        Self {
+            control: web::Data::new(control.with_audit_trail(trail)),
+            ..fixture
+        }
     }
 
     /// The same with `server.dashboard = false`.
     pub(super) fn without_dashboard(self) -> Self {
-        let control =
-            Control::new(Arc::clone(&self.registry), self.clock.clone(), editions(), "http://here".to_owned());
-        Self { control: web::Data::new(control.with_dashboard(false)), ..self }
+        let control = Control::new(
+            Arc::clone(&self.registry),
+            self.clock.clone(),
+            editions(),
+            "http://here".to_owned(),
+        );
+        Self {
+            control: web::Data::new(control.with_dashboard(false)),
+            ..self
+        }
     }
 
     /// Adds the present figures to the windows and the history.
@@ -127,10 +155,17 @@ impl ControlFixture {
 
     /// The same with access tokens of this issuer.
     pub(super) fn with_issuer(self, issuer: TokenIssuer) -> Self {
-        let mut control =
-            Control::new(Arc::clone(&self.registry), self.clock.clone(), editions(), "http://here".to_owned());
+        let mut control = Control::new(
+            Arc::clone(&self.registry),
+            self.clock.clone(),
+            editions(),
+            "http://here".to_owned(),
+        );
         control.operators = Some(issuer);
-        Self { control: web::Data::new(control), ..self }
+        Self {
+            control: web::Data::new(control),
+            ..self
+        }
     }
 
     pub(super) async fn send(&self, request: test::TestRequest) -> Answer {
@@ -138,9 +173,18 @@ impl ControlFixture {
     }
 
     /// The response, with its body unread.
-    pub(super) async fn respond(&self, request: test::TestRequest) -> Result<ServiceResponse, actix_web::Error> {
+    pub(super) async fn respond(
+        &self,
+        request: test::TestRequest,
+    ) -> Result<ServiceResponse, actix_web::Error> {
         let app = test::init_service(App::new().configure(|cfg| {
-            gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
+            gridhook::admin::configure(
+                cfg,
+                self.control.clone(),
+                self.token.clone(),
+                self.vitals.clone(),
+                self.chaos,
+            );
         }))
         .await;
         app.call(request.to_request()).await
@@ -149,10 +193,17 @@ impl ControlFixture {
     /// The answer to a node that asks each shard of a cluster.
     pub(super) async fn part(&self, path: &str) -> Answer {
         let app = test::init_service(App::new().configure(|cfg| {
-            gridhook::admin::configure(cfg, self.control.clone(), self.token.clone(), self.vitals.clone(), self.chaos);
+            gridhook::admin::configure(
+                cfg,
+                self.control.clone(),
+                self.token.clone(),
+                self.vitals.clone(),
+                self.chaos,
+            );
         }))
         .await;
-        let request = test::TestRequest::with_uri(path).insert_header(("Authorization", format!("Bearer {TOKEN}")));
+        let request = test::TestRequest::with_uri(path)
+            .insert_header(("Authorization", format!("Bearer {TOKEN}")));
         let request = request.to_request();
         request.extensions_mut().insert(OneOfShards);
         finish(app.call(request).await).await
@@ -161,7 +212,8 @@ impl ControlFixture {
     /// Lets the holder of this token read the metrics of the server.
     pub(super) fn let_read_metrics(&self, token: &str) {
         let token = admin_token::AdminToken::given(token).expect("it is taken");
-        self.control.let_read_metrics(MetricsAccess::Token(Some(token)));
+        self.control
+            .let_read_metrics(MetricsAccess::Token(Some(token)));
     }
 
     /// Puts these bytes, whatever they are.
@@ -175,7 +227,13 @@ impl ControlFixture {
         self.call_if(method, path, &[], body).await
     }
 
-    pub(super) async fn call_if(&self, method: &str, path: &str, headers: &[(&str, &str)], body: Value) -> Answer {
+    pub(super) async fn call_if(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Value,
+    ) -> Answer {
         let method = Method::from_bytes(method.as_bytes()).expect("a method");
         let mut request = test::TestRequest::with_uri(path)
             .method(method)
@@ -190,13 +248,24 @@ impl ControlFixture {
     }
 
     pub(super) async fn with_topic(self) -> Self {
-        assert_eq!(self.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
+        assert_eq!(
+            self.call("PUT", &format!("{RG}/topics/orders"), json!({}))
+                .await
+                .status,
+            201
+        );
         self
     }
 
     pub(super) async fn with_subscription(self) -> Self {
         let control = self.with_topic().await;
-        let answer = control.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), hook()).await;
+        let answer = control
+            .call(
+                "PUT",
+                &format!("{RG}/topics/orders/eventSubscriptions/to-shop"),
+                hook(),
+            )
+            .await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         control
     }
@@ -208,7 +277,14 @@ fn no_letters() -> Redrives {
     let sink = Sink::over(Arc::new(object_store::memory::InMemory::new()));
     let aim: dead_letter::TargetLookup = Box::new(|_| None);
     let stores = [("folder".to_owned(), sink)];
-    let stores = DeadLetterStores::new(&journal, &clock, stores, aim, None, dead_letter::WriterOptions::default());
+    let stores = DeadLetterStores::new(
+        &journal,
+        &clock,
+        stores,
+        aim,
+        None,
+        dead_letter::WriterOptions::default(),
+    );
     Redrives::new(journal, clock, stores, Arc::new(Nobody))
 }
 
@@ -236,19 +312,31 @@ impl SubscriptionDirectory for Nobody {
         Err("there is none".to_owned())
     }
 
-    fn redrive_page(&self, _: SubscriptionKey, _: RedrivePage) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
+    fn redrive_page(
+        &self,
+        _: SubscriptionKey,
+        _: RedrivePage,
+    ) -> std::pin::Pin<Box<dyn Future<Output = bool> + Send>> {
         Box::pin(std::future::ready(false))
     }
 }
 
-async fn finish<B: MessageBody + 'static>(response: Result<ServiceResponse<B>, actix_web::Error>) -> Answer {
+async fn finish<B: MessageBody + 'static>(
+    response: Result<ServiceResponse<B>, actix_web::Error>,
+) -> Answer {
     let response = match response {
         Ok(response) => response.map_into_boxed_body().into_parts().1,
         Err(error) => error.error_response(),
     };
     let (status, headers) = (response.status().as_u16(), response.headers().clone());
-    let body = actix_web::body::to_bytes(response.into_body()).await.expect("a body");
-    Answer { status, headers, text: String::from_utf8(body.to_vec()).expect("it is text") }
+    let body = actix_web::body::to_bytes(response.into_body())
+        .await
+        .expect("a body");
+    Answer {
+        status,
+        headers,
+        text: String::from_utf8(body.to_vec()).expect("it is text"),
+    }
 }
 
 pub(super) fn hook() -> Value {

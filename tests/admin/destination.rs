@@ -1,4 +1,5 @@
-//! Batches and dead-letter destinations of event subscriptions, and properties that exclude each other.
+//! Batches and dead-letter destinations of event subscriptions, and properties that exclude each
+//! other.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,20 +36,30 @@ fn with_batch(settings: &Value) -> Value {
 }
 
 fn batch(record: &SubscriptionRecord) -> (u32, u32) {
-    (record.webhook.max_events_per_batch, record.webhook.preferred_batch_size_in_kilobytes)
+    (
+        record.webhook.max_events_per_batch,
+        record.webhook.preferred_batch_size_in_kilobytes,
+    )
 }
 
 /// As a client sees it, with the address put back.
 fn as_client_sees(record: &SubscriptionRecord) -> Value {
     let view = subscription_view(record, &topic_record(Schema::EventGrid), PathForm::Nested);
     let mut view = serde_json::to_value(view).expect("it is JSON");
-    view["properties"]["destination"]["properties"]["endpointUrl"] = record.webhook.endpoint_url.as_str().into();
+    view["properties"]["destination"]["properties"]["endpointUrl"] =
+        record.webhook.endpoint_url.as_str().into();
     view
 }
 
 fn patched(existing: &SubscriptionRecord, body: &Value) -> Result<SubscriptionRecord, String> {
     let body = body.to_string();
-    patch(existing, &topic_record(Schema::EventGrid), &ranges(), body.as_bytes()).map_err(|error| error.to_string())
+    patch(
+        existing,
+        &topic_record(Schema::EventGrid),
+        &ranges(),
+        body.as_bytes(),
+    )
+    .map_err(|error| error.to_string())
 }
 
 #[test]
@@ -56,21 +67,35 @@ fn either_setting_alone_turns_batching_on_and_the_other_has_its_default() {
     let _rows = crate::spec::shows(&["S000-077", "S000-078", "S000-079", "S000-088", "S003-025"]);
     for (given, expected) in [
         (json!({}), (1, 64)),
-        (json!({"maxEventsPerBatch": null, "preferredBatchSizeInKilobytes": null}), (1, 64)),
+        (
+            json!({"maxEventsPerBatch": null, "preferredBatchSizeInKilobytes": null}),
+            (1, 64),
+        ),
         (json!({"maxEventsPerBatch": 10}), (10, 64)),
         (json!({"preferredBatchSizeInKilobytes": 512}), (5000, 512)),
         (json!({"preferredBatchSizeInKilobytes": 64}), (5000, 64)),
-        (json!({"maxEventsPerBatch": 1000, "preferredBatchSizeInKilobytes": 512}), (1000, 512)),
-        (json!({"maxEventsPerBatch": 1, "preferredBatchSizeInKilobytes": 512}), (1, 512)),
+        (
+            json!({"maxEventsPerBatch": 1000, "preferredBatchSizeInKilobytes": 512}),
+            (1000, 512),
+        ),
+        (
+            json!({"maxEventsPerBatch": 1, "preferredBatchSizeInKilobytes": 512}),
+            (1, 512),
+        ),
     ] {
         let record = take(Schema::EventGrid, &with_batch(&given)).expect("it is taken");
         assert_eq!(batch(&record), expected, "{given}");
-        let again = take(Schema::EventGrid, &as_client_sees(&record)).expect("the response is accepted again");
+        let again = take(Schema::EventGrid, &as_client_sees(&record))
+            .expect("the response is accepted again");
         assert_eq!(pretty(&again), pretty(&record), "{given}");
-        let url = as_client_sees(&record)["properties"]["destination"]["properties"]["endpointUrl"].clone();
+        let url = as_client_sees(&record)["properties"]["destination"]["properties"]["endpointUrl"]
+            .clone();
         assert_eq!(url, URL);
         let url: Url = URL.parse().expect("a URL");
-        fact("S000-086", &json!({"scheme": url.scheme(), "path": url.path()}));
+        fact(
+            "S000-086",
+            &json!({"scheme": url.scheme(), "path": url.path()}),
+        );
     }
 }
 
@@ -93,31 +118,66 @@ fn served(given: &Value) -> (BatchLimits, String) {
         named_stores: NamedStores::default(),
         waits: Arc::default(),
     };
-    let edition = Editions::load(None, None).expect("they are sound").get("current").expect("it has this one");
-    let plan = DeliveryPlan::new(Arc::new(record), Schema::CloudEvents, edition, &delivery).expect("it can be served");
+    let edition = Editions::load(None, None)
+        .expect("they are sound")
+        .get("current")
+        .expect("it has this one");
+    let plan = DeliveryPlan::new(Arc::new(record), Schema::CloudEvents, edition, &delivery)
+        .expect("it can be served");
     let wire = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T"}"#;
-    let whole = TextRange { start: 0, len: wire.len() as u32 };
-    let event = Event::new(Seq(1), Timestamp(0), Schema::CloudEvents, wire.into(), whole, EventRanges::default());
-    let request = gridhook::deliver::build(plan.webhook().expect("a webhook"), &[event], 0).expect("it can be made");
-    let kind = request.lines.lines().find_map(|line| line.strip_prefix("content-type: "));
+    let whole = TextRange {
+        start: 0,
+        len: wire.len() as u32,
+    };
+    let event = Event::new(
+        Seq(1),
+        Timestamp(0),
+        Schema::CloudEvents,
+        wire.into(),
+        whole,
+        EventRanges::default(),
+    );
+    let request = gridhook::deliver::build(plan.webhook().expect("a webhook"), &[event], 0)
+        .expect("it can be made");
+    let kind = request
+        .lines
+        .lines()
+        .find_map(|line| line.strip_prefix("content-type: "));
     (plan.settings.batch, kind.expect("there is one").to_owned())
 }
 
 #[test]
 fn a_batch_is_sent_as_one_in_the_sizes_that_were_asked_for_and_without_batching_there_is_none() {
     let _rows = crate::spec::shows(&["S000-064", "S000-077", "S000-088", "S003-015", "S003-025"]);
-    let (one, batch) = ("application/cloudevents+json", "application/cloudevents-batch+json");
+    let (one, batch) = (
+        "application/cloudevents+json",
+        "application/cloudevents-batch+json",
+    );
     for (given, events_max, kilobytes, kind) in [
         (json!({}), 1, 64, one),
-        (json!({"maxEventsPerBatch": 1, "preferredBatchSizeInKilobytes": 64}), 1, 64, one),
-        (json!({"maxEventsPerBatch": 1000, "preferredBatchSizeInKilobytes": 512}), 1000, 512, batch),
+        (
+            json!({"maxEventsPerBatch": 1, "preferredBatchSizeInKilobytes": 64}),
+            1,
+            64,
+            one,
+        ),
+        (
+            json!({"maxEventsPerBatch": 1000, "preferredBatchSizeInKilobytes": 512}),
+            1000,
+            512,
+            batch,
+        ),
         (json!({"preferredBatchSizeInKilobytes": 4}), 5000, 4, batch),
         (json!({"maxEventsPerBatch": 2}), 2, 64, batch),
     ] {
         let (limits, view) = served(&given);
         assert_eq!(
             limits,
-            BatchLimits { events_max, bytes_preferred: kilobytes * 1024, schema: Schema::CloudEvents },
+            BatchLimits {
+                events_max,
+                bytes_preferred: kilobytes * 1024,
+                schema: Schema::CloudEvents
+            },
             "{given}"
         );
         assert_eq!(view, format!("{kind}; charset=utf-8"), "{given}");
@@ -129,15 +189,28 @@ fn the_defaults_of_batching_are_settings() {
     let _rows = crate::spec::shows(&["S000-080"]);
     let ranges = EditionRanges {
         events_where_only_kilobytes: 20,
-        kilobytes_per_batch: ValueRange { min: 1, max: 1024, default: 128 },
+        kilobytes_per_batch: ValueRange {
+            min: 1,
+            max: 1024,
+            default: 128,
+        },
         ..ranges()
     };
     let batch_of = |given: Value| {
         let body = with_batch(&given).to_string();
-        let record = put(&Name::new("to-shop"), &topic_record(Schema::EventGrid), None, &ranges, body.as_bytes());
+        let record = put(
+            &Name::new("to-shop"),
+            &topic_record(Schema::EventGrid),
+            None,
+            &ranges,
+            body.as_bytes(),
+        );
         batch(&record.expect("it is taken"))
     };
-    assert_eq!(batch_of(json!({"preferredBatchSizeInKilobytes": 5})), (20, 5));
+    assert_eq!(
+        batch_of(json!({"preferredBatchSizeInKilobytes": 5})),
+        (20, 5)
+    );
     assert_eq!(batch_of(json!({"maxEventsPerBatch": 5})), (5, 128));
     assert_eq!(batch_of(json!({})), (1, 128));
 }
@@ -146,18 +219,31 @@ fn the_defaults_of_batching_are_settings() {
 fn a_patch_with_a_size_turns_batching_on_and_changes_no_count_that_was_asked_for() {
     let patch_of = |given: Value, patch: Value| {
         let existing = take(Schema::EventGrid, &with_batch(&given)).expect("it is taken");
-        batch(&patched(&existing, &json!({"destination": {"properties": patch}})).expect("it is taken"))
+        batch(
+            &patched(&existing, &json!({"destination": {"properties": patch}}))
+                .expect("it is taken"),
+        )
     };
     let size = || json!({"preferredBatchSizeInKilobytes": 7});
     assert_eq!(patch_of(json!({}), size()), (5000, 7));
     assert_eq!(patch_of(json!({"maxEventsPerBatch": 10}), size()), (10, 7));
-    assert_eq!(patch_of(json!({}), json!({"maxEventsPerBatch": 1, "preferredBatchSizeInKilobytes": 7})), (1, 7));
-    assert_eq!(patch_of(json!({}), json!({"maxEventsPerBatch": 10})), (10, 64));
+    assert_eq!(
+        patch_of(
+            json!({}),
+            json!({"maxEventsPerBatch": 1, "preferredBatchSizeInKilobytes": 7})
+        ),
+        (1, 7)
+    );
+    assert_eq!(
+        patch_of(json!({}), json!({"maxEventsPerBatch": 10})),
+        (10, 64)
+    );
     assert_eq!(patch_of(size(), json!({"maxEventsPerBatch": 10})), (10, 7));
     assert_eq!(patch_of(size(), json!({})), (5000, 7));
 }
 
-const ACCOUNT: &str = "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.Storage/storageAccounts/store";
+const ACCOUNT: &str =
+    "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.Storage/storageAccounts/store";
 
 fn place(properties: &Value) -> Value {
     json!({"endpointType": "StorageBlob", "properties": properties})
@@ -177,27 +263,60 @@ fn the_container_of_dead_letters_may_be_named_in_the_resource_id() {
         json!({"resourceId": lower}),
         json!({"resourceId": whole("letters"), "blobContainerName": "letters"}),
     ] {
-        let record = take(Schema::EventGrid, &with("deadLetterDestination", place(&properties))).expect("it is taken");
+        let record = take(
+            Schema::EventGrid,
+            &with("deadLetterDestination", place(&properties)),
+        )
+        .expect("it is taken");
         let destination = record.dead_letter.as_ref().expect("there is one");
-        assert_eq!((destination.resource_id.as_str(), destination.container.as_str()), (ACCOUNT, "letters"));
+        assert_eq!(
+            (
+                destination.resource_id.as_str(),
+                destination.container.as_str()
+            ),
+            (ACCOUNT, "letters")
+        );
         let view = as_client_sees(&record);
         let expected = json!({"resourceId": ACCOUNT, "blobContainerName": "letters"});
-        assert_eq!(view["properties"]["deadLetterDestination"], place(&expected), "in the two fields of the resource");
-        assert_eq!(pretty(&take(Schema::EventGrid, &view).expect("it is taken back")), pretty(&record));
+        assert_eq!(
+            view["properties"]["deadLetterDestination"],
+            place(&expected),
+            "in the two fields of the resource"
+        );
+        assert_eq!(
+            pretty(&take(Schema::EventGrid, &view).expect("it is taken back")),
+            pretty(&record)
+        );
     }
 }
 
 #[test]
 fn a_patch_may_name_another_container_in_the_resource_id() {
     let set = json!({"resourceId": ACCOUNT, "blobContainerName": "letters"});
-    let existing = take(Schema::EventGrid, &with("deadLetterDestination", place(&set))).expect("it is taken");
+    let existing = take(
+        Schema::EventGrid,
+        &with("deadLetterDestination", place(&set)),
+    )
+    .expect("it is taken");
     let container = |properties: Value| {
-        let record = patched(&existing, &json!({"deadLetterDestination": place(&properties)}));
+        let record = patched(
+            &existing,
+            &json!({"deadLetterDestination": place(&properties)}),
+        );
         record.map(|record| record.dead_letter.expect("there is one").container)
     };
-    assert_eq!(container(json!({"resourceId": whole("others")})).as_deref(), Ok("others"));
-    assert_eq!(container(json!({"blobContainerName": "others"})).as_deref(), Ok("others"));
-    assert_eq!(container(json!({"resourceId": "/another"})).as_deref(), Ok("letters"));
+    assert_eq!(
+        container(json!({"resourceId": whole("others")})).as_deref(),
+        Ok("others")
+    );
+    assert_eq!(
+        container(json!({"blobContainerName": "others"})).as_deref(),
+        Ok("others")
+    );
+    assert_eq!(
+        container(json!({"resourceId": "/another"})).as_deref(),
+        Ok("letters")
+    );
 }
 
 #[test]
@@ -211,7 +330,11 @@ fn a_container_that_is_named_twice_or_not_at_all_or_wrongly_is_refused() {
         json!({"blobContainerName": "letters"}),
     ]
     .map(|properties| {
-        take(Schema::EventGrid, &with("deadLetterDestination", place(&properties))).expect_err("it is refused")
+        take(
+            Schema::EventGrid,
+            &with("deadLetterDestination", place(&properties)),
+        )
+        .expect_err("it is refused")
     })
     .into();
     expect![[r#"

@@ -21,15 +21,22 @@ impl ControlFixture {
     }
 
     async fn with_domain(self, properties: Value) -> Self {
-        let answer = self.ask("PUT", "domains/shop", json!({"properties": properties})).await;
+        let answer = self
+            .ask("PUT", "domains/shop", json!({"properties": properties}))
+            .await;
         assert_eq!(answer.status, 201, "{}", answer.text);
         self
     }
 
     async fn topics(&self) -> Vec<String> {
-        let list = self.ask("GET", "domains/shop/topics", Value::Null).await.json();
+        let list = self
+            .ask("GET", "domains/shop/topics", Value::Null)
+            .await
+            .json();
         let names = list["value"].as_array().expect("a list").iter();
-        names.map(|topic| topic["name"].as_str().expect("a name").to_owned()).collect()
+        names
+            .map(|topic| topic["name"].as_str().expect("a name").to_owned())
+            .collect()
     }
 }
 
@@ -39,16 +46,33 @@ async fn statuses_are_those_that_every_client_accepts() {
     let domain_nested = "domains/shop/eventSubscriptions/all";
     let domain_scoped = "domains/shop/providers/Microsoft.EventGrid/eventSubscriptions/all";
     let topic_nested = "domains/shop/topics/north/eventSubscriptions/all";
-    let topic_scoped = "DOMAINS/SHOP/TOPICS/NORTH/PROVIDERS/MICROSOFT.EVENTGRID/EVENTSUBSCRIPTIONS/ALL";
+    let topic_scoped =
+        "DOMAINS/SHOP/TOPICS/NORTH/PROVIDERS/MICROSOFT.EVENTGRID/EVENTSUBSCRIPTIONS/ALL";
     let mut calls = vec![
         ("GET", "domains/shop".to_owned(), Value::Null),
-        ("PUT", "domains/shop".to_owned(), json!({"location": "here"})),
-        ("PUT", "domains/shop".to_owned(), json!({"location": "here"})),
-        ("PATCH", "domains/shop".to_owned(), json!({"tags": {"a": "b"}})),
+        (
+            "PUT",
+            "domains/shop".to_owned(),
+            json!({"location": "here"}),
+        ),
+        (
+            "PUT",
+            "domains/shop".to_owned(),
+            json!({"location": "here"}),
+        ),
+        (
+            "PATCH",
+            "domains/shop".to_owned(),
+            json!({"tags": {"a": "b"}}),
+        ),
         ("GET", "domains/shop".to_owned(), Value::Null),
         ("GET", "domains".to_owned(), Value::Null),
         ("POST", "domains/shop/listKeys".to_owned(), Value::Null),
-        ("POST", "domains/shop/regenerateKey".to_owned(), json!({"keyName": "key1"})),
+        (
+            "POST",
+            "domains/shop/regenerateKey".to_owned(),
+            json!({"keyName": "key1"}),
+        ),
         ("GET", NORTH.to_owned(), Value::Null),
         ("PUT", NORTH.to_owned(), Value::Null),
         ("PUT", NORTH.to_owned(), Value::Null),
@@ -78,7 +102,10 @@ async fn statuses_are_those_that_every_client_accepts() {
     calls.push(("DELETE", NORTH.to_owned(), Value::Null));
     let mut lines = Vec::new();
     for (method, path, body) in calls {
-        lines.push(format!("{method} {path} {}", control.ask(method, &path, body).await.status));
+        lines.push(format!(
+            "{method} {path} {}",
+            control.ask(method, &path, body).await.status
+        ));
     }
     expect![[r#"
         GET domains/shop 404
@@ -161,22 +188,46 @@ async fn a_domain_has_the_settings_for_publishers_that_a_topic_has() {
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {"topic": {"sourceField": "shop"},
         "eventType": {"defaultValue": "Sold"}}});
     let custom = json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping});
-    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(custom).await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_domain(custom)
+        .await;
     let rules = json!([{"ipMask": "10.0.0.0/8", "action": "Allow"}]);
     let strict = json!({"properties": {"disableLocalAuth": true, "publicNetworkAccess": "Disabled",
         "inboundIpRules": rules, "minimumTlsVersionAllowed": "1.2"}});
     let response = control.ask("PATCH", "domains/shop", strict).await.json()["properties"].clone();
-    assert_eq!((&response["disableLocalAuth"], &response["publicNetworkAccess"]), (&json!(true), &json!("Disabled")));
-    assert_eq!((&response["inboundIpRules"], &response["inputSchemaMapping"]), (&rules, &mapping));
+    assert_eq!(
+        (
+            &response["disableLocalAuth"],
+            &response["publicNetworkAccess"]
+        ),
+        (&json!(true), &json!("Disabled"))
+    );
+    assert_eq!(
+        (&response["inboundIpRules"], &response["inputSchemaMapping"]),
+        (&rules, &mapping)
+    );
     assert_eq!(response["minimumTlsVersionAllowed"], "1.2");
-    let ingress = &control.registry.topic("domain:shop").expect("it is there").record().ingress;
-    assert!(ingress.disable_local_auth && ingress.inbound_ip_rules.len() == 1, "{ingress:?}");
+    let ingress = &control
+        .registry
+        .topic("domain:shop")
+        .expect("it is there")
+        .record()
+        .ingress;
+    assert!(
+        ingress.disable_local_auth && ingress.inbound_ip_rules.len() == 1,
+        "{ingress:?}"
+    );
     let mut untold = mapping;
     untold["properties"]["topic"] = json!({});
-    let untold = json!({"properties": {"inputSchema": "CustomEventSchema", "inputSchemaMapping": untold}});
+    let untold =
+        json!({"properties": {"inputSchema": "CustomEventSchema", "inputSchemaMapping": untold}});
     let refused = control.ask("PUT", "domains/other", untold.clone()).await;
     expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.inputSchemaMapping.properties.topic is missing; a domain with CustomEventSchema needs its sourceField, the field with the topic of an event.","target":"properties.inputSchemaMapping.properties.topic","details":[]}}"#]].assert_eq(&refused.brief());
-    assert_eq!(control.ask("PUT", "topics/other", untold).await.status, 201, "a topic needs none");
+    assert_eq!(
+        control.ask("PUT", "topics/other", untold).await.status,
+        201,
+        "a topic needs none"
+    );
 }
 
 #[actix_web::test]
@@ -187,17 +238,37 @@ async fn the_view_of_a_domain_has_its_stored_properties() {
         "properties": {"inputSchema": "CloudEventSchemaV1_0", "minimumTlsVersionAllowed": "1.1",
             "dataResidencyBoundary": "WithinRegion", "autoCreateTopicWithFirstSubscription": false}});
     let response = control.ask("PUT", "domains/Shop", body).await.json();
-    let mut again = control.ask("PUT", "domains/shop", response.clone()).await.json();
+    let mut again = control
+        .ask("PUT", "domains/shop", response.clone())
+        .await
+        .json();
     // Each change is later than the one before.
     again["systemData"]["lastModifiedAt"] = response["systemData"]["lastModifiedAt"].clone();
     assert_eq!(again, response, "the response can be put, and ids stay");
-    let patched = control.ask("PATCH", "domains/shop", json!({"tags": {"a": "b"}})).await.json();
+    let patched = control
+        .ask("PATCH", "domains/shop", json!({"tags": {"a": "b"}}))
+        .await
+        .json();
     assert_eq!(patched["identity"], response["identity"]);
     let (registry, _clock, _hand) = running_registry(&control.store);
-    let kept = registry.topic("domain:shop").expect("it is recovered").record();
-    let principal = kept.azure_properties.identity.as_ref().and_then(|identity| identity.principal_id.clone());
-    assert_eq!(principal.as_deref(), response["identity"]["principalId"].as_str(), "also after a restart");
-    assert_eq!(json!(kept.metric_resource_id), response["properties"]["metricResourceId"]);
+    let kept = registry
+        .topic("domain:shop")
+        .expect("it is recovered")
+        .record();
+    let principal = kept
+        .azure_properties
+        .identity
+        .as_ref()
+        .and_then(|identity| identity.principal_id.clone());
+    assert_eq!(
+        principal.as_deref(),
+        response["identity"]["principalId"].as_str(),
+        "also after a restart"
+    );
+    assert_eq!(
+        json!(kept.metric_resource_id),
+        response["properties"]["metricResourceId"]
+    );
     let mut response = response;
     response["identity"]["principalId"] = "…".into();
     response["properties"]["metricResourceId"] = "…".into();
@@ -249,31 +320,75 @@ async fn the_view_of_a_domain_has_its_stored_properties() {
 
 #[actix_web::test]
 async fn errors_say_what_is_wrong() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await.with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_topic()
+        .await
+        .with_domain(json!({}))
+        .await;
     let mut lines = Vec::new();
     for (method, path, body) in [
         ("PUT", "domains/no_t", json!({})),
         ("PUT", "domains/system-a", json!({})),
-        ("PUT", "domains/shop", json!({"properties": {"inputSchema": "CloudEventSchemaV1_0"}})),
-        ("PUT", "domains/shop", json!({"properties": {"privateEndpointConnections": [{}]}})),
+        (
+            "PUT",
+            "domains/shop",
+            json!({"properties": {"inputSchema": "CloudEventSchemaV1_0"}}),
+        ),
+        (
+            "PUT",
+            "domains/shop",
+            json!({"properties": {"privateEndpointConnections": [{}]}}),
+        ),
         ("PUT", "domains/shop", json!({"sku": {"name": "Gold"}})),
         ("PUT", "domains/shop", json!({"identity": {"type": "Mine"}})),
-        ("PUT", "topics/orders", json!({"properties": {"autoCreateTopicWithFirstSubscription": true}})),
+        (
+            "PUT",
+            "topics/orders",
+            json!({"properties": {"autoCreateTopicWithFirstSubscription": true}}),
+        ),
         ("GET", "domains/none", Value::Null),
         ("GET", "domains/none/topics", Value::Null),
         ("GET", NORTH, Value::Null),
-        ("GET", "domains/shop/topics/north/eventSubscriptions", Value::Null),
-        ("GET", "domains/shop/topics/north/eventSubscriptions/all", Value::Null),
+        (
+            "GET",
+            "domains/shop/topics/north/eventSubscriptions",
+            Value::Null,
+        ),
+        (
+            "GET",
+            "domains/shop/topics/north/eventSubscriptions/all",
+            Value::Null,
+        ),
         ("PUT", "domains/shop/topics/n", Value::Null),
-        ("PUT", "domains/shop/topics/n/eventSubscriptions/all", hook()),
-        ("PUT", "domains/shop/topics/north/eventSubscriptions/a", hook()),
+        (
+            "PUT",
+            "domains/shop/topics/n/eventSubscriptions/all",
+            hook(),
+        ),
+        (
+            "PUT",
+            "domains/shop/topics/north/eventSubscriptions/a",
+            hook(),
+        ),
         ("PUT", NORTH, json!({"location": "here"})),
         ("PUT", NORTH, json!({"name": "south"})),
         ("PUT", "eventSubscriptions/all", hook()),
     ] {
-        lines.push(control.ask(method, path, body).await.brief().replace(RG, "RG:"));
+        lines.push(
+            control
+                .ask(method, path, body)
+                .await
+                .brief()
+                .replace(RG, "RG:"),
+        );
     }
-    let elsewhere = control.call("PUT", &format!("{RG}/domains/shop").replace("/rg/", "/else/"), json!({})).await;
+    let elsewhere = control
+        .call(
+            "PUT",
+            &format!("{RG}/domains/shop").replace("/rg/", "/else/"),
+            json!({}),
+        )
+        .await;
     lines.push(elsewhere.brief().replace(RG, "RG:"));
     expect![[r#"
         400 {"error":{"code":"InvalidRequest","message":"the domain's name is \"no_t\"; allowed are 3 to 50 letters (a to z), digits and hyphens.","target":"the domain's name","details":[]}}
@@ -299,14 +414,27 @@ async fn errors_say_what_is_wrong() {
 
 #[actix_web::test]
 async fn a_topic_and_a_domain_may_have_one_name() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
-    assert_eq!(control.ask("PUT", "topics/shop", json!({})).await.status, 201);
-    let key = async |path: &str| control.ask("POST", &format!("{path}/listKeys"), Value::Null).await.json();
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_domain(json!({}))
+        .await;
+    assert_eq!(
+        control.ask("PUT", "topics/shop", json!({})).await.status,
+        201
+    );
+    let key = async |path: &str| {
+        control
+            .ask("POST", &format!("{path}/listKeys"), Value::Null)
+            .await
+            .json()
+    };
     assert_ne!(key("topics/shop").await, key("domains/shop").await);
     let list = control.ask("GET", "topics", Value::Null).await.json();
     assert_eq!(list["value"].as_array().expect("a list").len(), 1);
     for method in ["GET", "DELETE", "PUT"] {
-        let status = control.ask(method, "topics/domain:shop", Value::Null).await.status;
+        let status = control
+            .ask(method, "topics/domain:shop", Value::Null)
+            .await
+            .status;
         assert_eq!(
             status,
             match method {
@@ -317,81 +445,192 @@ async fn a_topic_and_a_domain_may_have_one_name() {
             "{method}: a key is no name"
         );
     }
-    assert_eq!(control.ask("DELETE", "topics/shop", Value::Null).await.status, 204);
-    assert_eq!(control.ask("GET", "domains/shop", Value::Null).await.status, 200);
+    assert_eq!(
+        control
+            .ask("DELETE", "topics/shop", Value::Null)
+            .await
+            .status,
+        204
+    );
+    assert_eq!(
+        control.ask("GET", "domains/shop", Value::Null).await.status,
+        200
+    );
 }
 
 #[actix_web::test]
 async fn a_topic_comes_with_its_first_subscription_and_goes_with_its_last() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
-    let subscription = |topic: &str, name: &str| format!("domains/shop/topics/{topic}/eventSubscriptions/{name}");
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_domain(json!({}))
+        .await;
+    let subscription =
+        |topic: &str, name: &str| format!("domains/shop/topics/{topic}/eventSubscriptions/{name}");
     for (topic, name) in [("North", "one"), ("NORTH", "two"), ("south", "one")] {
-        assert_eq!(control.ask("PUT", &subscription(topic, name), hook()).await.status, 201);
+        assert_eq!(
+            control
+                .ask("PUT", &subscription(topic, name), hook())
+                .await
+                .status,
+            201
+        );
     }
     assert_eq!(control.topics().await, ["North", "south"]);
-    let response = control.ask("GET", &subscription("north", "TWO"), Value::Null).await.json();
+    let response = control
+        .ask("GET", &subscription("north", "TWO"), Value::Null)
+        .await
+        .json();
     assert_eq!(
         response["id"],
         format!("{RG}/domains/shop/topics/North/eventSubscriptions/two"),
         "as it was first spelled"
     );
-    control.ask("DELETE", &subscription("north", "one"), Value::Null).await;
+    control
+        .ask("DELETE", &subscription("north", "one"), Value::Null)
+        .await;
     assert_eq!(control.topics().await, ["North", "south"]);
-    control.ask("DELETE", &subscription("north", "two"), Value::Null).await;
+    control
+        .ask("DELETE", &subscription("north", "two"), Value::Null)
+        .await;
     assert_eq!(control.topics().await, ["south"]);
     let (registry, _clock, _hand) = running_registry(&control.store);
     let domain = registry.topic("domain:shop").expect("it is recovered");
-    assert_eq!(domain.domain_topics().iter().map(|topic| topic.name.to_string()).collect::<Vec<_>>(), ["south"]);
+    assert_eq!(
+        domain
+            .domain_topics()
+            .iter()
+            .map(|topic| topic.name.to_string())
+            .collect::<Vec<_>>(),
+        ["south"]
+    );
 }
 
 #[actix_web::test]
 async fn a_domain_can_leave_its_topics_to_their_makers() {
     let manual = json!({"autoCreateTopicWithFirstSubscription": false, "autoDeleteTopicWithLastSubscription": false});
-    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(manual).await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_domain(manual)
+        .await;
     let subscription = format!("{NORTH}/eventSubscriptions/one");
     let refused = control.ask("PUT", &subscription, hook()).await;
     expect![[r#"404 {"error":{"code":"ResourceNotFound","message":"the domain has no topic 'north', and autoCreateTopicWithFirstSubscription is false: PUT the topic first","target":null,"details":[]}}"#]].assert_eq(&refused.brief());
     assert_eq!(control.ask("PUT", NORTH, Value::Null).await.status, 201);
     assert_eq!(control.ask("PUT", &subscription, hook()).await.status, 201);
-    assert_eq!(control.ask("DELETE", &subscription, Value::Null).await.status, 204);
+    assert_eq!(
+        control
+            .ask("DELETE", &subscription, Value::Null)
+            .await
+            .status,
+        204
+    );
     assert_eq!(control.topics().await, ["north"]);
 }
 
 #[actix_web::test]
 async fn a_domain_has_no_more_topics_than_the_setting_says() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_domain(json!({}))
+        .await;
     let most = crate::support::publisher::DOMAIN_TOPICS;
     for number in 0..most {
-        assert_eq!(control.ask("PUT", &format!("domains/shop/topics/topic-{number}"), Value::Null).await.status, 201);
+        assert_eq!(
+            control
+                .ask(
+                    "PUT",
+                    &format!("domains/shop/topics/topic-{number}"),
+                    Value::Null
+                )
+                .await
+                .status,
+            201
+        );
     }
     let by_hand = control.ask("PUT", NORTH, Value::Null).await;
-    let by_subscription = control.ask("PUT", &format!("{NORTH}/eventSubscriptions/one"), hook()).await;
+    let by_subscription = control
+        .ask("PUT", &format!("{NORTH}/eventSubscriptions/one"), hook())
+        .await;
     expect![[r#"409 {"error":{"code":"Conflict","message":"The domain 'shop' has the maximum of 5 topics (topic.domain_topics).","target":null,"details":[]}}"#]].assert_eq(&by_hand.brief());
     assert_eq!(by_subscription.brief(), by_hand.brief());
-    assert_eq!(control.ask("PUT", "domains/shop/topics/topic-0", Value::Null).await.status, 201, "what is there stays");
+    assert_eq!(
+        control
+            .ask("PUT", "domains/shop/topics/topic-0", Value::Null)
+            .await
+            .status,
+        201,
+        "what is there stays"
+    );
 }
 
 #[actix_web::test]
 async fn a_deleted_topic_takes_its_subscriptions_and_a_domain_takes_all() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_domain(json!({})).await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_domain(json!({}))
+        .await;
     for path in ["domains/shop", NORTH, "domains/shop/topics/south"] {
-        assert_eq!(control.ask("PUT", &format!("{path}/eventSubscriptions/one"), hook()).await.status, 201);
+        assert_eq!(
+            control
+                .ask("PUT", &format!("{path}/eventSubscriptions/one"), hook())
+                .await
+                .status,
+            201
+        );
     }
     let records = |kind: MetaKind| {
         let mut count = 0;
         let range = meta_of(kind);
-        let scanned = control.store.scan(Family::Meta, &range.start, &range.end, &mut |_, _| {
-            count += 1;
-            std::ops::ControlFlow::Continue(())
-        });
+        let scanned = control
+            .store
+            .scan(Family::Meta, &range.start, &range.end, &mut |_, _| {
+                count += 1;
+                std::ops::ControlFlow::Continue(())
+            });
         scanned.expect("memory can be read");
         count
     };
-    assert_eq!((records(MetaKind::Subscription), records(MetaKind::DomainTopic)), (3, 2));
+    assert_eq!(
+        (
+            records(MetaKind::Subscription),
+            records(MetaKind::DomainTopic)
+        ),
+        (3, 2)
+    );
     assert_eq!(control.ask("DELETE", NORTH, Value::Null).await.status, 204);
-    assert_eq!((records(MetaKind::Subscription), records(MetaKind::DomainTopic)), (2, 1));
-    assert_eq!(control.ask("GET", &format!("{NORTH}/eventSubscriptions/one"), Value::Null).await.status, 404);
-    assert_eq!(control.ask("GET", "domains/shop/eventSubscriptions/one", Value::Null).await.status, 200);
-    assert_eq!(control.ask("DELETE", "domains/shop", Value::Null).await.status, 204);
-    assert_eq!((records(MetaKind::Subscription), records(MetaKind::DomainTopic)), (0, 0));
+    assert_eq!(
+        (
+            records(MetaKind::Subscription),
+            records(MetaKind::DomainTopic)
+        ),
+        (2, 1)
+    );
+    assert_eq!(
+        control
+            .ask(
+                "GET",
+                &format!("{NORTH}/eventSubscriptions/one"),
+                Value::Null
+            )
+            .await
+            .status,
+        404
+    );
+    assert_eq!(
+        control
+            .ask("GET", "domains/shop/eventSubscriptions/one", Value::Null)
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        control
+            .ask("DELETE", "domains/shop", Value::Null)
+            .await
+            .status,
+        204
+    );
+    assert_eq!(
+        (
+            records(MetaKind::Subscription),
+            records(MetaKind::DomainTopic)
+        ),
+        (0, 0)
+    );
 }

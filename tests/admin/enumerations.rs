@@ -12,7 +12,9 @@ fn in_capitals(value: &Value, keys: &[&str]) -> Value {
             Value::Object(members) => {
                 for (key, value) in members {
                     match value {
-                        Value::String(text) if keys.contains(&key.as_str()) => *text = text.to_uppercase(),
+                        Value::String(text) if keys.contains(&key.as_str()) => {
+                            *text = text.to_uppercase()
+                        }
                         value => walk(value, keys),
                     }
                 }
@@ -31,8 +33,15 @@ async fn check(control: &ControlFixture, path: &str, body: &Value, keys: &[&str]
     let shouted = in_capitals(body, keys);
     assert_ne!(shouted, *body);
     let answer = control.call("PUT", &format!("{RG}/{path}"), shouted).await;
-    assert!([200, 201].contains(&answer.status), "{path}: {}", answer.text);
-    let shown = control.call("GET", &format!("{RG}/{path}"), Value::Null).await.json();
+    assert!(
+        [200, 201].contains(&answer.status),
+        "{path}: {}",
+        answer.text
+    );
+    let shown = control
+        .call("GET", &format!("{RG}/{path}"), Value::Null)
+        .await
+        .json();
     contains(path, &shown, body);
 }
 
@@ -77,19 +86,45 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
             },
         },
     });
-    let keys = ["inputSchema", "publicNetworkAccess", "action", "dataResidencyBoundary", "inputSchemaMappingType"];
+    let keys = [
+        "inputSchema",
+        "publicNetworkAccess",
+        "action",
+        "dataResidencyBoundary",
+        "inputSchemaMappingType",
+    ];
     check(&control, "topics/custom", &topic, &keys).await;
     // These keys are of tags, too, which stay as they are.
     let mut shouted = topic.clone();
-    for at in ["/sku/name", "/kind", "/identity/type", "/properties/eventTypeInfo/kind"] {
+    for at in [
+        "/sku/name",
+        "/kind",
+        "/identity/type",
+        "/properties/eventTypeInfo/kind",
+    ] {
         let value = shouted.pointer_mut(at).expect("it is there");
         *value = value.as_str().expect("a string").to_lowercase().into();
     }
-    assert_eq!(control.call("PUT", &format!("{RG}/topics/custom"), shouted).await.status, 201);
-    let shown = control.call("GET", &format!("{RG}/topics/custom"), Value::Null).await.json();
+    assert_eq!(
+        control
+            .call("PUT", &format!("{RG}/topics/custom"), shouted)
+            .await
+            .status,
+        201
+    );
+    let shown = control
+        .call("GET", &format!("{RG}/topics/custom"), Value::Null)
+        .await
+        .json();
     contains("topics/custom", &shown, &topic);
 
-    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &format!("{RG}/topics/orders"), json!({}))
+            .await
+            .status,
+        201
+    );
     let subscription = json!({"properties": {
         "destination": {"endpointType": "WebHook", "properties": {
             "endpointUrl": "http://127.0.0.1:9/",
@@ -108,13 +143,27 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
             "blobContainerName": "letters",
         }},
     }});
-    let keys = ["endpointType", "type", "eventDeliverySchema", "operatorType"];
-    check(&control, "topics/orders/eventSubscriptions/billing", &subscription, &keys).await;
+    let keys = [
+        "endpointType",
+        "type",
+        "eventDeliverySchema",
+        "operatorType",
+    ];
+    check(
+        &control,
+        "topics/orders/eventSubscriptions/billing",
+        &subscription,
+        &keys,
+    )
+    .await;
     let path = format!("{RG}/topics/orders/eventSubscriptions/billing");
     let patch = json!({"eventDeliverySchema": "eventgridSCHEMA"});
     assert_eq!(control.call("PATCH", &path, patch).await.status, 201);
     let shown = control.call("GET", &path, Value::Null).await.json();
-    assert_eq!(shown["properties"]["eventDeliverySchema"], "EventGridSchema");
+    assert_eq!(
+        shown["properties"]["eventDeliverySchema"],
+        "EventGridSchema"
+    );
 
     let namespace = json!({
         "sku": {"name": "Standard"},
@@ -124,15 +173,40 @@ async fn enumerations_are_compared_without_case_and_answered_in_their_own() {
             "inboundIpRules": [{"ipMask": "10.0.0.0/8", "action": "Allow"}],
         },
     });
-    check(&control, "namespaces/plant", &namespace, &["name", "type", "publicNetworkAccess", "action"]).await;
-    let topic = json!({"properties": {"publisherType": "Custom", "inputSchema": "CloudEventSchemaV1_0"}});
-    check(&control, "namespaces/plant/topics/heat", &topic, &["publisherType", "inputSchema"]).await;
+    check(
+        &control,
+        "namespaces/plant",
+        &namespace,
+        &["name", "type", "publicNetworkAccess", "action"],
+    )
+    .await;
+    let topic =
+        json!({"properties": {"publisherType": "Custom", "inputSchema": "CloudEventSchemaV1_0"}});
+    check(
+        &control,
+        "namespaces/plant/topics/heat",
+        &topic,
+        &["publisherType", "inputSchema"],
+    )
+    .await;
     let queue = json!({"properties": {
         "deliveryConfiguration": {"deliveryMode": "Queue"},
         "filtersConfiguration": {"filters": [{"operatorType": "BoolEquals", "key": "data.on", "value": true}]},
     }});
     let keys = ["deliveryMode", "operatorType"];
-    check(&control, "namespaces/plant/topics/heat/eventSubscriptions/work", &queue, &keys).await;
+    check(
+        &control,
+        "namespaces/plant/topics/heat/eventSubscriptions/work",
+        &queue,
+        &keys,
+    )
+    .await;
     let key = json!({"keyName": "KEY2"});
-    assert_eq!(control.call("POST", &format!("{RG}/topics/orders/regenerateKey"), key).await.status, 200);
+    assert_eq!(
+        control
+            .call("POST", &format!("{RG}/topics/orders/regenerateKey"), key)
+            .await
+            .status,
+        200
+    );
 }

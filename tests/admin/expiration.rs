@@ -39,16 +39,47 @@ impl ControlFixture {
 async fn a_time_is_returned_as_it_was_put() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let mut lines = Vec::new();
-    for given in ["2030-01-31T12:00:00Z", "2030-01-31T12:00:00.1234567+01:00", "2030-01-31T12:00:00", "2030-01-31"] {
+    for given in [
+        "2030-01-31T12:00:00Z",
+        "2030-01-31T12:00:00.1234567+01:00",
+        "2030-01-31T12:00:00",
+        "2030-01-31",
+    ] {
         let answer = control.call("PUT", &subscription(), expiring(given)).await;
-        lines.push(format!("{given} {} {}", answer.status, answer.json()["properties"]["expirationTimeUtc"]));
+        lines.push(format!(
+            "{given} {} {}",
+            answer.status,
+            answer.json()["properties"]["expirationTimeUtc"]
+        ));
     }
-    let patched = control.call("PATCH", &subscription(), json!({"labels": ["x"]})).await.json();
-    lines.push(format!("another patch {}", patched["properties"]["expirationTimeUtc"]));
-    let patched = control.call("PATCH", &subscription(), json!({"expirationTimeUtc": EXPIRES})).await.json();
-    lines.push(format!("a patch {}", patched["properties"]["expirationTimeUtc"]));
-    let patched = control.call("PATCH", &subscription(), json!({"expirationTimeUtc": null})).await.json();
-    lines.push(format!("a patch {}", patched["properties"]["expirationTimeUtc"]));
+    let patched = control
+        .call("PATCH", &subscription(), json!({"labels": ["x"]}))
+        .await
+        .json();
+    lines.push(format!(
+        "another patch {}",
+        patched["properties"]["expirationTimeUtc"]
+    ));
+    let patched = control
+        .call(
+            "PATCH",
+            &subscription(),
+            json!({"expirationTimeUtc": EXPIRES}),
+        )
+        .await
+        .json();
+    lines.push(format!(
+        "a patch {}",
+        patched["properties"]["expirationTimeUtc"]
+    ));
+    let patched = control
+        .call("PATCH", &subscription(), json!({"expirationTimeUtc": null}))
+        .await
+        .json();
+    lines.push(format!(
+        "a patch {}",
+        patched["properties"]["expirationTimeUtc"]
+    ));
     expect![[r#"
         2030-01-31T12:00:00Z 201 "2030-01-31T12:00:00.0000000Z"
         2030-01-31T12:00:00.1234567+01:00 201 "2030-01-31T11:00:00.1234560Z"
@@ -62,10 +93,17 @@ async fn a_time_is_returned_as_it_was_put() {
 
 #[actix_web::test]
 async fn a_time_that_is_none_or_has_passed_is_refused() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await;
     let mut lines = Vec::new();
     for given in ["2021-03-10T21:02:56Z", "1960-01-01T00:00:00Z", "tomorrow"] {
-        lines.push(control.call("PUT", &subscription(), expiring(given)).await.brief());
+        lines.push(
+            control
+                .call("PUT", &subscription(), expiring(given))
+                .await
+                .brief(),
+        );
     }
     let past = json!({"expirationTimeUtc": "2020-01-01T00:00:00Z"});
     lines.push(control.call("PATCH", &subscription(), past).await.brief());
@@ -79,9 +117,18 @@ async fn a_time_that_is_none_or_has_passed_is_refused() {
 #[actix_web::test]
 async fn a_subscription_is_deleted_when_its_time_comes_and_not_before() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
-    assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &subscription(), expiring(EXPIRES))
+            .await
+            .status,
+        201
+    );
     let expires = control.now().after(MINUTE);
-    assert_eq!(expiry::sweep(&control.registry, expires.before(Duration::from_micros(1))).await, Some(expires));
+    assert_eq!(
+        expiry::sweep(&control.registry, expires.before(Duration::from_micros(1))).await,
+        Some(expires)
+    );
     assert!(control.is_there().await);
     assert_eq!(expiry::sweep(&control.registry, expires).await, None);
     assert!(!control.is_there().await);
@@ -90,13 +137,35 @@ async fn a_subscription_is_deleted_when_its_time_comes_and_not_before() {
 #[actix_web::test]
 async fn a_time_that_was_moved_or_taken_away_is_not_kept_to() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
-    assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &subscription(), expiring(EXPIRES))
+            .await
+            .status,
+        201
+    );
     let later = json!({"expirationTimeUtc": "2021-03-10T22:00:00Z"});
-    assert_eq!(control.call("PATCH", &subscription(), later).await.status, 201);
-    assert!(expiry::sweep(&control.registry, control.now().after(MINUTE)).await.is_some());
+    assert_eq!(
+        control.call("PATCH", &subscription(), later).await.status,
+        201
+    );
+    assert!(
+        expiry::sweep(&control.registry, control.now().after(MINUTE))
+            .await
+            .is_some()
+    );
     assert!(control.is_there().await);
-    assert_eq!(control.call("PATCH", &subscription(), json!({"expirationTimeUtc": null})).await.status, 201);
-    assert_eq!(expiry::sweep(&control.registry, Timestamp::NEVER.before(MINUTE)).await, None);
+    assert_eq!(
+        control
+            .call("PATCH", &subscription(), json!({"expirationTimeUtc": null}))
+            .await
+            .status,
+        201
+    );
+    assert_eq!(
+        expiry::sweep(&control.registry, Timestamp::NEVER.before(MINUTE)).await,
+        None
+    );
     assert!(control.is_there().await);
 }
 
@@ -105,11 +174,23 @@ async fn the_watch_of_expirations_follows_the_clock() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let watch = actix_web::rt::spawn(expiry::run(control.registry.clone(), control.clock.clone()));
     control.hand.advance(MINUTE / 2);
-    assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &subscription(), expiring(EXPIRES))
+            .await
+            .status,
+        201
+    );
     control.hand.advance(MINUTE);
     // Another one is put, so that it is looked again: nothing waits by the real clock.
     let other = format!("{RG}/topics/orders/eventSubscriptions/other");
-    assert_eq!(control.call("PUT", &other, expiring("2021-03-10T22:00:00Z")).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &other, expiring("2021-03-10T22:00:00Z"))
+            .await
+            .status,
+        201
+    );
     let mut looks = 0;
     while control.is_there().await {
         looks += 1;
@@ -123,12 +204,28 @@ async fn the_watch_of_expirations_follows_the_clock() {
 #[actix_web::test]
 async fn a_restart_remembers_when_a_subscription_expires() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
-    assert_eq!(control.call("PUT", &subscription(), expiring(EXPIRES)).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &subscription(), expiring(EXPIRES))
+            .await
+            .status,
+        201
+    );
     let (again, _clock, _hand) = running_registry(&control.store);
     let topic = again.topic("orders").expect("it is recovered");
     assert!(topic.subscription("to-shop").is_some());
-    assert_eq!(expiry::sweep(&again, control.now().after(2 * MINUTE)).await, None);
+    assert_eq!(
+        expiry::sweep(&again, control.now().after(2 * MINUTE)).await,
+        None
+    );
     assert!(topic.subscription("to-shop").is_none());
     let (third, _clock, _hand) = running_registry(&control.store);
-    assert!(third.topic("orders").expect("it is recovered").subscription("to-shop").is_none(), "it is gone for good");
+    assert!(
+        third
+            .topic("orders")
+            .expect("it is recovered")
+            .subscription("to-shop")
+            .is_none(),
+        "it is gone for good"
+    );
 }

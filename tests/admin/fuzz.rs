@@ -1,5 +1,5 @@
-//! Changed bodies of the control plane, and changed `$filter`s: each is accepted, or refused with a known code and a
-//! short message. What was accepted is returned and can be put again.
+//! Changed bodies of the control plane, and changed `$filter`s: each is accepted, or refused with a
+//! known code and a short message. What was accepted is returned and can be put again.
 
 use gridhook::admin::{ChaosMode, model::odata::NameFilter};
 use proptest::{prelude::*, sample::Index, test_runner::TestRunner};
@@ -84,7 +84,13 @@ fn put(into: &mut Value, path: &mut dyn Iterator<Item = Index>, value: Value) {
     }
 }
 
-const CODES: [&str; 5] = ["InvalidRequest", "ResourceNotFound", "Conflict", "RequestEntityTooLarge", "NotFound"];
+const CODES: [&str; 5] = [
+    "InvalidRequest",
+    "ResourceNotFound",
+    "Conflict",
+    "RequestEntityTooLarge",
+    "NotFound",
+];
 
 async fn check(control: &ControlFixture, body: &[u8]) -> Result<(), TestCaseError> {
     let path = format!("{RG}/topics/orders/eventSubscriptions/fuzzed");
@@ -97,16 +103,28 @@ async fn check(control: &ControlFixture, body: &[u8]) -> Result<(), TestCaseErro
             "{}",
             answer.brief()
         );
-        prop_assert!(answer.text.len() < 16 * 1024, "{} bytes of a complaint", answer.text.len());
-        prop_assert!(!answer.text.contains("code=secret") && !answer.text.contains("MDEyMzQ1"), "{}", answer.text);
+        prop_assert!(
+            answer.text.len() < 16 * 1024,
+            "{} bytes of a complaint",
+            answer.text.len()
+        );
+        prop_assert!(
+            !answer.text.contains("code=secret") && !answer.text.contains("MDEyMzQ1"),
+            "{}",
+            answer.text
+        );
         return Ok(());
     }
     prop_assert!(!answer.text.contains("code=secret"), "{}", answer.text);
     // The response is accepted again, except for what it leaves out.
     let mut reported = control.call("GET", &path, Value::Null).await.json();
-    reported["properties"]["destination"]["properties"]["endpointUrl"] = "http://127.0.0.1:9000/".into();
+    reported["properties"]["destination"]["properties"]["endpointUrl"] =
+        "http://127.0.0.1:9000/".into();
     for name in ["deliveryAttributeMappings", "signing"] {
-        reported["properties"]["destination"]["properties"].as_object_mut().expect("an object").remove(name);
+        reported["properties"]["destination"]["properties"]
+            .as_object_mut()
+            .expect("an object")
+            .remove(name);
     }
     let again = control.call("PUT", &path, reported.clone()).await;
     prop_assert!(again.status < 300, "{} after {}", again.brief(), reported);
@@ -116,16 +134,26 @@ async fn check(control: &ControlFixture, body: &[u8]) -> Result<(), TestCaseErro
 #[test]
 fn bodies_with_values_or_bytes_changed_are_taken_or_refused_by_name() {
     let system = actix_rt::System::new();
-    let control = system.block_on(async { ControlFixture::new(ChaosMode::Disabled).with_topic().await });
-    system.block_on(check(&control, full().to_string().as_bytes())).expect("the whole body is taken");
+    let control =
+        system.block_on(async { ControlFixture::new(ChaosMode::Disabled).with_topic().await });
+    system
+        .block_on(check(&control, full().to_string().as_bytes()))
+        .expect("the whole body is taken");
     let path = || prop::collection::vec(any::<Index>(), 1..8);
-    let strategy = (prop::collection::vec((path(), any::<Index>()), 0..4), prop::option::weighted(0.3, changes(2)));
+    let strategy = (
+        prop::collection::vec((path(), any::<Index>()), 0..4),
+        prop::option::weighted(0.3, changes(2)),
+    );
     let mut runner = TestRunner::new(ProptestConfig::with_cases(cases(300)));
     let checked = runner.run(&strategy, |(twists, bytes)| {
         let mut body = full();
         for (path, value) in twists {
             let values = values();
-            put(&mut body, &mut path.into_iter(), values[value.index(values.len())].clone());
+            put(
+                &mut body,
+                &mut path.into_iter(),
+                values[value.index(values.len())].clone(),
+            );
         }
         let body = body.to_string().into_bytes();
         let body = bytes.map_or(body.clone(), |bytes| changed(&body, &bytes));

@@ -14,10 +14,20 @@ use gridhook::{
 #[test]
 fn readiness_says_what_is_wrong() {
     let mut lines = Vec::new();
-    for phase in [StartPhase::Recovering, StartPhase::Serving, StartPhase::Stopping] {
-        for state in [journal::JournalState::Writable, journal::JournalState::Full, journal::JournalState::Closed] {
-            lines
-                .push(serde_json::to_string(&readiness(phase, &state, &DamageSummary::default())).expect("it is JSON"));
+    for phase in [
+        StartPhase::Recovering,
+        StartPhase::Serving,
+        StartPhase::Stopping,
+    ] {
+        for state in [
+            journal::JournalState::Writable,
+            journal::JournalState::Full,
+            journal::JournalState::Closed,
+        ] {
+            lines.push(
+                serde_json::to_string(&readiness(phase, &state, &DamageSummary::default()))
+                    .expect("it is JSON"),
+            );
         }
     }
     expect![[r#"
@@ -34,9 +44,20 @@ fn readiness_says_what_is_wrong() {
 
 #[test]
 fn a_damaged_store_is_reported_and_takes_events() {
-    let gap = |first, count| LogGap { partition: 3, first, count };
-    let damage = DamageSummary { gaps: vec![gap(7, 4), gap(20, 1)], families: vec![Family::Log, Family::Pending] };
-    let reported = readiness(StartPhase::Serving, &journal::JournalState::Writable, &damage);
+    let gap = |first, count| LogGap {
+        partition: 3,
+        first,
+        count,
+    };
+    let damage = DamageSummary {
+        gaps: vec![gap(7, 4), gap(20, 1)],
+        families: vec![Family::Log, Family::Pending],
+    };
+    let reported = readiness(
+        StartPhase::Serving,
+        &journal::JournalState::Writable,
+        &damage,
+    );
     assert!(reported.ready);
     expect![[r#"
         {"ready":true,"phase":"serving","journal":"writable","lostEvents":5,"problems":["lost to damage: 4 events, sequences 7 to 10 of partition 3","lost to damage: 1 event, sequences 20 to 20 of partition 3","the store is damaged: a table of log, owed cannot be read in part; stop the server, and restore a backup or accept the loss with gridhook restore --accept-loss"]}"#]].assert_eq(&serde_json::to_string(&reported).expect("it is JSON"));
@@ -56,11 +77,16 @@ fn a_server_never_goes_back_to_an_earlier_phase() {
 #[test]
 fn a_start_says_what_it_does_and_how_far_it_is() {
     let vitals = ServerHealth::starting();
-    vitals.at(StartStep::with("the store is opened", || Some(StepProgress { done: 3, of: 7 })));
+    vitals.at(StartStep::with("the store is opened", || {
+        Some(StepProgress { done: 3, of: 7 })
+    }));
     let readiness = vitals.readiness();
     assert!(!readiness.ready);
     assert_eq!(readiness.journal, "opening");
-    assert_eq!(readiness.problems, ["the store is being read after the start: the store is opened, 3 of 7 bytes"]);
+    assert_eq!(
+        readiness.problems,
+        ["the store is being read after the start: the store is opened, 3 of 7 bytes"]
+    );
     vitals.attach(|| journal::JournalState::Writable);
     vitals.enter(StartPhase::Serving);
     assert!(vitals.readiness().ready);
@@ -71,11 +97,26 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
     let serving = |damage: &DamageSummary| NodeShard {
         state: ShardState::Serving,
         has_owner: true,
-        core: Some(readiness(StartPhase::Serving, &journal::JournalState::Writable, damage)),
+        core: Some(readiness(
+            StartPhase::Serving,
+            &journal::JournalState::Writable,
+            damage,
+        )),
     };
     let own = serving(&DamageSummary::default());
-    let damaged = serving(&DamageSummary { gaps: vec![LogGap { partition: 3, first: 7, count: 4 }], families: vec![] });
-    let other = |state, has_owner| NodeShard { state, has_owner, core: None };
+    let damaged = serving(&DamageSummary {
+        gaps: vec![LogGap {
+            partition: 3,
+            first: 7,
+            count: 4,
+        }],
+        families: vec![],
+    });
+    let other = |state, has_owner| NodeShard {
+        state,
+        has_owner,
+        core: None,
+    };
     let following = other(ShardState::Following, true);
     let ownerless = other(ShardState::Following, false);
     let fetching = other(ShardState::Fetching, true);
@@ -96,8 +137,13 @@ fn a_node_is_ready_while_it_can_answer_or_forward_and_says_what_it_is_for_each_s
         &[&own, &late, &fetching],
     ];
     let readiness = nodes.iter().map(|shards| {
-        let (health, shards) =
-            (ServerHealth::starting(), shards.iter().map(|shard| (*shard).clone()).collect::<Vec<_>>());
+        let (health, shards) = (
+            ServerHealth::starting(),
+            shards
+                .iter()
+                .map(|shard| (*shard).clone())
+                .collect::<Vec<_>>(),
+        );
         health.stand_by(move || shards.clone());
         serde_json::to_string(&health.readiness()).expect("it is JSON")
     });

@@ -16,14 +16,20 @@ async fn statuses_are_those_that_every_client_accepts() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = format!("{RG}/topics/orders");
     let nested = format!("{topic}/eventSubscriptions/to-shop");
-    let scoped = format!("/{topic}/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15");
+    let scoped = format!(
+        "/{topic}/providers/Microsoft.EventGrid/eventSubscriptions/to-shop?api-version=2025-02-15"
+    );
     let calls = [
         ("PUT", topic.as_str(), json!({"location": "local"})),
         ("PUT", &topic, json!({"location": "local"})),
         ("PATCH", &topic, json!({"tags": {"a": "b"}})),
         ("GET", &topic, Value::Null),
         ("POST", &format!("{topic}/listKeys"), Value::Null),
-        ("POST", &format!("{topic}/regenerateKey"), json!({"keyName": "key1"})),
+        (
+            "POST",
+            &format!("{topic}/regenerateKey"),
+            json!({"keyName": "key1"}),
+        ),
         ("PUT", &nested, hook()),
         ("PUT", &scoped, hook()),
         ("PATCH", &nested, json!({"labels": ["x"]})),
@@ -31,7 +37,11 @@ async fn statuses_are_those_that_every_client_accepts() {
         ("GET", &nested, Value::Null),
         ("GET", &scoped, Value::Null),
         ("POST", &format!("{nested}/getFullUrl"), Value::Null),
-        ("POST", &format!("{nested}/getDeliveryAttributes"), Value::Null),
+        (
+            "POST",
+            &format!("{nested}/getDeliveryAttributes"),
+            Value::Null,
+        ),
         ("GET", &format!("{nested}/status"), Value::Null),
         ("POST", &format!("{nested}/hold"), Value::Null),
         ("POST", &format!("{nested}/resume"), Value::Null),
@@ -46,7 +56,10 @@ async fn statuses_are_those_that_every_client_accepts() {
     let mut lines = Vec::new();
     for (method, path, body) in calls {
         let short = path.replace(RG, "RG:");
-        lines.push(format!("{method} {short} {}", control.call(method, path, body).await.status));
+        lines.push(format!(
+            "{method} {short} {}",
+            control.call(method, path, body).await.status
+        ));
     }
     expect![[r#"
         PUT RG:/topics/orders 201
@@ -80,15 +93,28 @@ async fn statuses_are_those_that_every_client_accepts() {
 async fn without_the_token_nothing_is_answered() {
     let control = ControlFixture::new(ChaosMode::Enabled).with_topic().await;
     let mut lines = Vec::new();
-    for header in [None, Some("Bearer wrong"), Some("Basic swordfish"), Some("swordfish"), Some("Bearer ")] {
-        for path in [format!("{RG}/topics/orders"), "/subscriptions/x/none".to_owned(), "/chaos/kill".to_owned()] {
+    for header in [
+        None,
+        Some("Bearer wrong"),
+        Some("Basic swordfish"),
+        Some("swordfish"),
+        Some("Bearer "),
+    ] {
+        for path in [
+            format!("{RG}/topics/orders"),
+            "/subscriptions/x/none".to_owned(),
+            "/chaos/kill".to_owned(),
+        ] {
             let mut request = test::TestRequest::with_uri(&path);
             if let Some(header) = header {
                 request = request.insert_header(("Authorization", header));
             }
             let answer = control.send(request).await;
             assert_eq!(answer.status, 401);
-            assert_eq!(answer.headers.get("WWW-Authenticate").expect("it is there"), "Bearer");
+            assert_eq!(
+                answer.headers.get("WWW-Authenticate").expect("it is there"),
+                "Bearer"
+            );
             lines.push(format!("{header:?} {}", answer.text));
         }
     }
@@ -113,13 +139,33 @@ async fn errors_have_arms_form() {
         control.call("PUT", &topic, json!({"colour": 1})).await,
         control.call("PUT", &elsewhere, json!({})).await,
         control.call("GET", &elsewhere, Value::Null).await,
-        control.call("GET", &format!("{topic}/eventSubscriptions/none"), Value::Null).await,
-        control.call("PATCH", &format!("{topic}/eventSubscriptions/none"), json!({})).await,
+        control
+            .call(
+                "GET",
+                &format!("{topic}/eventSubscriptions/none"),
+                Value::Null,
+            )
+            .await,
+        control
+            .call(
+                "PATCH",
+                &format!("{topic}/eventSubscriptions/none"),
+                json!({}),
+            )
+            .await,
         control.call("POST", &topic, Value::Null).await,
-        control.call("GET", &format!("{topic}/listKeys"), Value::Null).await,
-        control.call("GET", &format!("{RG}/domains/x?secret=1"), Value::Null).await,
-        control.call("GET", &format!("{RG}/topics?$filter=name"), Value::Null).await,
-        control.call("PUT", &topic, json!({"location": "x".repeat(300_000)})).await,
+        control
+            .call("GET", &format!("{topic}/listKeys"), Value::Null)
+            .await,
+        control
+            .call("GET", &format!("{RG}/domains/x?secret=1"), Value::Null)
+            .await,
+        control
+            .call("GET", &format!("{RG}/topics?$filter=name"), Value::Null)
+            .await,
+        control
+            .call("PUT", &topic, json!({"location": "x".repeat(300_000)}))
+            .await,
         control.call("POST", "/healthz", Value::Null).await,
     ];
     let lines: Vec<_> = answers.iter().map(Answer::brief).collect();
@@ -135,9 +181,16 @@ async fn errors_have_arms_form() {
         400 {"error":{"code":"InvalidRequest","message":"$filter cannot be read at \"name\"; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses.","target":"$filter","details":[]}}
         413 {"error":{"code":"RequestEntityTooLarge","message":"The maximum size (262144) has been exceeded.","target":null,"details":[]}}
         405 {"error":{"code":"MethodNotAllowed","message":"The method POST is not allowed here; allowed: GET, HEAD.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
-    assert_eq!(answers[5].headers.get("Allow").expect("it is there"), "GET, PUT, PATCH, DELETE, HEAD");
+    assert_eq!(
+        answers[5].headers.get("Allow").expect("it is there"),
+        "GET, PUT, PATCH, DELETE, HEAD"
+    );
     let kill = json!({"actor": "topic", "topic": "orders", "by": "stop"});
-    assert_eq!(control.call("POST", "/chaos/kill", kill).await.status, 404, "nothing is broken on purpose");
+    assert_eq!(
+        control.call("POST", "/chaos/kill", kill).await.status,
+        404,
+        "nothing is broken on purpose"
+    );
 }
 
 #[actix_web::test]
@@ -145,16 +198,28 @@ async fn errors_of_the_registry_have_their_statuses() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let mut lines = Vec::new();
     let mut put = async |url: &str| {
-        let body =
-            json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": url}}}});
-        let answer = control.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/to-shop"), body).await;
-        let after = answer.headers.get("Retry-After").map(|value| value.to_str().expect("it is text").to_owned());
+        let body = json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": url}}}});
+        let answer = control
+            .call(
+                "PUT",
+                &format!("{RG}/topics/orders/eventSubscriptions/to-shop"),
+                body,
+            )
+            .await;
+        let after = answer
+            .headers
+            .get("Retry-After")
+            .map(|value| value.to_str().expect("it is text").to_owned());
         lines.push(format!("{after:?} {}", answer.brief()));
     };
     put("http://10.0.0.1/hook").await;
-    control.store.fail(control.store.writes()..u64::MAX, WriteFault::Full);
+    control
+        .store
+        .fail(control.store.writes()..u64::MAX, WriteFault::Full);
     put("http://127.0.0.1:9000/hook").await;
-    control.store.fail(control.store.writes()..u64::MAX, WriteFault::Failed);
+    control
+        .store
+        .fail(control.store.writes()..u64::MAX, WriteFault::Failed);
     put("http://127.0.0.1:9000/hook").await;
     expect![[r#"
         None 400 {"error":{"code":"InvalidRequest","message":"the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network","target":null,"details":[]}}
@@ -166,108 +231,212 @@ async fn errors_of_the_registry_have_their_statuses() {
 async fn keys_are_returned_by_their_own_calls_only_and_survive_an_update() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let topic = format!("{RG}/topics/orders");
-    let keys = control.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json();
-    let (key1, key2) = (keys["key1"].as_str().expect("text"), keys["key2"].as_str().expect("text"));
+    let keys = control
+        .call("POST", &format!("{topic}/listKeys"), Value::Null)
+        .await
+        .json();
+    let (key1, key2) = (
+        keys["key1"].as_str().expect("text"),
+        keys["key2"].as_str().expect("text"),
+    );
     assert_eq!((key1.len(), key2.len()), (44, 44), "32 bytes in base64");
     assert_ne!(key1, key2);
-    for (method, body) in [("PUT", json!({})), ("PATCH", json!({})), ("GET", Value::Null)] {
+    for (method, body) in [
+        ("PUT", json!({})),
+        ("PATCH", json!({})),
+        ("GET", Value::Null),
+    ] {
         let reported = control.call(method, &topic, body).await.text;
-        assert!(!reported.contains(key1) && !reported.contains(key2), "{reported}");
+        assert!(
+            !reported.contains(key1) && !reported.contains(key2),
+            "{reported}"
+        );
     }
-    assert_eq!(control.call("POST", &format!("{topic}/listKeys"), Value::Null).await.json(), keys);
-    let changed = control.call("POST", &format!("{topic}/regenerateKey"), json!({"keyName": "key2"})).await.json();
+    assert_eq!(
+        control
+            .call("POST", &format!("{topic}/listKeys"), Value::Null)
+            .await
+            .json(),
+        keys
+    );
+    let changed = control
+        .call(
+            "POST",
+            &format!("{topic}/regenerateKey"),
+            json!({"keyName": "key2"}),
+        )
+        .await
+        .json();
     assert_eq!(changed["key1"], keys["key1"]);
     assert_ne!(changed["key2"], keys["key2"]);
 }
 
 #[actix_web::test]
 async fn only_get_full_url_returns_the_query() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await;
     let nested = format!("{RG}/topics/orders/eventSubscriptions");
     for (method, path, body) in [
         ("GET", format!("{nested}/to-shop"), Value::Null),
         ("GET", nested.clone(), Value::Null),
-        ("PATCH", format!("{nested}/TO-SHOP"), json!({"labels": ["x"]})),
+        (
+            "PATCH",
+            format!("{nested}/TO-SHOP"),
+            json!({"labels": ["x"]}),
+        ),
         ("GET", format!("{nested}/to-shop/status"), Value::Null),
     ] {
         let reported = control.call(method, &path, body).await.text;
-        assert!(reported.contains("to-shop") && !reported.contains("secret"), "{reported}");
+        assert!(
+            reported.contains("to-shop") && !reported.contains("secret"),
+            "{reported}"
+        );
     }
-    let full = control.call("POST", &format!("{nested}/to-shop/getFullUrl"), Value::Null).await;
-    assert_eq!(full.text, r#"{"endpointUrl":"http://127.0.0.1:9000/hook?code=secret"}"#);
+    let full = control
+        .call("POST", &format!("{nested}/to-shop/getFullUrl"), Value::Null)
+        .await;
+    assert_eq!(
+        full.text,
+        r#"{"endpointUrl":"http://127.0.0.1:9000/hook?code=secret"}"#
+    );
 }
 
 #[actix_web::test]
 async fn lists_keep_to_their_scope() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let other = "/subscriptions/s-1/resourceGroups/other/providers/Microsoft.EventGrid/topics";
-    assert_eq!(control.call("PUT", &format!("{other}/bills"), json!({})).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &format!("{other}/bills"), json!({}))
+            .await
+            .status,
+        201
+    );
     for (path, names) in [
         (format!("{RG}/topics?$top=1"), vec!["orders"]),
         (other.to_owned(), vec!["bills"]),
-        ("/subscriptions/S-1/providers/microsoft.eventgrid/topics".to_owned(), vec!["bills", "orders"]),
-        ("/subscriptions/none/providers/Microsoft.EventGrid/topics".to_owned(), vec![]),
+        (
+            "/subscriptions/S-1/providers/microsoft.eventgrid/topics".to_owned(),
+            vec!["bills", "orders"],
+        ),
+        (
+            "/subscriptions/none/providers/Microsoft.EventGrid/topics".to_owned(),
+            vec![],
+        ),
     ] {
         let list = control.call("GET", &path, Value::Null).await.json();
-        let got: Vec<_> = list["value"].as_array().expect("a list").iter().map(|topic| topic["name"].clone()).collect();
+        let got: Vec<_> = list["value"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|topic| topic["name"].clone())
+            .collect();
         assert_eq!(json!(got), json!(names), "{path}");
     }
 }
 
 #[actix_web::test]
 async fn an_edition_with_smaller_ranges_is_refused_while_a_subscription_asks_for_more() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await;
     let patch = json!({"properties": {"edition": "short"}});
-    let refused = control.call("PATCH", &format!("{RG}/topics/orders"), patch.clone()).await;
+    let refused = control
+        .call("PATCH", &format!("{RG}/topics/orders"), patch.clone())
+        .await;
     expect![[r#"400 {"error":{"code":"InvalidRequest","message":"properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 30; allowed is 1 to 5.","target":"properties.edition","details":[]}}"#]].assert_eq(&refused.brief());
     let fewer = json!({"retryPolicy": {"maxDeliveryAttempts": 5}});
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
-    assert_eq!(control.call("PATCH", &subscription, fewer).await.status, 201);
-    assert_eq!(control.call("PATCH", &format!("{RG}/topics/orders"), patch).await.status, 201);
+    assert_eq!(
+        control.call("PATCH", &subscription, fewer).await.status,
+        201
+    );
+    assert_eq!(
+        control
+            .call("PATCH", &format!("{RG}/topics/orders"), patch)
+            .await
+            .status,
+        201
+    );
 }
 
 #[actix_web::test]
 async fn the_status_shows_hold_and_resume() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
-    let held = control.call("POST", &format!("{subscription}/hold"), Value::Null).await;
+    let held = control
+        .call("POST", &format!("{subscription}/hold"), Value::Null)
+        .await;
     expect![[r#"200 {"topic":"orders","subscription":"to-shop","heldBy":"operator","health":{"state":"healthy","failures":0},"condition":{"state":"held","severity":4,"successShare":null,"windowSeconds":null},"endpoint":{"rate":null,"healthyRate":null,"concurrency":16,"eventsPerRequest":1},"counters":{"passed":0,"filtered":0,"matched":0,"delivered":0,"pending":0,"deadLettered":0,"dropped":0,"canceled":0,"requests":0,"requestsFailed":0,"late":0},"backlog":0,"oldestUnread":null,"oldestUnreadAgeSeconds":null,"nextDue":null,"inFlight":0,"lateRequests":0,"actor":{"incarnation":1,"restarts":0,"ends":{"panicked":0,"killed":0,"stopped":0,"orphaned":0},"lastCause":null,"lastEnd":null,"recovery":{"count":0,"last":null,"p50":null,"p99":null,"longest":null},"quarantined":{"count":0,"newest":[]}}}"#]].assert_eq(&held.brief());
-    let resumed = control.call("POST", &format!("{subscription}/resume"), Value::Null).await;
+    let resumed = control
+        .call("POST", &format!("{subscription}/resume"), Value::Null)
+        .await;
     assert_eq!(resumed.json()["heldBy"], Value::Null);
     assert_eq!(
-        control.call("POST", &format!("{RG}/topics/orders/eventSubscriptions/none/hold"), Value::Null).await.status,
+        control
+            .call(
+                "POST",
+                &format!("{RG}/topics/orders/eventSubscriptions/none/hold"),
+                Value::Null
+            )
+            .await
+            .status,
         404
     );
 }
 
 #[actix_web::test]
 async fn a_command_that_has_no_sense_is_a_conflict_that_says_why() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await;
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     let mut lines = Vec::new();
     for verb in ["probe", "release", "hold", "probe"] {
-        let answer = control.call("POST", &format!("{subscription}/{verb}"), Value::Null).await;
-        lines.push(if answer.status == 200 { "200".to_owned() } else { answer.brief() });
+        let answer = control
+            .call("POST", &format!("{subscription}/{verb}"), Value::Null)
+            .await;
+        lines.push(if answer.status == 200 {
+            "200".to_owned()
+        } else {
+            answer.brief()
+        });
     }
     expect![[r#"
         409 {"error":{"code":"Conflict","message":"Nothing was done: the endpoint is healthy; only one on probation can be probed or released.","target":null,"details":[]}}
         409 {"error":{"code":"Conflict","message":"Nothing was done: the endpoint is healthy; only one on probation can be probed or released.","target":null,"details":[]}}
         200
         409 {"error":{"code":"Conflict","message":"Nothing was done: the subscription is held; resume it first.","target":null,"details":[]}}"#]].assert_eq(&lines.join("\n"));
-    assert_eq!(control.call("GET", &format!("{subscription}/probe"), Value::Null).await.status, 405);
+    assert_eq!(
+        control
+            .call("GET", &format!("{subscription}/probe"), Value::Null)
+            .await
+            .status,
+        405
+    );
 }
 
 #[actix_web::test]
 async fn health_asks_for_no_token() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    let ask = async |path: &str| control.send(test::TestRequest::with_uri(path)).await.brief();
+    let ask = async |path: &str| {
+        control
+            .send(test::TestRequest::with_uri(path))
+            .await
+            .brief()
+    };
     let mut lines = vec![ask("/healthz").await, ask("/readyz").await];
     control.vitals.enter(StartPhase::Serving);
     lines.push(ask("/readyz").await);
     *control.state.lock().expect("nobody panics with it") = journal::JournalState::Full;
     lines.push(ask("/readyz").await);
     lines.push(ask("/healthz").await);
-    let head = control.send(test::TestRequest::with_uri("/readyz").method(Method::HEAD)).await;
+    let head = control
+        .send(test::TestRequest::with_uri("/readyz").method(Method::HEAD))
+        .await;
     assert_eq!(head.status, 503);
     expect![[r#"
         200 {"status":"starting","step":"the start begins"}
@@ -279,21 +448,54 @@ async fn health_asks_for_no_token() {
 
 #[actix_web::test]
 async fn chaos_is_passed_on_where_it_is_enabled() {
-    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Enabled)
+        .with_subscription()
+        .await;
     let mut lines = Vec::new();
     for (path, body) in [
-        ("kill", json!({"actor": "delivery", "topic": "orders", "subscription": "to-shop", "by": "panic"})),
-        ("kill", json!({"actor": "delivery", "topic": "orders", "by": "panic"})),
-        ("kill", json!({"actor": "topic", "topic": "orders", "subscription": "to-shop", "by": "panic"})),
-        ("kill", json!({"actor": "server", "topic": "orders", "by": "panic"})),
-        ("poison", json!({"topic": "orders", "subscription": "to-shop", "eventId": "e-1", "times": 3})),
-        ("poison", json!({"topic": "orders", "subscription": "to-shop", "eventId": "e-1", "times": 0})),
-        ("poison", json!({"topic": "none", "subscription": "to-shop", "eventId": "e-1", "times": 1})),
+        (
+            "kill",
+            json!({"actor": "delivery", "topic": "orders", "subscription": "to-shop", "by": "panic"}),
+        ),
+        (
+            "kill",
+            json!({"actor": "delivery", "topic": "orders", "by": "panic"}),
+        ),
+        (
+            "kill",
+            json!({"actor": "topic", "topic": "orders", "subscription": "to-shop", "by": "panic"}),
+        ),
+        (
+            "kill",
+            json!({"actor": "server", "topic": "orders", "by": "panic"}),
+        ),
+        (
+            "poison",
+            json!({"topic": "orders", "subscription": "to-shop", "eventId": "e-1", "times": 3}),
+        ),
+        (
+            "poison",
+            json!({"topic": "orders", "subscription": "to-shop", "eventId": "e-1", "times": 0}),
+        ),
+        (
+            "poison",
+            json!({"topic": "none", "subscription": "to-shop", "eventId": "e-1", "times": 1}),
+        ),
         ("other", json!({})),
     ] {
-        lines.push(control.call("POST", &format!("/chaos/{path}"), body).await.brief());
+        lines.push(
+            control
+                .call("POST", &format!("/chaos/{path}"), body)
+                .await
+                .brief(),
+        );
     }
-    lines.push(control.call("GET", "/chaos/kill", Value::Null).await.brief());
+    lines.push(
+        control
+            .call("GET", "/chaos/kill", Value::Null)
+            .await
+            .brief(),
+    );
     expect![[r#"
         200 {"actor":"delivery","topic":"orders","subscription":"to-shop","by":"panic"}
         400 {"error":{"code":"InvalidRequest","message":"subscription is missing; the actor belongs to an event subscription.","target":"subscription","details":[]}}
@@ -308,35 +510,73 @@ async fn chaos_is_passed_on_where_it_is_enabled() {
 
 #[actix_web::test]
 async fn a_question_about_an_event_says_once_which_one() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await;
     let ask = async |query: &str| {
         let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/explain{query}");
         control.call("GET", &path, Value::Null).await
     };
-    for query in ["", "?id=", "?id=a&sequence=1", "?id=a&id=b", "?sequence=0", "?sequence=x", "?sequence=-1", "?at=1"] {
+    for query in [
+        "",
+        "?id=",
+        "?id=a&sequence=1",
+        "?id=a&id=b",
+        "?sequence=0",
+        "?sequence=x",
+        "?sequence=-1",
+        "?at=1",
+    ] {
         let answer = ask(query).await;
         assert_eq!(answer.status, 400, "{query}: {}", answer.text);
-        assert!(answer.text.contains("allowed") || answer.text.contains("which event"), "{query}: {}", answer.text);
+        assert!(
+            answer.text.contains("allowed") || answer.text.contains("which event"),
+            "{query}: {}",
+            answer.text
+        );
     }
     let unpublished = ask("?sequence=1&api-version=2025-02-15").await;
-    assert_eq!((unpublished.status, &unpublished.json()["state"]), (200, &json!("notPublished")));
+    assert_eq!(
+        (unpublished.status, &unpublished.json()["state"]),
+        (200, &json!("notPublished"))
+    );
     let unknown = ask("?id=nobody").await;
     expect![[r#"404 {"state":"notFound","searched":{"eventsInFlight":0,"eventsPending":0,"logFromSequence":1,"logBeforeSequence":1}}"#]].assert_eq(&unknown.brief());
     let path = format!("{RG}/topics/orders/eventSubscriptions/none/explain?sequence=1");
     assert_eq!(control.call("GET", &path, Value::Null).await.status, 404);
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/explain?sequence=1");
     assert_eq!(control.call("POST", &path, Value::Null).await.status, 405);
-    assert_eq!(control.send(test::TestRequest::with_uri(&path)).await.status, 401, "a token is asked for");
+    assert_eq!(
+        control
+            .send(test::TestRequest::with_uri(&path))
+            .await
+            .status,
+        401,
+        "a token is asked for"
+    );
 }
 
 #[actix_web::test]
 async fn head_is_get_without_its_body() {
-    let control = ControlFixture::new(ChaosMode::Enabled).with_subscription().await;
+    let control = ControlFixture::new(ChaosMode::Enabled)
+        .with_subscription()
+        .await;
     let topic = format!("{RG}/topics/orders");
     let list = format!("{RG}/topics");
     let missing = format!("{list}/none");
-    for path in [topic.as_str(), &list, &missing, "/top", "/server", "/audit", "/metrics"] {
-        let [head, get] = [control.call("HEAD", path, Value::Null).await, control.call("GET", path, Value::Null).await];
+    for path in [
+        topic.as_str(),
+        &list,
+        &missing,
+        "/top",
+        "/server",
+        "/audit",
+        "/metrics",
+    ] {
+        let [head, get] = [
+            control.call("HEAD", path, Value::Null).await,
+            control.call("GET", path, Value::Null).await,
+        ];
         assert_eq!(head.status, get.status, "{path}");
         assert_eq!(head.headers.get("etag"), get.headers.get("etag"), "{path}");
     }
@@ -350,35 +590,80 @@ async fn head_is_get_without_its_body() {
 
 #[actix_web::test]
 async fn tags_and_labels_have_azures_bounds() {
-    let control = ControlFixture::new(ChaosMode::Disabled).with_subscription().await;
-    let many =
-        |count: usize| (0..count).map(|number| (format!("t{number}"), json!("v"))).collect::<serde_json::Map<_, _>>();
+    let control = ControlFixture::new(ChaosMode::Disabled)
+        .with_subscription()
+        .await;
+    let many = |count: usize| {
+        (0..count)
+            .map(|number| (format!("t{number}"), json!("v")))
+            .collect::<serde_json::Map<_, _>>()
+    };
     let long = |length: usize| "é".repeat(length);
     let subscription = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     for (path, body, reason) in [
-        ("topics/orders", json!({"tags": many(51)}), "tags has 51 tags; allowed are 50"),
-        ("namespaces/plant", json!({"tags": many(51)}), "tags has 51 tags; allowed are 50"),
-        ("topics/orders", json!({"tags": {"a": long(257)}}), "a name of 1 and a value of 257 characters"),
-        ("topics/orders", json!({"tags": {(long(513)): "a"}}), "a name of 513 and a value of 1 characters"),
+        (
+            "topics/orders",
+            json!({"tags": many(51)}),
+            "tags has 51 tags; allowed are 50",
+        ),
+        (
+            "namespaces/plant",
+            json!({"tags": many(51)}),
+            "tags has 51 tags; allowed are 50",
+        ),
+        (
+            "topics/orders",
+            json!({"tags": {"a": long(257)}}),
+            "a name of 1 and a value of 257 characters",
+        ),
+        (
+            "topics/orders",
+            json!({"tags": {(long(513)): "a"}}),
+            "a name of 513 and a value of 1 characters",
+        ),
     ] {
         let refused = control.call("PUT", &format!("{RG}/{path}"), body).await;
         assert_eq!(refused.status, 400, "{}", refused.text);
         assert!(refused.text.contains(reason), "{}", refused.text);
     }
     for (labels, reason) in [
-        (vec!["a".to_owned(); 51], "labels has 51 labels; allowed are 50"),
-        (vec![long(257)], "labels has a label of 257 characters at 0; allowed are 256"),
+        (
+            vec!["a".to_owned(); 51],
+            "labels has 51 labels; allowed are 50",
+        ),
+        (
+            vec![long(257)],
+            "labels has a label of 257 characters at 0; allowed are 256",
+        ),
     ] {
-        let refused = control.call("PATCH", &subscription, json!({"labels": labels})).await;
+        let refused = control
+            .call("PATCH", &subscription, json!({"labels": labels}))
+            .await;
         assert_eq!(refused.status, 400, "{}", refused.text);
         assert!(refused.text.contains(reason), "{}", refused.text);
     }
     let most = json!({"tags": many(50)});
-    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), most).await.status, 201);
     assert_eq!(
-        control.call("PUT", &format!("{RG}/topics/long"), json!({"tags": {(long(512)): long(256)}})).await.status,
+        control
+            .call("PUT", &format!("{RG}/topics/orders"), most)
+            .await
+            .status,
+        201
+    );
+    assert_eq!(
+        control
+            .call(
+                "PUT",
+                &format!("{RG}/topics/long"),
+                json!({"tags": {(long(512)): long(256)}})
+            )
+            .await
+            .status,
         201
     );
     let labels = json!({"labels": vec![long(256); 50]});
-    assert_eq!(control.call("PATCH", &subscription, labels).await.status, 201);
+    assert_eq!(
+        control.call("PATCH", &subscription, labels).await.status,
+        201
+    );
 }

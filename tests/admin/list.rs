@@ -9,7 +9,13 @@ use super::control::{ControlFixture, RG, hook};
 async fn with_topics(names: &[&str]) -> ControlFixture {
     let control = ControlFixture::new(ChaosMode::Disabled);
     for name in names {
-        assert_eq!(control.call("PUT", &format!("{RG}/topics/{name}"), json!({})).await.status, 201);
+        assert_eq!(
+            control
+                .call("PUT", &format!("{RG}/topics/{name}"), json!({}))
+                .await
+                .status,
+            201
+        );
     }
     control
 }
@@ -20,10 +26,18 @@ async fn pages(control: &ControlFixture, path: &str) -> String {
     let mut next = Some(path.to_owned());
     while let Some(path) = next {
         let page = control.call("GET", &path, Value::Null).await.json();
-        let names: Vec<_> =
-            page["value"].as_array().expect("a page").iter().map(|one| one["name"].to_string()).collect();
+        let names: Vec<_> = page["value"]
+            .as_array()
+            .expect("a page")
+            .iter()
+            .map(|one| one["name"].to_string())
+            .collect();
         lines.push(format!("{}: {}", path.replace(RG, "RG:"), names.join(" ")));
-        next = page["nextLink"].as_str().map(|link| link.strip_prefix("http://here").expect("its own").to_owned());
+        next = page["nextLink"].as_str().map(|link| {
+            link.strip_prefix("http://here")
+                .expect("its own")
+                .to_owned()
+        });
         assert!(lines.len() < 10, "pages without an end: {lines:?}");
     }
     lines.join("\n")
@@ -33,9 +47,16 @@ async fn pages(control: &ControlFixture, path: &str) -> String {
 async fn a_list_is_answered_in_pages() {
     let control = with_topics(&["Delta", "alpha", "charlie", "bravo", "echo"]).await;
     let all = pages(&control, &format!("{RG}/topics")).await;
-    let twos = pages(&control, &format!("{RG}/topics?api-version=2025-02-15&$top=2")).await;
-    let filtered =
-        pages(&control, &format!("{RG}/topics?$top=1&$filter=contains(name,'l')%20and%20name%20ne%20'delta'")).await;
+    let twos = pages(
+        &control,
+        &format!("{RG}/topics?api-version=2025-02-15&$top=2"),
+    )
+    .await;
+    let filtered = pages(
+        &control,
+        &format!("{RG}/topics?$top=1&$filter=contains(name,'l')%20and%20name%20ne%20'delta'"),
+    )
+    .await;
     let whole = pages(&control, &format!("{RG}/topics?$top=5")).await;
     expect![[r#"
         RG:/topics: "alpha" "bravo" "charlie" "Delta" "echo"
@@ -52,8 +73,18 @@ async fn a_list_is_answered_in_pages() {
 async fn a_page_that_cannot_be_is_refused() {
     let control = with_topics(&[]).await;
     let mut lines = Vec::new();
-    for query in ["$top=0", "$top=101", "$top=x", "$filter=location%20eq%20'x'"] {
-        lines.push(control.call("GET", &format!("{RG}/topics?{query}"), Value::Null).await.brief());
+    for query in [
+        "$top=0",
+        "$top=101",
+        "$top=x",
+        "$filter=location%20eq%20'x'",
+    ] {
+        lines.push(
+            control
+                .call("GET", &format!("{RG}/topics?{query}"), Value::Null)
+                .await
+                .brief(),
+        );
     }
     expect![[r#"
         400 {"error":{"code":"InvalidRequest","message":"$top is \"0\"; allowed are 1 to 100 resources.","target":"$top","details":[]}}
@@ -81,7 +112,9 @@ async fn event_subscriptions_are_listed_by_place_location_and_type() {
         "/subscriptions/none/providers/Microsoft.EventGrid/eventSubscriptions".to_owned(),
         format!("{RG}/locations/westus2/eventSubscriptions"),
         format!("{RG}/topicTypes/Microsoft.EventGrid.Domains/eventSubscriptions"),
-        format!("{RG}/locations/elsewhere/topicTypes/Microsoft.EventGrid.Topics/eventSubscriptions"),
+        format!(
+            "{RG}/locations/elsewhere/topicTypes/Microsoft.EventGrid.Topics/eventSubscriptions"
+        ),
         format!("{RG}/topics/orders/eventSubscriptions"),
         format!("{RG}/domains/shop/eventSubscriptions"),
         format!("{RG}/domains/shop/providers/Microsoft.EventGrid/eventSubscriptions"),
@@ -89,7 +122,11 @@ async fn event_subscriptions_are_listed_by_place_location_and_type() {
         format!("{RG}/domains/shop/topics/north/providers/Microsoft.EventGrid/eventSubscriptions"),
     ] {
         let list = control.call("GET", &path, Value::Null).await.json();
-        let ids = list["value"].as_array().expect("a list").iter().map(|one| one["id"].as_str().expect("an id"));
+        let ids = list["value"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|one| one["id"].as_str().expect("an id"));
         let ids: Vec<_> = ids.map(|id| id.replace(RG, "")).collect();
         lines.push(path.replace(RG, "RG:"));
         lines.extend(ids.iter().map(|id| format!("    {id}")));

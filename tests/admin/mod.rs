@@ -64,7 +64,14 @@ fn ranges() -> EditionRanges {
 }
 
 fn editions() -> Editions {
-    let short = EditionRanges { attempts: ValueRange { min: 1, max: 5, default: 5 }, ..ranges() };
+    let short = EditionRanges {
+        attempts: ValueRange {
+            min: 1,
+            max: 5,
+            default: 5,
+        },
+        ..ranges()
+    };
     Editions {
         default: "current".to_owned(),
         known: BTreeMap::from([
@@ -76,7 +83,10 @@ fn editions() -> Editions {
 }
 
 fn scope() -> ArmScope {
-    ArmScope { subscription: "S-1".to_owned(), resource_group: "rg".to_owned() }
+    ArmScope {
+        subscription: "S-1".to_owned(),
+        resource_group: "rg".to_owned(),
+    }
 }
 
 fn topic_record(input_schema: Schema) -> TopicRecord {
@@ -85,7 +95,10 @@ fn topic_record(input_schema: Schema) -> TopicRecord {
         scope: scope(),
         partitions: Vec::new(),
         input_schema,
-        keys: AccessKeys { key1: "first secret".to_owned(), key2: "second secret".to_owned() },
+        keys: AccessKeys {
+            key1: "first secret".to_owned(),
+            key2: "second secret".to_owned(),
+        },
         ingress: IngressSettings::default(),
         edition: "current".to_owned(),
         location: "local".to_owned(),

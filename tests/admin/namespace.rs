@@ -11,9 +11,16 @@ fn place(name: &str) -> String {
 
 async fn control() -> ControlFixture {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    let body = json!({"location": "here", "sku": {"name": "Standard", "capacity": 2}, "tags": {"a": "b"}});
+    let body =
+        json!({"location": "here", "sku": {"name": "Standard", "capacity": 2}, "tags": {"a": "b"}});
     assert_eq!(control.call("PUT", &place("plant"), body).await.status, 201);
-    assert_eq!(control.call("PUT", &place("plant/topics/heat"), json!({})).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &place("plant/topics/heat"), json!({}))
+            .await
+            .status,
+        201
+    );
     control
 }
 
@@ -26,13 +33,33 @@ async fn statuses_are_those_that_every_client_accepts() {
         ("PATCH", "plant", json!({"tags": {"c": "d"}}), 200),
         ("GET", "plant", Value::Null, 200),
         ("POST", "plant/listKeys", Value::Null, 200),
-        ("POST", "plant/regenerateKey", json!({"keyName": "key2"}), 200),
-        ("PUT", topic, json!({"properties": {"eventRetentionInDays": 7}}), 201),
-        ("PATCH", topic, json!({"properties": {"eventRetentionInDays": 2}}), 200),
+        (
+            "POST",
+            "plant/regenerateKey",
+            json!({"keyName": "key2"}),
+            200,
+        ),
+        (
+            "PUT",
+            topic,
+            json!({"properties": {"eventRetentionInDays": 7}}),
+            201,
+        ),
+        (
+            "PATCH",
+            topic,
+            json!({"properties": {"eventRetentionInDays": 2}}),
+            200,
+        ),
         ("GET", topic, Value::Null, 200),
         ("GET", "PLANT/Topics/HEAT", Value::Null, 200),
         ("POST", "plant/topics/heat/listKeys", Value::Null, 200),
-        ("POST", "plant/topics/heat/regenerateKey", json!({"keyName": "key1"}), 200),
+        (
+            "POST",
+            "plant/topics/heat/regenerateKey",
+            json!({"keyName": "key1"}),
+            200,
+        ),
         ("GET", "plant/topics/heat/status", Value::Null, 200),
         ("GET", "plant/topics", Value::Null, 200),
         ("GET", "plant/topics/cold", Value::Null, 404),
@@ -52,7 +79,10 @@ async fn statuses_are_those_that_every_client_accepts() {
 #[actix_web::test]
 async fn the_view_of_a_namespace_has_what_was_set_and_its_endpoint() {
     let control = control().await;
-    let reported = control.call("GET", &place("Plant"), Value::Null).await.json();
+    let reported = control
+        .call("GET", &place("Plant"), Value::Null)
+        .await
+        .json();
     assert_eq!(reported["id"], place("plant"));
     assert_eq!(reported["type"], "Microsoft.EventGrid/namespaces");
     assert_eq!(reported["sku"], json!({"name": "Standard", "capacity": 2}));
@@ -60,24 +90,48 @@ async fn the_view_of_a_namespace_has_what_was_set_and_its_endpoint() {
     let properties = &reported["properties"];
     assert_eq!(properties["provisioningState"], "Succeeded");
     assert_eq!(properties["endpoint"], "http://here/namespaces/plant");
-    assert_eq!(properties["topicsConfiguration"], json!({"hostname": "here/namespaces/plant"}));
+    assert_eq!(
+        properties["topicsConfiguration"],
+        json!({"hostname": "here/namespaces/plant"})
+    );
     assert!(!reported.to_string().contains("key"), "{reported}");
     // The response of a GET is a valid body of a PUT.
-    let mut again = control.call("PUT", &place("plant"), reported.clone()).await.json();
+    let mut again = control
+        .call("PUT", &place("plant"), reported.clone())
+        .await
+        .json();
     // Each change is later than the one before.
     again["systemData"]["lastModifiedAt"] = reported["systemData"]["lastModifiedAt"].clone();
     assert_eq!(again, reported);
-    control.call("PATCH", &place("plant"), json!({"tags": {"c": "d"}, "identity": {"type": "SystemAssigned"}})).await;
-    let changed = control.call("GET", &place("plant"), Value::Null).await.json();
-    assert_eq!((&changed["tags"], &changed["location"]), (&json!({"c": "d"}), &json!("here")));
+    control
+        .call(
+            "PATCH",
+            &place("plant"),
+            json!({"tags": {"c": "d"}, "identity": {"type": "SystemAssigned"}}),
+        )
+        .await;
+    let changed = control
+        .call("GET", &place("plant"), Value::Null)
+        .await
+        .json();
+    assert_eq!(
+        (&changed["tags"], &changed["location"]),
+        (&json!({"c": "d"}), &json!("here"))
+    );
     assert!(changed["identity"]["principalId"].is_string(), "{changed}");
 }
 
 #[actix_web::test]
 async fn the_view_of_a_namespace_topic_is_below_its_namespace() {
     let control = control().await;
-    let mut reported = control.call("GET", &place("plant/topics/heat"), Value::Null).await.json();
-    reported.as_object_mut().expect("an object").remove("systemData");
+    let mut reported = control
+        .call("GET", &place("plant/topics/heat"), Value::Null)
+        .await
+        .json();
+    reported
+        .as_object_mut()
+        .expect("an object")
+        .remove("systemData");
     assert_eq!(
         reported,
         json!({
@@ -88,18 +142,56 @@ async fn the_view_of_a_namespace_topic_is_below_its_namespace() {
             },
         })
     );
-    let list = control.call("GET", &place("plant/topics"), Value::Null).await.json();
+    let list = control
+        .call("GET", &place("plant/topics"), Value::Null)
+        .await
+        .json();
     let mut listed = list.clone();
-    listed["value"][0].as_object_mut().expect("an object").remove("systemData").expect("who made it");
+    listed["value"][0]
+        .as_object_mut()
+        .expect("an object")
+        .remove("systemData")
+        .expect("who made it");
     assert_eq!(listed, json!({"value": [reported]}));
     // A topic of the same name that is in no namespace is another one, and in no list of these.
-    assert_eq!(control.call("PUT", &format!("{RG}/topics/heat"), json!({})).await.status, 201);
-    assert_eq!(control.call("GET", &place("plant/topics"), Value::Null).await.json(), list);
-    let topics = control.call("GET", &format!("{RG}/topics"), Value::Null).await.json();
+    assert_eq!(
+        control
+            .call("PUT", &format!("{RG}/topics/heat"), json!({}))
+            .await
+            .status,
+        201
+    );
+    assert_eq!(
+        control
+            .call("GET", &place("plant/topics"), Value::Null)
+            .await
+            .json(),
+        list
+    );
+    let topics = control
+        .call("GET", &format!("{RG}/topics"), Value::Null)
+        .await
+        .json();
     assert_eq!(topics["value"].as_array().map(Vec::len), Some(1));
-    assert_eq!(control.call("DELETE", &place("plant"), Value::Null).await.status, 204);
-    assert_eq!(control.call("GET", &format!("{RG}/topics/heat"), Value::Null).await.status, 200);
-    assert_eq!(control.registry.topics().len(), 1, "topics go with their namespace");
+    assert_eq!(
+        control
+            .call("DELETE", &place("plant"), Value::Null)
+            .await
+            .status,
+        204
+    );
+    assert_eq!(
+        control
+            .call("GET", &format!("{RG}/topics/heat"), Value::Null)
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        control.registry.topics().len(),
+        1,
+        "topics go with their namespace"
+    );
 }
 
 #[actix_web::test]
@@ -107,16 +199,36 @@ async fn a_refused_value_is_reported_with_the_allowed_ones() {
     let control = control().await;
     for (path, body, target, allowed) in [
         ("ab", json!({}), "the namespace's name", "3 to 50 letters"),
-        ("system-x", json!({}), "the namespace's name", "reserved by Event Grid"),
-        ("plant", json!({"sku": {"capacity": 41}}), "sku.capacity", "1 to 40"),
-        ("plant", json!({"sku": {"name": "Basic"}}), "sku.name", "Standard"),
+        (
+            "system-x",
+            json!({}),
+            "the namespace's name",
+            "reserved by Event Grid",
+        ),
+        (
+            "plant",
+            json!({"sku": {"capacity": 41}}),
+            "sku.capacity",
+            "1 to 40",
+        ),
+        (
+            "plant",
+            json!({"sku": {"name": "Basic"}}),
+            "sku.name",
+            "Standard",
+        ),
         (
             "plant",
             json!({"properties": {"topicSpacesConfiguration": {"state": "Enabled"}}}),
             "properties.topicSpacesConfiguration",
             "MQTT",
         ),
-        ("plant", json!({"properties": {"inputSchema": "x"}}), "properties.inputSchema", "unknown field"),
+        (
+            "plant",
+            json!({"properties": {"inputSchema": "x"}}),
+            "properties.inputSchema",
+            "unknown field",
+        ),
         (
             "plant/topics/heat",
             json!({"properties": {"eventRetentionInDays": 8}}),
@@ -136,38 +248,73 @@ async fn a_refused_value_is_reported_with_the_allowed_ones() {
             "Custom",
         ),
         ("plant/topics/h", json!({}), "the topic's name", "3 to 50"),
-        ("plant/topics/heat", json!({"properties": {"edition": "9"}}), "properties.edition", "namespace"),
+        (
+            "plant/topics/heat",
+            json!({"properties": {"edition": "9"}}),
+            "properties.edition",
+            "namespace",
+        ),
     ] {
         let answer = control.call("PUT", &place(path), body.clone()).await;
         let error = answer.json()["error"].clone();
-        assert_eq!((answer.status, error["target"].as_str()), (400, Some(target)), "{body}: {error}");
-        assert!(error["message"].as_str().is_some_and(|message| message.contains(allowed)), "{body}: {error}");
+        assert_eq!(
+            (answer.status, error["target"].as_str()),
+            (400, Some(target)),
+            "{body}: {error}"
+        );
+        assert!(
+            error["message"]
+                .as_str()
+                .is_some_and(|message| message.contains(allowed)),
+            "{body}: {error}"
+        );
     }
     let elsewhere = place("plant").replace("/rg/", "/other/");
     let answer = control.call("PUT", &elsewhere, json!({})).await;
     assert_eq!(answer.status, 409, "{}", answer.text);
-    assert_eq!(control.call("GET", &elsewhere, Value::Null).await.status, 404);
+    assert_eq!(
+        control.call("GET", &elsewhere, Value::Null).await.status,
+        404
+    );
 }
 
 #[actix_web::test]
 async fn keys_are_returned_by_their_own_calls_only_and_made_anew() {
     let control = control().await;
     for of in ["plant", "plant/topics/heat"] {
-        let before = control.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json();
+        let before = control
+            .call("POST", &place(&format!("{of}/listKeys")), Value::Null)
+            .await
+            .json();
         let body = json!({"keyName": "key2"});
-        let after = control.call("POST", &place(&format!("{of}/regenerateKey")), body).await.json();
+        let after = control
+            .call("POST", &place(&format!("{of}/regenerateKey")), body)
+            .await
+            .json();
         assert_eq!(before["key1"], after["key1"]);
         assert_ne!(before["key2"], after["key2"]);
-        assert_eq!(control.call("POST", &place(&format!("{of}/listKeys")), Value::Null).await.json(), after);
+        assert_eq!(
+            control
+                .call("POST", &place(&format!("{of}/listKeys")), Value::Null)
+                .await
+                .json(),
+            after
+        );
     }
 }
 
 #[actix_web::test]
 async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    control.call("PUT", &place("plant"), json!({"location": "local"})).await;
+    control
+        .call("PUT", &place("plant"), json!({"location": "local"}))
+        .await;
     let provider = place("").replace("namespaces/", "");
-    for topic in [place("plant/topics/heat"), format!("{provider}topics/orders"), format!("{provider}domains/shop")] {
+    for topic in [
+        place("plant/topics/heat"),
+        format!("{provider}topics/orders"),
+        format!("{provider}domains/shop"),
+    ] {
         let key = "duplicateDetectionHistoryTimeWindow";
         for (method, properties, window) in [
             ("PUT", json!({key: "PT20S"}), json!("PT20S")),
@@ -177,13 +324,25 @@ async fn the_window_of_duplicate_detection_is_set_kept_and_removed() {
             ("PATCH", json!({key: "PT90M1S"}), json!("PT1H30M1S")),
             ("PUT", json!({}), Value::Null),
         ] {
-            let answer = control.call(method, &topic, json!({"properties": properties})).await;
+            let answer = control
+                .call(method, &topic, json!({"properties": properties}))
+                .await;
             let body = answer.json();
-            assert_eq!(body["properties"][key], window, "{method} {topic} {properties} {body}");
+            assert_eq!(
+                body["properties"][key], window,
+                "{method} {topic} {properties} {body}"
+            );
         }
         for window in ["PT19S", "P7DT1S", "PT20.5S", "P1M", "20 s", "-PT1M"] {
-            let body = control.call("PATCH", &topic, json!({"properties": {key: window}})).await.json().to_string();
-            assert!(body.contains("properties.duplicateDetectionHistoryTimeWindow is"), "{window}: {body}");
+            let body = control
+                .call("PATCH", &topic, json!({"properties": {key: window}}))
+                .await
+                .json()
+                .to_string();
+            assert!(
+                body.contains("properties.duplicateDetectionHistoryTimeWindow is"),
+                "{window}: {body}"
+            );
         }
     }
 }

@@ -13,9 +13,21 @@ fn place(name: &str) -> String {
 async fn control() -> ControlFixture {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let namespace = format!("{RG}/namespaces/plant");
-    assert_eq!(control.call("PUT", &namespace, json!({"location": "local"})).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &namespace, json!({"location": "local"}))
+            .await
+            .status,
+        201
+    );
     let topic = json!({"properties": {"eventRetentionInDays": 2}});
-    assert_eq!(control.call("PUT", &format!("{namespace}/topics/heat"), topic).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &format!("{namespace}/topics/heat"), topic)
+            .await
+            .status,
+        201
+    );
     control
 }
 
@@ -55,7 +67,12 @@ fn refused(answer: &Answer, target: &str, says: &str) {
     let error = answer.json()["error"].clone();
     let is = (answer.status, error["target"].as_str());
     assert_eq!(is, (400, Some(target)), "{error}");
-    assert!(error["message"].as_str().is_some_and(|message| message.contains(says)), "{error}");
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|message| message.contains(says)),
+        "{error}"
+    );
 }
 
 #[actix_web::test]
@@ -74,15 +91,33 @@ async fn a_push_subscription_is_returned_as_it_was_put_without_its_secrets() {
     assert_eq!(answer.status, 201, "{}", answer.text);
     let reported = answer.json();
     assert_eq!(reported["id"], place("alarm"));
-    assert_eq!(reported["type"], "Microsoft.EventGrid/namespaces/topics/eventSubscriptions");
-    assert!(!answer.text.contains("code=secret") && !answer.text.contains("hidden\""), "{reported}");
+    assert_eq!(
+        reported["type"],
+        "Microsoft.EventGrid/namespaces/topics/eventSubscriptions"
+    );
+    assert!(
+        !answer.text.contains("code=secret") && !answer.text.contains("hidden\""),
+        "{reported}"
+    );
     let properties = &reported["properties"];
     assert_eq!(properties["provisioningState"], "Succeeded");
-    assert_eq!(properties["filtersConfiguration"]["includedEventTypes"], json!(["hot"]));
-    assert_eq!(properties["filtersConfiguration"]["filters"][0]["operatorType"], "NumberGreaterThan");
+    assert_eq!(
+        properties["filtersConfiguration"]["includedEventTypes"],
+        json!(["hot"])
+    );
+    assert_eq!(
+        properties["filtersConfiguration"]["filters"][0]["operatorType"],
+        "NumberGreaterThan"
+    );
     let push = &properties["deliveryConfiguration"]["push"];
-    assert_eq!((&push["maxDeliveryCount"], &push["eventTimeToLive"]), (&json!(3), &json!("P1DT30M")));
-    assert_eq!(push["destination"]["properties"]["endpointBaseUrl"], "http://127.0.0.1:9/heat");
+    assert_eq!(
+        (&push["maxDeliveryCount"], &push["eventTimeToLive"]),
+        (&json!(3), &json!("P1DT30M"))
+    );
+    assert_eq!(
+        push["destination"]["properties"]["endpointBaseUrl"],
+        "http://127.0.0.1:9/heat"
+    );
     let shown_dead_letters = &push["deadLetterDestinationWithResourceIdentity"];
     assert_eq!(
         shown_dead_letters,
@@ -92,21 +127,44 @@ async fn a_push_subscription_is_returned_as_it_was_put_without_its_secrets() {
                 "resourceId": "/subscriptions/0/storageAccounts/a", "blobContainerName": "data"}},
         })
     );
-    let url = control.call("POST", &format!("{}/getFullUrl", place("alarm")), Value::Null).await.json();
+    let url = control
+        .call(
+            "POST",
+            &format!("{}/getFullUrl", place("alarm")),
+            Value::Null,
+        )
+        .await
+        .json();
     assert_eq!(url["endpointUrl"], "http://127.0.0.1:9/heat?code=secret");
     // Some of it is changed, and the rest stays, secrets too.
     let patch = json!({"properties": {"deliveryConfiguration": {"push": {"maxDeliveryCount": 4}}}});
     let patched = control.call("PATCH", &place("alarm"), patch).await;
     assert_eq!(
-        (patched.status, &patched.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"]),
+        (
+            patched.status,
+            &patched.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"]
+        ),
         (200, &json!("P1DT30M"))
     );
-    let attributes = control.call("POST", &format!("{}/getDeliveryAttributes", place("alarm")), Value::Null).await;
+    let attributes = control
+        .call(
+            "POST",
+            &format!("{}/getDeliveryAttributes", place("alarm")),
+            Value::Null,
+        )
+        .await;
     assert!(attributes.text.contains("hidden"), "{}", attributes.text);
     let list = control.call("GET", &place(""), Value::Null).await.json();
     assert_eq!(list["value"].as_array().map(Vec::len), Some(1), "{list}");
-    let elsewhere = control.call("GET", &format!("{RG}/eventSubscriptions"), Value::Null).await.json();
-    assert_eq!(elsewhere, json!({"value": []}), "its words are others than those of this list");
+    let elsewhere = control
+        .call("GET", &format!("{RG}/eventSubscriptions"), Value::Null)
+        .await
+        .json();
+    assert_eq!(
+        elsewhere,
+        json!({"value": []}),
+        "its words are others than those of this list"
+    );
 }
 
 #[actix_web::test]
@@ -116,35 +174,77 @@ async fn dead_letters_are_asked_for_as_the_documents_have_it_or_as_the_sdks_have
     let sdk = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": {
         "endpointType": "StorageBlob", "properties": {"resourceId": "/r", "blobContainerName": "data"}}});
     let key = "deadLetterDestinationWithResourceIdentity";
-    let answer = control.call("PUT", &place("one"), push(&json!({ key: sdk.clone() }))).await;
-    assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"][key], sdk, "{}", answer.text);
+    let answer = control
+        .call("PUT", &place("one"), push(&json!({ key: sdk.clone() })))
+        .await;
+    assert_eq!(
+        answer.json()["properties"]["deliveryConfiguration"]["push"][key],
+        sdk,
+        "{}",
+        answer.text
+    );
     // On one that is there, it can be asked for in the other form.
     let patch = json!({"properties": {"deliveryConfiguration": {"push": {key: letters()}}}});
     let answer = control.call("PATCH", &place("one"), patch).await;
     let reported = &answer.json()["properties"]["deliveryConfiguration"]["push"][key];
     let stored = &reported["deadLetterDestination"];
-    assert_eq!(stored["properties"]["resourceId"], "/subscriptions/0/storageAccounts/a");
-    fact("S001-125", &json!({"blobContainerName": stored["properties"]["blobContainerName"]}));
+    assert_eq!(
+        stored["properties"]["resourceId"],
+        "/subscriptions/0/storageAccounts/a"
+    );
+    fact(
+        "S001-125",
+        &json!({"blobContainerName": stored["properties"]["blobContainerName"]}),
+    );
     fact("S001-123", &json!({"endpointType": stored["endpointType"]}));
-    fact("S001-122", &json!({"deliveryRetryPeriodInDays": reported["deliveryRetryPeriodInDays"]}));
+    fact(
+        "S001-122",
+        &json!({"deliveryRetryPeriodInDays": reported["deliveryRetryPeriodInDays"]}),
+    );
     let at = |below: &str| format!("properties.deliveryConfiguration.push.{key}.{below}");
     for (change, below, says) in [
-        (json!({"endpointType": "ServiceBus"}), "endpointType", "StorageBlob"),
-        (json!({"retryIntervals": ["PT1S"]}), "retryIntervals", "unknown field"),
-        (json!({"deliveryRetryPeriodInDays": 3}), "deliveryRetryPeriodInDays", "1 to 2"),
-        (json!({"StorageBlob": {"resourceId": "/r"}}), "StorageBlob.blobContainerName", "is missing"),
+        (
+            json!({"endpointType": "ServiceBus"}),
+            "endpointType",
+            "StorageBlob",
+        ),
+        (
+            json!({"retryIntervals": ["PT1S"]}),
+            "retryIntervals",
+            "unknown field",
+        ),
+        (
+            json!({"deliveryRetryPeriodInDays": 3}),
+            "deliveryRetryPeriodInDays",
+            "1 to 2",
+        ),
+        (
+            json!({"StorageBlob": {"resourceId": "/r"}}),
+            "StorageBlob.blobContainerName",
+            "is missing",
+        ),
         (
             json!({"StorageBlob": {"resourceId": "/r", "blobContainerName": "data", "folder": "f"}}),
             "StorageBlob.folder",
             "`blobContainerName`",
         ),
-        (json!({"identity": {"type": "None"}}), "identity.type", "SystemAssigned"),
+        (
+            json!({"identity": {"type": "None"}}),
+            "identity.type",
+            "SystemAssigned",
+        ),
     ] {
         let mut given = letters();
         for (name, value) in change.as_object().into_iter().flatten() {
             given[name] = value.clone();
         }
-        refused(&control.call("PUT", &place("one"), push(&json!({ key: given }))).await, &at(below), says);
+        refused(
+            &control
+                .call("PUT", &place("one"), push(&json!({ key: given })))
+                .await,
+            &at(below),
+            says,
+        );
     }
 }
 
@@ -160,22 +260,68 @@ async fn an_event_is_kept_no_longer_than_the_retention_of_its_topic() {
         ("1 day", "in ISO 8601"),
         ("soon", "in ISO 8601"),
     ] {
-        refused(&control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await, at, says);
+        refused(
+            &control
+                .call(
+                    "PUT",
+                    &place("alarm"),
+                    push(&json!({"eventTimeToLive": given})),
+                )
+                .await,
+            at,
+            says,
+        );
     }
-    for (given, reported) in [("P2D", "P2D"), ("PT36H", "P1DT12H"), ("PT120S", "PT2M"), ("P0DT1H", "PT1H")] {
-        let answer = control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": given}))).await;
-        assert_eq!(answer.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"], reported);
+    for (given, reported) in [
+        ("P2D", "P2D"),
+        ("PT36H", "P1DT12H"),
+        ("PT120S", "PT2M"),
+        ("P0DT1H", "PT1H"),
+    ] {
+        let answer = control
+            .call(
+                "PUT",
+                &place("alarm"),
+                push(&json!({"eventTimeToLive": given})),
+            )
+            .await;
+        assert_eq!(
+            answer.json()["properties"]["deliveryConfiguration"]["push"]["eventTimeToLive"],
+            reported
+        );
     }
-    assert_eq!(control.call("PUT", &place("alarm"), push(&json!({"eventTimeToLive": "P2D"}))).await.status, 201);
+    assert_eq!(
+        control
+            .call(
+                "PUT",
+                &place("alarm"),
+                push(&json!({"eventTimeToLive": "P2D"}))
+            )
+            .await
+            .status,
+        201
+    );
     let shorter = json!({"properties": {"eventRetentionInDays": 1}});
-    let answer = control.call("PATCH", &format!("{RG}/namespaces/plant/topics/heat"), shorter).await;
-    refused(&answer, "properties.eventRetentionInDays", "of the event subscription alarm is 2880 minutes");
+    let answer = control
+        .call(
+            "PATCH",
+            &format!("{RG}/namespaces/plant/topics/heat"),
+            shorter,
+        )
+        .await;
+    refused(
+        &answer,
+        "properties.eventRetentionInDays",
+        "of the event subscription alarm is 2880 minutes",
+    );
 }
 
 #[actix_web::test]
 async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
     let control = control().await;
-    let answer = control.call("PUT", &place("pulled"), queue(&json!({}))).await;
+    let answer = control
+        .call("PUT", &place("pulled"), queue(&json!({})))
+        .await;
     assert_eq!(answer.status, 201, "{}", answer.text);
     assert_eq!(
         answer.json()["properties"]["deliveryConfiguration"],
@@ -184,19 +330,45 @@ async fn a_pull_subscription_has_a_lock_duration_and_keeps_its_delivery_mode() {
     );
     let at = |key: &str| format!("properties.deliveryConfiguration.{key}");
     for (body, key, says) in [
-        (queue(&json!({"receiveLockDurationInSeconds": 301})), "queue.receiveLockDurationInSeconds", "60 to 300"),
-        (queue(&json!({"maxDeliveryCount": 11})), "queue.maxDeliveryCount", "1 to 10"),
+        (
+            queue(&json!({"receiveLockDurationInSeconds": 301})),
+            "queue.receiveLockDurationInSeconds",
+            "60 to 300",
+        ),
+        (
+            queue(&json!({"maxDeliveryCount": 11})),
+            "queue.maxDeliveryCount",
+            "1 to 10",
+        ),
         (push(&json!({})), "deliveryMode", "allowed is Queue"),
-        (json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push"}}}), "push", "is missing"),
-        (json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Pull"}}}), "deliveryMode", "Queue and Push"),
+        (
+            json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push"}}}),
+            "push",
+            "is missing",
+        ),
+        (
+            json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Pull"}}}),
+            "deliveryMode",
+            "Queue and Push",
+        ),
     ] {
-        refused(&control.call("PUT", &place("pulled"), body).await, &at(key), says);
+        refused(
+            &control.call("PUT", &place("pulled"), body).await,
+            &at(key),
+            says,
+        );
     }
     let patch = json!({"properties": {"deliveryConfiguration": {"queue": {"receiveLockDurationInSeconds": 90}}}});
     let patched = control.call("PATCH", &place("pulled"), patch).await;
     assert_eq!(patched.status, 200, "{}", patched.text);
-    let reported = control.call("GET", &place("pulled"), Value::Null).await.json();
-    assert_eq!(reported["properties"]["deliveryConfiguration"]["queue"]["receiveLockDurationInSeconds"], 90);
+    let reported = control
+        .call("GET", &place("pulled"), Value::Null)
+        .await
+        .json();
+    assert_eq!(
+        reported["properties"]["deliveryConfiguration"]["queue"]["receiveLockDurationInSeconds"],
+        90
+    );
 }
 
 #[actix_web::test]
@@ -206,14 +378,26 @@ async fn an_endpoint_may_be_called_in_the_name_of_an_identity() {
     let identified = |kind: &str| json!({"identity": {"type": kind}, "destination": hook()});
     for (kind, below, says) in [
         ("UserAssigned", "identity.type", "allowed is SystemAssigned"),
-        ("SystemAssigned", "destination.properties.azureActiveDirectoryApplicationIdOrUri", "is missing"),
+        (
+            "SystemAssigned",
+            "destination.properties.azureActiveDirectoryApplicationIdOrUri",
+            "is missing",
+        ),
     ] {
         let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push",
             "push": {"deliveryWithResourceIdentity": identified(kind)}}}});
-        refused(&control.call("PUT", &place("alarm"), body).await, &format!("{at}.{below}"), says);
+        refused(
+            &control.call("PUT", &place("alarm"), body).await,
+            &format!("{at}.{below}"),
+            says,
+        );
     }
     let both = push_with(&identified("SystemAssigned"));
-    refused(&control.call("PUT", &place("alarm"), both).await, at, "and destination are both given");
+    refused(
+        &control.call("PUT", &place("alarm"), both).await,
+        at,
+        "and destination are both given",
+    );
 }
 
 fn push_with(identified: &Value) -> Value {
@@ -225,17 +409,45 @@ async fn a_put_with_what_if_reports_its_changes_and_makes_none() {
     let control = control().await;
     let namespace = format!("{RG}/namespaces/plant");
     for (path, body, exists, at) in [
-        (place("alarm"), push(&json!({})), false, "deliveryConfiguration.deliveryMode"),
-        (format!("{namespace}/topics/heat"), json!({}), true, "properties.eventRetentionInDays"),
-        (namespace.clone(), json!({"location": "other"}), true, "location"),
+        (
+            place("alarm"),
+            push(&json!({})),
+            false,
+            "deliveryConfiguration.deliveryMode",
+        ),
+        (
+            format!("{namespace}/topics/heat"),
+            json!({}),
+            true,
+            "properties.eventRetentionInDays",
+        ),
+        (
+            namespace.clone(),
+            json!({"location": "other"}),
+            true,
+            "location",
+        ),
     ] {
-        let reported = control.call("PUT", &format!("{path}?whatIf=true"), body).await.json();
+        let reported = control
+            .call("PUT", &format!("{path}?whatIf=true"), body)
+            .await
+            .json();
         assert_eq!(reported["exists"], exists, "{reported}");
         assert!(
-            reported["changes"].to_string().contains(at) && !reported.to_string().contains("code=secret"),
+            reported["changes"].to_string().contains(at)
+                && !reported.to_string().contains("code=secret"),
             "{reported}"
         );
     }
-    assert_eq!(control.call("GET", &place("alarm"), Value::Null).await.status, 404);
-    assert_eq!(control.call("GET", &namespace, Value::Null).await.json()["location"], "local");
+    assert_eq!(
+        control
+            .call("GET", &place("alarm"), Value::Null)
+            .await
+            .status,
+        404
+    );
+    assert_eq!(
+        control.call("GET", &namespace, Value::Null).await.json()["location"],
+        "local"
+    );
 }

@@ -14,14 +14,24 @@ fn a_filter_asks_for_names() {
         ("name ne 'bills'", "orders Orders-2 it's"),
         ("not contains(name, 'r')", "bills it's"),
         ("name eq 'bills' or name eq 'orders'", "orders bills"),
-        ("name eq 'bills' or contains(name, 'o') and name ne 'orders'", "Orders-2 bills"),
-        ("(name eq 'bills' or contains(name, 'o')) and name ne 'orders'", "Orders-2 bills"),
+        (
+            "name eq 'bills' or contains(name, 'o') and name ne 'orders'",
+            "Orders-2 bills",
+        ),
+        (
+            "(name eq 'bills' or contains(name, 'o')) and name ne 'orders'",
+            "Orders-2 bills",
+        ),
         ("not (name eq 'bills' or name eq 'orders')", "Orders-2 it's"),
         ("contains(name, '')", "orders Orders-2 bills it's"),
     ];
     for (filter, wanted) in table {
-        let filter_read = NameFilter::read(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
-        let had: Vec<_> = names.into_iter().filter(|name| filter_read.has(name)).collect();
+        let filter_read =
+            NameFilter::read(filter).unwrap_or_else(|error| panic!("{filter}: {error}"));
+        let had: Vec<_> = names
+            .into_iter()
+            .filter(|name| filter_read.has(name))
+            .collect();
         assert_eq!(had.join(" "), wanted, "{filter}");
     }
 }
@@ -46,10 +56,13 @@ fn an_invalid_filter_is_refused_with_what_is_allowed() {
         deep.as_str(),
         many.as_str(),
     ];
-    let refusals: Vec<_> =
-        filters.iter().map(|filter| NameFilter::read(filter).expect_err(filter).to_string()).collect();
+    let refusals: Vec<_> = filters
+        .iter()
+        .map(|filter| NameFilter::read(filter).expect_err(filter).to_string())
+        .collect();
     let short = refusals.join("\n").replace(
-        "; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and parentheses",
+        "; allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, \
+         or, not and parentheses",
         "; allowed …",
     );
     expect![[r#"

@@ -17,26 +17,53 @@ const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OP
 fn operations(document: &Value) -> BTreeSet<(String, String)> {
     let paths = document["paths"].as_object().expect("paths");
     let reported = paths.iter().flat_map(|(path, item)| {
-        let methods = item.as_object().expect("operations").keys().filter(|key| *key != "parameters");
-        methods.map(|method| (path.clone(), method.to_ascii_uppercase())).collect::<Vec<_>>()
+        let methods = item
+            .as_object()
+            .expect("operations")
+            .keys()
+            .filter(|key| *key != "parameters");
+        methods
+            .map(|method| (path.clone(), method.to_ascii_uppercase()))
+            .collect::<Vec<_>>()
     });
     reported.collect()
 }
 
-/// The paths of those who publish to namespaces and those who pull from them, with the method of each.
+/// The paths of those who publish to namespaces and those who pull from them, with the method of
+/// each.
 fn namespaces() -> Vec<(String, actix_web::http::Method)> {
     let publish = namespace::publish_paths().map(|path| (path, namespace::METHOD));
-    let pull = pull::http::OPERATIONS.into_iter().flat_map(pull::http::operation_paths);
-    publish.into_iter().chain(pull.map(|path| (path, pull::http::METHOD))).collect()
+    let pull = pull::http::OPERATIONS
+        .into_iter()
+        .flat_map(pull::http::operation_paths);
+    publish
+        .into_iter()
+        .chain(pull.map(|path| (path, pull::http::METHOD)))
+        .collect()
 }
 
 /// A path with the names that its parameters have as examples, or with others.
-fn filled(document: &Value, path: &str, item: &Value, name: impl Fn(&str, &str) -> String) -> String {
+fn filled(
+    document: &Value,
+    path: &str,
+    item: &Value,
+    name: impl Fn(&str, &str) -> String,
+) -> String {
     let mut path = path.to_owned();
     for parameter in item["parameters"].as_array().into_iter().flatten() {
-        let reference = parameter["$ref"].as_str().expect("a reference").trim_start_matches('#');
-        let of = |key: &str| document.pointer(reference).expect("it is there")[key].as_str().expect("text");
-        path = path.replace(&format!("{{{}}}", of("name")), &name(of("name"), of("example")));
+        let reference = parameter["$ref"]
+            .as_str()
+            .expect("a reference")
+            .trim_start_matches('#');
+        let of = |key: &str| {
+            document.pointer(reference).expect("it is there")[key]
+                .as_str()
+                .expect("text")
+        };
+        path = path.replace(
+            &format!("{{{}}}", of("name")),
+            &name(of("name"), of("example")),
+        );
     }
     assert!(!path.contains('{'), "{path}: a name is not described");
     path
@@ -47,15 +74,26 @@ fn every_route_is_described_and_nothing_else() {
     for chaos in [ChaosMode::Enabled, ChaosMode::Disabled] {
         let mut routes = BTreeSet::new();
         let mut add = |path: &str, methods: &[actix_web::http::Method]| {
-            routes.extend(methods.iter().map(|method| (path.to_owned(), method.to_string())));
+            routes.extend(
+                methods
+                    .iter()
+                    .map(|method| (path.to_owned(), method.to_string())),
+            );
         };
-        http::PATHS.iter().for_each(|path| add(path, &http::METHODS));
-        namespaces().into_iter().for_each(|(path, method)| add(&path, &[method]));
+        http::PATHS
+            .iter()
+            .for_each(|path| add(path, &http::METHODS));
+        namespaces()
+            .into_iter()
+            .for_each(|(path, method)| add(&path, &[method]));
         for path in GridhookRoute::all(chaos) {
-            path.operations().for_each(|(method, _)| add(path.template, std::slice::from_ref(method)));
+            path.operations()
+                .for_each(|(method, _)| add(path.template, std::slice::from_ref(method)));
         }
         for route in ROUTES.iter() {
-            route.operations.iter().for_each(|operation| add(&route.template, std::slice::from_ref(&operation.method)));
+            route.operations.iter().for_each(|operation| {
+                add(&route.template, std::slice::from_ref(&operation.method))
+            });
         }
         assert_eq!(operations(&document(chaos)), routes);
     }
@@ -77,25 +115,48 @@ fn the_description_has_the_paths_that_operators_know() {
         ("HEAD", "/readyz".to_owned()),
         ("GET", "/openapi.json".to_owned()),
         ("POST", "/chaos/kill".to_owned()),
-        ("GET", "/eventsubscriptions/{eventSubscriptionName}/validate".to_owned()),
-        ("GET", "/providers/Microsoft.EventGrid/topicTypes/{topicTypeName}/eventTypes".to_owned()),
-        ("GET", "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/domains".to_owned()),
+        (
+            "GET",
+            "/eventsubscriptions/{eventSubscriptionName}/validate".to_owned(),
+        ),
+        (
+            "GET",
+            "/providers/Microsoft.EventGrid/topicTypes/{topicTypeName}/eventTypes".to_owned(),
+        ),
+        (
+            "GET",
+            "/subscriptions/{subscriptionId}/providers/Microsoft.EventGrid/domains".to_owned(),
+        ),
         ("PATCH", below("/topics/{topicName}")),
         ("POST", below("/topics/{topicName}/regenerateKey")),
-        ("PUT", below("/domains/{domainName}/topics/{domainTopicName}")),
-        ("PUT", below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}")),
-        ("GET", below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/explain")),
-        ("POST", below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/testFilter")),
+        (
+            "PUT",
+            below("/domains/{domainName}/topics/{domainTopicName}"),
+        ),
+        (
+            "PUT",
+            below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}"),
+        ),
+        (
+            "GET",
+            below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/explain"),
+        ),
+        (
+            "POST",
+            below("/topics/{topicName}/eventSubscriptions/{eventSubscriptionName}/testFilter"),
+        ),
         (
             "POST",
             below(
-                "/domains/{domainName}/topics/{domainTopicName}/providers/Microsoft.EventGrid/eventSubscriptions/\
-                 {eventSubscriptionName}/hold",
+                "/domains/{domainName}/topics/{domainTopicName}/providers/Microsoft.EventGrid/eventSubscriptions/{eventSubscriptionName}/hold",
             ),
         ),
     ];
     for (method, path) in known {
-        assert!(reported.contains(&(path.clone(), method.to_owned())), "{method} {path}");
+        assert!(
+            reported.contains(&(path.clone(), method.to_owned())),
+            "{method} {path}"
+        );
     }
 }
 
@@ -111,7 +172,10 @@ async fn described_operations_are_answered_and_others_are_refused_with_the_allow
         }
         let real = filled(&document, path, item, |_, example| example.to_owned());
         // A stream of server-sent events has no end.
-        for method in METHODS.into_iter().filter(|method| !(path == "/tail" && *method == "GET")) {
+        for method in METHODS
+            .into_iter()
+            .filter(|method| !(path == "/tail" && *method == "GET"))
+        {
             let answer = control.call(method, &real, Value::Null).await;
             // HEAD is GET without its body, except for a stream and for a confirmation.
             let has_head = method == "HEAD" && path != "/tail" && !path.ends_with("/validate");
@@ -120,10 +184,19 @@ async fn described_operations_are_answered_and_others_are_refused_with_the_allow
                 continue;
             }
             let is_described = reported.contains(&(path.clone(), method.to_owned()));
-            assert_eq!(answer.status != 405, is_described, "{method} {path}: {}", answer.brief());
+            assert_eq!(
+                answer.status != 405,
+                is_described,
+                "{method} {path}: {}",
+                answer.brief()
+            );
             assert_ne!(answer.status, 500, "{method} {path}: {}", answer.text);
             if is_described {
-                assert!(!answer.text.contains("No HTTP resource"), "{method} {path}: {}", answer.text);
+                assert!(
+                    !answer.text.contains("No HTTP resource"),
+                    "{method} {path}: {}",
+                    answer.text
+                );
                 let status = answer.status.to_string();
                 assert!(
                     !item[method.to_ascii_lowercase()]["responses"][&status].is_null(),
@@ -131,9 +204,17 @@ async fn described_operations_are_answered_and_others_are_refused_with_the_allow
                 );
                 asked += 1;
             } else {
-                let allowed = answer.headers.get("Allow").expect("it says what is allowed").to_str().expect("text");
+                let allowed = answer
+                    .headers
+                    .get("Allow")
+                    .expect("it says what is allowed")
+                    .to_str()
+                    .expect("text");
                 for allowed in allowed.split(", ").filter(|allowed| *allowed != "HEAD") {
-                    assert!(reported.contains(&(path.clone(), allowed.to_owned())), "{path} allows {allowed}");
+                    assert!(
+                        reported.contains(&(path.clone(), allowed.to_owned())),
+                        "{path} allows {allowed}"
+                    );
                 }
             }
         }
@@ -148,12 +229,16 @@ async fn the_examples_of_the_description_are_taken() {
     let paths = document["paths"].as_object().expect("paths");
     // What hangs on something is made after it: its path is longer.
     let is_supported = |item: &Value| item["put"]["tags"] != json!(["not supported"]);
-    let mut puts: Vec<_> = paths.iter().filter(|(_, item)| !item["put"].is_null() && is_supported(item)).collect();
+    let mut puts: Vec<_> = paths
+        .iter()
+        .filter(|(_, item)| !item["put"].is_null() && is_supported(item))
+        .collect();
     puts.sort_by_key(|(path, _)| path.len());
     assert_eq!(
         puts.len(),
         16,
-        "resource groups, topics, domains, namespaces, the topics of both, the event types of three, and seven ways to a subscription"
+        "resource groups, topics, domains, namespaces, the topics of both, the event types of \
+         three, and seven ways to a subscription"
     );
     for (path, item) in puts {
         let real = filled(&document, path, item, |_, example| example.to_owned());
@@ -161,8 +246,11 @@ async fn the_examples_of_the_description_are_taken() {
             if item[method].is_null() {
                 continue;
             }
-            let body = item[method]["requestBody"]["content"]["application/json"]["example"].clone();
-            let answer = control.call(&method.to_ascii_uppercase(), &real, body).await;
+            let body =
+                item[method]["requestBody"]["content"]["application/json"]["example"].clone();
+            let answer = control
+                .call(&method.to_ascii_uppercase(), &real, body)
+                .await;
             // Azure's clients want it so of what belongs to namespaces.
             let is_group = path.ends_with("/{resourceGroupName}");
             let is_updated = method == "patch" && (is_group || path.contains("/namespaces/"));
@@ -177,9 +265,14 @@ async fn the_description_needs_no_token_and_has_no_secret() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop");
     assert_eq!(control.call("PUT", &path, hook()).await.status, 201);
-    let answer = control.send(actix_web::test::TestRequest::with_uri("/openapi.json")).await;
+    let answer = control
+        .send(actix_web::test::TestRequest::with_uri("/openapi.json"))
+        .await;
     assert_eq!(answer.status, 200);
-    assert_eq!(answer.headers.get("Content-Type").expect("it is there"), "application/json");
+    assert_eq!(
+        answer.headers.get("Content-Type").expect("it is there"),
+        "application/json"
+    );
     assert_eq!(answer.json(), document(ChaosMode::Disabled));
     for secret in ["swordfish", "code=secret", "to-shop", "/chaos/"] {
         assert!(!answer.text.contains(secret), "{secret}");
@@ -212,9 +305,19 @@ fn every_reference_leads_somewhere_and_every_operation_has_an_id_of_its_own() {
         let operation = &document["paths"][&path][method.to_ascii_lowercase()];
         let id = operation["operationId"].as_str().expect("an id");
         assert!(ids.insert(id.to_owned()), "{id} twice, at {method} {path}");
-        assert!(operation["responses"].as_object().is_some_and(|answers| !answers.is_empty()), "{id}");
-        let is_open = ["health", "description", "validation"].map(|tag| json!([tag])).contains(&operation["tags"]);
-        assert!(is_open || method == "OPTIONS" || operation["security"] != json!([]), "{id} asks for nothing");
+        assert!(
+            operation["responses"]
+                .as_object()
+                .is_some_and(|answers| !answers.is_empty()),
+            "{id}"
+        );
+        let is_open = ["health", "description", "validation"]
+            .map(|tag| json!([tag]))
+            .contains(&operation["tags"]);
+        assert!(
+            is_open || method == "OPTIONS" || operation["security"] != json!([]),
+            "{id} asks for nothing"
+        );
     }
 }
 
@@ -227,7 +330,9 @@ fn texts<'a>(value: &'a Value, at: &str, found: &mut Vec<(String, &'a str)>) {
                     Value::String(text) if key == "description" || key == "summary" => {
                         found.push((format!("{at}/{key}"), text));
                     }
-                    Value::Object(_) | Value::Array(_) => texts(value, &format!("{at}/{key}"), found),
+                    Value::Object(_) | Value::Array(_) => {
+                        texts(value, &format!("{at}/{key}"), found)
+                    }
                     Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
                 }
             }
@@ -241,7 +346,12 @@ fn texts<'a>(value: &'a Value, at: &str, found: &mut Vec<(String, &'a str)>) {
 fn undescribed(schema: &Value, at: &str, found: &mut Vec<String>) {
     match schema {
         Value::Object(members) => {
-            for (name, property) in members.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            for (name, property) in members
+                .get("properties")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten()
+            {
                 if property["description"].is_null() {
                     found.push(format!("{at}/{name}"));
                 }
@@ -250,7 +360,9 @@ fn undescribed(schema: &Value, at: &str, found: &mut Vec<String>) {
                 match (key.as_str(), value) {
                     // Its keys are names of properties, of which one may be "properties".
                     ("properties", Value::Object(properties)) => {
-                        properties.iter().for_each(|(name, value)| undescribed(value, &format!("{at}/{name}"), found));
+                        properties.iter().for_each(|(name, value)| {
+                            undescribed(value, &format!("{at}/{name}"), found)
+                        });
                     }
                     (_, value) => undescribed(value, &format!("{at}/{key}"), found),
                 }
@@ -269,17 +381,28 @@ fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word()
     assert!(found.len() > 1_000, "{} texts", found.len());
     let pronouns = ["It", "They", "So", "Them", "Theirs", "Its"];
     let bad = |text: &str| {
-        text.split_whitespace().count() < 2 || pronouns.iter().any(|word| text.starts_with(&format!("{word} ")))
+        text.split_whitespace().count() < 2
+            || pronouns
+                .iter()
+                .any(|word| text.starts_with(&format!("{word} ")))
     };
     let bad: Vec<_> = found.iter().filter(|(_, text)| bad(text)).collect();
     assert!(bad.is_empty(), "{bad:#?}");
     let stopped: Vec<_> = found
         .iter()
-        .filter(|(at, text)| at.ends_with("/summary") && (text.ends_with('.') || !text.starts_with(char::is_uppercase)))
+        .filter(|(at, text)| {
+            at.ends_with("/summary")
+                && (text.ends_with('.') || !text.starts_with(char::is_uppercase))
+        })
         .collect();
     assert!(stopped.is_empty(), "{stopped:#?}");
     // Placeholders that fit anything describe nothing.
-    let vague = ["of the item", "or their number", "or means", "items of the list"];
+    let vague = [
+        "of the item",
+        "or their number",
+        "or means",
+        "items of the list",
+    ];
     let vague: Vec<_> = found
         .iter()
         .filter(|(_, text)| text.ends_with('.') || vague.iter().any(|words| text.contains(words)))
@@ -292,7 +415,10 @@ fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word()
         let operation = &document["paths"][&path][method.to_ascii_lowercase()];
         assert!(operation["summary"].is_string(), "{method} {path}");
         for (status, answer) in operation["responses"].as_object().expect("answers") {
-            assert!(answer["description"].is_string() || answer["$ref"].is_string(), "{method} {path} {status}");
+            assert!(
+                answer["description"].is_string() || answer["$ref"].is_string(),
+                "{method} {path} {status}"
+            );
         }
     }
 }
@@ -301,7 +427,10 @@ fn every_operation_parameter_field_and_answer_is_described_in_more_than_a_word()
 fn kind_of(property: &Value) -> Option<&str> {
     let one = match &property["type"] {
         Value::String(one) => Some(one.as_str()),
-        Value::Array(several) => several.iter().filter_map(Value::as_str).find(|one| *one != "null"),
+        Value::Array(several) => several
+            .iter()
+            .filter_map(Value::as_str)
+            .find(|one| *one != "null"),
         _ => None,
     };
     match one {
@@ -315,23 +444,47 @@ fn kind_of(property: &Value) -> Option<&str> {
 fn a_field_of_another_kind_has_a_description_of_its_own() {
     let document = document(ChaosMode::Enabled);
     let mut known: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
-    for (schema, definition) in document["components"]["schemas"].as_object().expect("schemas") {
+    for (schema, definition) in document["components"]["schemas"]
+        .as_object()
+        .expect("schemas")
+    {
         for (name, property) in definition["properties"].as_object().into_iter().flatten() {
-            let (Some(kind), Some(text)) = (kind_of(property), property["description"].as_str()) else { continue };
-            known.entry((name.clone(), text.to_owned())).or_default().insert(format!("{kind} in {schema}"));
+            let (Some(kind), Some(text)) = (kind_of(property), property["description"].as_str())
+            else {
+                continue;
+            };
+            known
+                .entry((name.clone(), text.to_owned()))
+                .or_default()
+                .insert(format!("{kind} in {schema}"));
         }
     }
-    let kinds =
-        |of: &BTreeSet<String>| of.iter().filter_map(|one| one.split(' ').next()).collect::<BTreeSet<_>>().len();
+    let kinds = |of: &BTreeSet<String>| {
+        of.iter()
+            .filter_map(|one| one.split(' ').next())
+            .collect::<BTreeSet<_>>()
+            .len()
+    };
     let wrong: Vec<_> = known.iter().filter(|(_, of)| kinds(of) > 1).collect();
-    assert!(wrong.is_empty(), "one description for fields of several kinds: {wrong:#?}");
+    assert!(
+        wrong.is_empty(),
+        "one description for fields of several kinds: {wrong:#?}"
+    );
     let described = |schema: &str, field: &str| {
         document["components"]["schemas"][schema]["properties"][field]["description"].clone()
     };
     for (schema, field, text) in [
         ("Top", "held", "Number of held event subscriptions"),
-        ("Replay", "state", "State of the job: `running`, `paused`, `canceling`, `completed` or `canceled`"),
-        ("ChaosKill", "by", "How the actor ends: by a panic or by a regular stop"),
+        (
+            "Replay",
+            "state",
+            "State of the job: `running`, `paused`, `canceling`, `completed` or `canceled`",
+        ),
+        (
+            "ChaosKill",
+            "by",
+            "How the actor ends: by a panic or by a regular stop",
+        ),
         ("SimulatedDistribution", "p50", "Median of the values"),
         ("ChaosFault", "number", "Number of the fault, from 1"),
         ("TransformReportLine", "id", "Id of the event"),
@@ -358,11 +511,20 @@ fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
         let (schema, name) = field.split_once('/').expect("a schema and a name");
         let property = &document["components"]["schemas"][schema]["properties"][name];
         let text = property["description"].as_str().unwrap_or_default();
-        let numbers = text.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty()).count();
-        assert!(numbers >= 3 && text.contains(" to ") && text.contains("; default "), "{field}: {text}");
+        let numbers = text
+            .split(|c: char| !c.is_ascii_digit())
+            .filter(|word| !word.is_empty())
+            .count();
+        assert!(
+            numbers >= 3 && text.contains(" to ") && text.contains("; default "),
+            "{field}: {text}"
+        );
         for bound in ["minimum", "maximum"] {
             if let Some(bound) = property[bound].as_u64().filter(|bound| *bound > 0) {
-                assert!(text.contains(&bound.to_string()), "{field}: {text}, and not {bound}");
+                assert!(
+                    text.contains(&bound.to_string()),
+                    "{field}: {text}, and not {bound}"
+                );
             }
         }
     }
@@ -372,35 +534,68 @@ fn numbers_in_bodies_are_described_with_their_ranges_and_defaults() {
 fn parts_that_operations_share_are_described_once() {
     let document = document(ChaosMode::Enabled);
     let (size, operations) = (document.to_string().len(), operations(&document).len());
-    assert!(size < 1_790 * operations, "{size} bytes for {operations} operations");
+    assert!(
+        size < 1_790 * operations,
+        "{size} bytes for {operations} operations"
+    );
 }
 
-/// Generators of clients put all constants of a package in one namespace, call the constructor of a type `New` and its name,
-/// and skip operations that never succeed.
+/// Generators of clients put all constants of a package in one namespace, call the constructor of a
+/// type `New` and its name, and skip operations that never succeed.
 #[test]
 fn the_document_has_what_generators_of_clients_need() {
     let document = document(ChaosMode::Enabled);
-    assert_eq!(document["info"]["license"]["identifier"], env!("CARGO_PKG_LICENSE"));
-    let schemas = document["components"]["schemas"].as_object().expect("schemas");
+    assert_eq!(
+        document["info"]["license"]["identifier"],
+        env!("CARGO_PKG_LICENSE")
+    );
+    let schemas = document["components"]["schemas"]
+        .as_object()
+        .expect("schemas");
     let mut constants = BTreeSet::new();
     for (name, schema) in schemas {
         if let Some(constructed) = name.strip_prefix("New") {
-            assert!(!schemas.contains_key(constructed), "{name} is the constructor of {constructed}");
+            assert!(
+                !schemas.contains_key(constructed),
+                "{name} is the constructor of {constructed}"
+            );
         }
         let values = schema["enum"].as_array().map_or(&[][..], Vec::as_slice);
-        let names = schema["x-enum-varnames"].as_array().map_or(&[][..], Vec::as_slice);
+        let names = schema["x-enum-varnames"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
         assert_eq!(values.len(), names.len(), "{name}");
-        for constant in names.iter().map(|constant| constant.as_str().expect("text")) {
-            assert!(constant.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_'));
-            assert!(constants.insert(constant.to_owned()), "{constant} of {name} is there twice");
+        for constant in names
+            .iter()
+            .map(|constant| constant.as_str().expect("text"))
+        {
+            assert!(
+                constant
+                    .bytes()
+                    .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+            );
+            assert!(
+                constants.insert(constant.to_owned()),
+                "{constant} of {name} is there twice"
+            );
         }
     }
-    assert!(constants.contains("IDENTITY_KIND_SYSTEM_ASSIGNED_USER_ASSIGNED"), "{constants:?}");
+    assert!(
+        constants.contains("IDENTITY_KIND_SYSTEM_ASSIGNED_USER_ASSIGNED"),
+        "{constants:?}"
+    );
     for (path, item) in document["paths"].as_object().expect("paths") {
-        for (method, operation) in item.as_object().expect("operations").iter().filter(|(key, _)| *key != "parameters")
+        for (method, operation) in item
+            .as_object()
+            .expect("operations")
+            .iter()
+            .filter(|(key, _)| *key != "parameters")
         {
             let responses = operation["responses"].as_object().expect("responses");
-            assert!(responses.keys().any(|status| status.starts_with('2')), "{method} {path}");
+            assert!(
+                responses.keys().any(|status| status.starts_with('2')),
+                "{method} {path}"
+            );
         }
     }
 }

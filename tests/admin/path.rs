@@ -7,10 +7,16 @@ const RG: &str = "/subscriptions/S/resourceGroups/g/providers/Microsoft.EventGri
 
 /// The route of a path, and the names in the path.
 fn describe(path: &str) -> String {
-    let Some(found) = find(path) else { return "nothing".to_owned() };
+    let Some(found) = find(path) else {
+        return "nothing".to_owned();
+    };
     let group = "/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid";
     let names: Vec<&str> = found.names.iter().map(|(_, name)| name.as_str()).collect();
-    format!("{} {}", found.route.template.replace(group, "…"), names.join(" "))
+    format!(
+        "{} {}",
+        found.route.template.replace(group, "…"),
+        names.join(" ")
+    )
 }
 
 #[test]
@@ -115,16 +121,32 @@ fn words_are_compared_without_case_and_names_are_kept() {
     let found = found.expect("a route");
     let topic = found.topic().expect("a topic");
     let subscription = found.subscription().expect("an event subscription");
-    let kept = [topic.scope.subscription.as_str(), &topic.scope.resource_group, topic.name.as_str(), &subscription];
+    let kept = [
+        topic.scope.subscription.as_str(),
+        &topic.scope.resource_group,
+        topic.name.as_str(),
+        &subscription,
+    ];
     assert_eq!(kept, ["AbC", "My Rg", "MyTopic", "Es"]);
 }
 
 #[test]
 fn a_subscription_of_a_domain_topic_has_the_topic_in_its_key() {
     for between in ["", "/providers/Microsoft.EventGrid"] {
-        let found = find(&format!("{RG}/domains/d/topics/t{between}/eventSubscriptions/e")).expect("a route");
+        let found = find(&format!(
+            "{RG}/domains/d/topics/t{between}/eventSubscriptions/e"
+        ))
+        .expect("a route");
         assert_eq!(found.subscription().expect("an event subscription"), "t/e");
-        assert_eq!(found.topic().expect("a topic").domain_topic.expect("a domain topic").as_str(), "t");
+        assert_eq!(
+            found
+                .topic()
+                .expect("a topic")
+                .domain_topic
+                .expect("a domain topic")
+                .as_str(),
+            "t"
+        );
     }
 }
 

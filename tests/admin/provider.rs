@@ -23,10 +23,23 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
     let events = control.call("GET", &events, Value::Null).await;
     assert_eq!(names(&events.json()), ["Microsoft.Storage.BlobCreated"]);
     assert_eq!(
-        control.call("GET", &format!("{provider}/verifiedPartners"), Value::Null).await.brief(),
+        control
+            .call("GET", &format!("{provider}/verifiedPartners"), Value::Null)
+            .await
+            .brief(),
         r#"200 {"value":[]}"#
     );
-    assert_eq!(control.call("GET", &format!("{provider}/verifiedPartners/acme"), Value::Null).await.status, 404);
+    assert_eq!(
+        control
+            .call(
+                "GET",
+                &format!("{provider}/verifiedPartners/acme"),
+                Value::Null
+            )
+            .await
+            .status,
+        404
+    );
     for resource_type in [
         "systemTopics",
         "partnerTopics",
@@ -36,18 +49,30 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
         "partnerDestinations",
     ] {
         for place in [format!("/subscriptions/S-1{provider}"), RG.to_owned()] {
-            let list = control.call("GET", &format!("{place}/{resource_type}"), Value::Null).await;
-            assert_eq!(list.brief(), r#"200 {"value":[]}"#, "{place}/{resource_type}");
+            let list = control
+                .call("GET", &format!("{place}/{resource_type}"), Value::Null)
+                .await;
+            assert_eq!(
+                list.brief(),
+                r#"200 {"value":[]}"#,
+                "{place}/{resource_type}"
+            );
         }
         let one = format!("{RG}/{}/acme", resource_type.to_uppercase());
         let missing = control.call("GET", &one, Value::Null).await;
-        assert_eq!((missing.status, &missing.json()["error"]["code"]), (404, &json!("ResourceNotFound")), "{one}");
-        let refused = control.call("PUT", &one, json!({"location": "global"})).await;
+        assert_eq!(
+            (missing.status, &missing.json()["error"]["code"]),
+            (404, &json!("ResourceNotFound")),
+            "{one}"
+        );
+        let refused = control
+            .call("PUT", &one, json!({"location": "global"}))
+            .await;
         assert_eq!(
             refused.json()["error"]["message"],
             format!(
-                "type is \"Microsoft.EventGrid/{resource_type}\", which is not supported; allowed are topics, domains, \
-                 namespaces and their event subscriptions."
+                "type is \"Microsoft.EventGrid/{resource_type}\", which is not supported; allowed \
+                 are topics, domains, namespaces and their event subscriptions."
             ),
         );
         assert_eq!(refused.status, 400);
@@ -59,14 +84,24 @@ async fn resource_types_that_are_not_supported_have_empty_lists_and_are_refused_
 async fn the_provider_lists_its_operations_and_types_of_topics() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let provider = "/providers/Microsoft.EventGrid";
-    let operations = control.call("GET", &format!("{provider}/operations"), Value::Null).await.json();
+    let operations = control
+        .call("GET", &format!("{provider}/operations"), Value::Null)
+        .await
+        .json();
     let names_of_operations = names(&operations);
     assert!(names_of_operations.contains(&"Microsoft.EventGrid/domains/topics/write".to_owned()));
     assert!(names_of_operations.contains(&"Microsoft.EventGrid/events/send/action".to_owned()));
-    let types = control.call("GET", &format!("{provider}/topicTypes"), Value::Null).await.json();
+    let types = control
+        .call("GET", &format!("{provider}/topicTypes"), Value::Null)
+        .await
+        .json();
     assert_eq!(
         names(&types),
-        ["Microsoft.EventGrid.Topics", "Microsoft.EventGrid.Domains", "Microsoft.Storage.StorageAccounts"]
+        [
+            "Microsoft.EventGrid.Topics",
+            "Microsoft.EventGrid.Domains",
+            "Microsoft.Storage.StorageAccounts"
+        ]
     );
     let mut lines = Vec::new();
     for path in [
@@ -74,9 +109,19 @@ async fn the_provider_lists_its_operations_and_types_of_topics() {
         "topicTypes/none",
         "topicTypes/Microsoft.EventGrid.Topics/eventTypes",
     ] {
-        lines.push(control.call("GET", &format!("{provider}/{path}"), Value::Null).await.brief());
+        lines.push(
+            control
+                .call("GET", &format!("{provider}/{path}"), Value::Null)
+                .await
+                .brief(),
+        );
     }
-    lines.push(control.call("PUT", &format!("{provider}/operations"), Value::Null).await.brief());
+    lines.push(
+        control
+            .call("PUT", &format!("{provider}/operations"), Value::Null)
+            .await
+            .brief(),
+    );
     expect![[r#"
         200 {"id":"providers/Microsoft.EventGrid/topicTypes/Microsoft.EventGrid.Domains","name":"Microsoft.EventGrid.Domains","type":"Microsoft.EventGrid/topicTypes","properties":{"provider":"Microsoft.EventGrid","resourceType":"domains","displayName":"Event Grid Domains","description":"Custom events, published to the topics of a domain.","resourceRegionType":"RegionalResource","provisioningState":"Succeeded","sourceResourceFormat":"/subscriptions/{subscriptionId}/resourceGroups/{resourceGroupName}/providers/Microsoft.EventGrid/domains/{resourceName}","supportedScopesForSource":["Resource"]}}
         404 {"error":{"code":"ResourceNotFound","message":"There is no topic type 'none'; allowed are Microsoft.EventGrid.Topics and Microsoft.EventGrid.Domains and Microsoft.Storage.StorageAccounts.","target":null,"details":[]}}
@@ -92,8 +137,20 @@ async fn a_topic_lists_the_event_types_that_it_declares() {
         "Order.Placed": {"displayName": "Placed", "description": "an order", "dataSchemaUrl": "https://schemas"},
         "Order.Paid": {}}}}});
     assert_eq!(control.call("PUT", &topic, body).await.status, 201);
-    let types = control.call("GET", &format!("{topic}/providers/Microsoft.EventGrid/eventTypes"), Value::Null).await;
+    let types = control
+        .call(
+            "GET",
+            &format!("{topic}/providers/Microsoft.EventGrid/eventTypes"),
+            Value::Null,
+        )
+        .await;
     expect![[r#"200 {"value":[{"id":"/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/Microsoft.EventGrid/eventTypes/Order.Paid","name":"Order.Paid","type":"Microsoft.EventGrid/topicTypes/eventTypes","properties":{"displayName":"Order.Paid","isInDefaultSet":true}},{"id":"/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/Microsoft.EventGrid/eventTypes/Order.Placed","name":"Order.Placed","type":"Microsoft.EventGrid/topicTypes/eventTypes","properties":{"displayName":"Placed","description":"an order","schemaUrl":"https://schemas","isInDefaultSet":true}}]}"#]].assert_eq(&types.brief());
-    let connections = control.call("GET", &format!("{topic}/privateEndpointConnections"), Value::Null).await;
+    let connections = control
+        .call(
+            "GET",
+            &format!("{topic}/privateEndpointConnections"),
+            Value::Null,
+        )
+        .await;
     assert_eq!(connections.brief(), r#"200 {"value":[]}"#);
 }

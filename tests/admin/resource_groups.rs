@@ -1,4 +1,5 @@
-//! Resource groups that are created by themselves, the list of resources in them, and what else clients ask of a group.
+//! Resource groups that are created by themselves, the list of resources in them, and what else
+//! clients ask of a group.
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
@@ -18,8 +19,18 @@ async fn a_group_is_created_changed_and_deleted_with_what_is_in_it() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let path = format!("{GROUPS}/Shop");
     assert_eq!(control.call("HEAD", &path, Value::Null).await.status, 404);
-    assert_eq!(control.call("DELETE", &path, Value::Null).await.json()["error"]["code"], "ResourceGroupNotFound");
-    let planned = control.call("PUT", &format!("{path}?whatIf=true"), json!({"location": "westus2"})).await.json();
+    assert_eq!(
+        control.call("DELETE", &path, Value::Null).await.json()["error"]["code"],
+        "ResourceGroupNotFound"
+    );
+    let planned = control
+        .call(
+            "PUT",
+            &format!("{path}?whatIf=true"),
+            json!({"location": "westus2"}),
+        )
+        .await
+        .json();
     assert_eq!(planned["exists"], false, "{planned}");
     assert_eq!(control.call("HEAD", &path, Value::Null).await.status, 404);
     let body = json!({"location": "westus2", "tags": {"team": "a", "cost": "7"}});
@@ -29,40 +40,100 @@ async fn a_group_is_created_changed_and_deleted_with_what_is_in_it() {
         "type": "Microsoft.Resources/resourceGroups", "tags": {"team": "a", "cost": "7"},
         "properties": {"provisioningState": "Succeeded"}});
     assert_eq!(made.json(), group);
-    assert_eq!(get(&control, &format!("{GROUPS}/SHOP")).await, group, "names are compared without case");
+    assert_eq!(
+        get(&control, &format!("{GROUPS}/SHOP")).await,
+        group,
+        "names are compared without case"
+    );
     let exists = control.call("HEAD", &path, Value::Null).await;
     assert_eq!((exists.status, exists.text.as_str()), (204, ""));
     assert_eq!(get(&control, GROUPS).await["value"], json!([group]));
-    assert_eq!(get(&control, "/subscriptions").await["value"][0]["subscriptionId"], "S-1");
-    let again = control.call("PUT", &format!("{path}?whatIf=true"), body).await.json();
+    assert_eq!(
+        get(&control, "/subscriptions").await["value"][0]["subscriptionId"],
+        "S-1"
+    );
+    let again = control
+        .call("PUT", &format!("{path}?whatIf=true"), body)
+        .await
+        .json();
     assert_eq!(again, json!({"exists": true, "changes": []}));
     // Tags are replaced as a whole; a PATCH without them leaves them.
-    let patched = control.call("PATCH", &path, json!({"tags": {"team": "b"}})).await.json();
-    assert_eq!((&patched["tags"], &patched["location"]), (&json!({"team": "b"}), &json!("westus2")));
-    assert_eq!(control.call("PATCH", &path, json!({})).await.json()["tags"], json!({"team": "b"}));
-    assert_eq!(control.call("PUT", &path, json!({})).await.json()["tags"], json!({}));
+    let patched = control
+        .call("PATCH", &path, json!({"tags": {"team": "b"}}))
+        .await
+        .json();
+    assert_eq!(
+        (&patched["tags"], &patched["location"]),
+        (&json!({"team": "b"}), &json!("westus2"))
+    );
+    assert_eq!(
+        control.call("PATCH", &path, json!({})).await.json()["tags"],
+        json!({"team": "b"})
+    );
+    assert_eq!(
+        control.call("PUT", &path, json!({})).await.json()["tags"],
+        json!({})
+    );
     for (body, part) in [
         (json!({"location": 5}), "location"),
         (json!({"sku": {}}), "sku"),
         (json!({"tags": {"a": "x".repeat(257)}}), "tags"),
     ] {
         let refused = control.call("PUT", &path, body).await;
-        assert!(refused.status == 400 && refused.text.contains(part), "{}", refused.text);
+        assert!(
+            refused.status == 400 && refused.text.contains(part),
+            "{}",
+            refused.text
+        );
     }
     let inside = "/subscriptions/S-1/resourceGroups/shop/providers/Microsoft.EventGrid";
-    for resource in ["topics/orders", "domains/shops", "namespaces/plant", "namespaces/plant/topics/line"] {
-        assert_eq!(control.call("PUT", &format!("{inside}/{resource}"), json!({})).await.status, 201, "{resource}");
+    for resource in [
+        "topics/orders",
+        "domains/shops",
+        "namespaces/plant",
+        "namespaces/plant/topics/line",
+    ] {
+        assert_eq!(
+            control
+                .call("PUT", &format!("{inside}/{resource}"), json!({}))
+                .await
+                .status,
+            201,
+            "{resource}"
+        );
     }
     let other = format!("{RG}/topics/bills");
     assert_eq!(control.call("PUT", &other, json!({})).await.status, 201);
     assert_eq!(control.call("DELETE", &path, Value::Null).await.status, 200);
     assert_eq!(control.call("HEAD", &path, Value::Null).await.status, 404);
-    for resource in ["topics/orders", "domains/shops", "namespaces/plant", "namespaces/plant/topics/line"] {
-        assert_eq!(control.call("GET", &format!("{inside}/{resource}"), Value::Null).await.status, 404, "{resource}");
+    for resource in [
+        "topics/orders",
+        "domains/shops",
+        "namespaces/plant",
+        "namespaces/plant/topics/line",
+    ] {
+        assert_eq!(
+            control
+                .call("GET", &format!("{inside}/{resource}"), Value::Null)
+                .await
+                .status,
+            404,
+            "{resource}"
+        );
     }
-    assert_eq!(control.call("GET", &other, Value::Null).await.status, 200, "another group is left alone");
+    assert_eq!(
+        control.call("GET", &other, Value::Null).await.status,
+        200,
+        "another group is left alone"
+    );
     // A group that only has resources exists, too, and is deleted with them.
-    assert_eq!(control.call("DELETE", &format!("{GROUPS}/rg"), Value::Null).await.status, 200);
+    assert_eq!(
+        control
+            .call("DELETE", &format!("{GROUPS}/rg"), Value::Null)
+            .await
+            .status,
+        200
+    );
     assert_eq!(control.call("GET", &other, Value::Null).await.status, 404);
 }
 
@@ -74,29 +145,81 @@ async fn resources_of_all_types_are_listed_and_filtered() {
         ("domains/shops", json!({"team": "b", "cost": "7"})),
         ("namespaces/plant", json!({})),
     ] {
-        let made = control.call("PUT", &format!("{RG}/{resource}"), json!({"tags": tags, "location": "local"})).await;
+        let made = control
+            .call(
+                "PUT",
+                &format!("{RG}/{resource}"),
+                json!({"tags": tags, "location": "local"}),
+            )
+            .await;
         assert_eq!(made.status, 201, "{}", made.text);
     }
-    let other = "/subscriptions/S-1/resourceGroups/other/providers/Microsoft.EventGrid/topics/bills";
-    control.call("PUT", other, json!({"tags": {"team": "a"}})).await;
+    let other =
+        "/subscriptions/S-1/resourceGroups/other/providers/Microsoft.EventGrid/topics/bills";
+    control
+        .call("PUT", other, json!({"tags": {"team": "a"}}))
+        .await;
     let list = async |path: &str| {
         let list = get(&control, path).await;
-        list["value"].as_array().expect("a list").iter().map(|one| one["name"].clone()).collect::<Vec<_>>()
+        list["value"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|one| one["name"].clone())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(list("/subscriptions/s-1/resources").await, ["bills", "shops", "plant", "orders"]);
-    assert_eq!(list("/subscriptions/S-1/resourceGroups/RG/resources").await, ["shops", "plant", "orders"]);
-    let filtered = async |filter: &str| list(&format!("/subscriptions/S-1/resources?$filter={filter}")).await;
-    assert_eq!(filtered("resourceType%20eq%20'microsoft.eventgrid/topics'").await, ["bills", "orders"]);
-    assert_eq!(filtered("resourceGroup%20eq%20'rg'%20and%20tagName%20eq%20'team'").await, ["shops", "orders"]);
+    assert_eq!(
+        list("/subscriptions/s-1/resources").await,
+        ["bills", "shops", "plant", "orders"]
+    );
+    assert_eq!(
+        list("/subscriptions/S-1/resourceGroups/RG/resources").await,
+        ["shops", "plant", "orders"]
+    );
+    let filtered =
+        async |filter: &str| list(&format!("/subscriptions/S-1/resources?$filter={filter}")).await;
+    assert_eq!(
+        filtered("resourceType%20eq%20'microsoft.eventgrid/topics'").await,
+        ["bills", "orders"]
+    );
+    assert_eq!(
+        filtered("resourceGroup%20eq%20'rg'%20and%20tagName%20eq%20'team'").await,
+        ["shops", "orders"]
+    );
     assert_eq!(filtered("name%20eq%20'orders'").await, ["orders"]);
-    assert_eq!(filtered("tagname%20eq%20'team'%20and%20tagvalue%20eq%20'a'").await, ["bills", "orders"]);
-    let first = get(&control, "/subscriptions/S-1/resources?$top=1&$filter=location%20eq%20'local'").await;
-    let next = first["nextLink"].as_str().expect("a next page").replacen("http://here", "", 1);
+    assert_eq!(
+        filtered("tagname%20eq%20'team'%20and%20tagvalue%20eq%20'a'").await,
+        ["bills", "orders"]
+    );
+    let first = get(
+        &control,
+        "/subscriptions/S-1/resources?$top=1&$filter=location%20eq%20'local'",
+    )
+    .await;
+    let next = first["nextLink"]
+        .as_str()
+        .expect("a next page")
+        .replacen("http://here", "", 1);
     assert_eq!(get(&control, &next).await["value"][0]["name"], "shops");
-    let refused = control.call("GET", "/subscriptions/S-1/resources?$filter=substringof('a',name)", Value::Null).await;
-    assert!(refused.status == 400 && refused.text.contains("allowed are resourceType"), "{}", refused.text);
+    let refused = control
+        .call(
+            "GET",
+            "/subscriptions/S-1/resources?$filter=substringof('a',name)",
+            Value::Null,
+        )
+        .await;
+    assert!(
+        refused.status == 400 && refused.text.contains("allowed are resourceType"),
+        "{}",
+        refused.text
+    );
     let names = get(&control, "/subscriptions/S-1/tagNames").await;
-    let team = names["value"].as_array().expect("a list").iter().find(|one| one["tagName"] == "team").expect("team");
+    let team = names["value"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|one| one["tagName"] == "team")
+        .expect("team");
     assert_eq!(team["count"]["value"], 3);
     assert_eq!(team["values"][0]["tagValue"], "a");
 }
@@ -104,13 +227,24 @@ async fn resources_of_all_types_are_listed_and_filtered() {
 #[actix_web::test]
 async fn nothing_is_locked_or_assigned_and_the_provider_is_registered() {
     let control = ControlFixture::new(ChaosMode::Disabled).with_topic().await;
-    for scope in ["/subscriptions/S-1", "/subscriptions/S-1/resourceGroups/rg", &format!("{RG}/topics/orders")] {
+    for scope in [
+        "/subscriptions/S-1",
+        "/subscriptions/S-1/resourceGroups/rg",
+        &format!("{RG}/topics/orders"),
+    ] {
         for kind in ["locks", "roleAssignments"] {
-            let list = get(&control, &format!("{scope}/providers/Microsoft.Authorization/{kind}?api-version=1")).await;
+            let list = get(
+                &control,
+                &format!("{scope}/providers/Microsoft.Authorization/{kind}?api-version=1"),
+            )
+            .await;
             assert_eq!(list["value"], json!([]), "{scope} {kind}");
         }
     }
     let path = "/subscriptions/S-1/providers/Microsoft.EventGrid/register?api-version=2022-09-01";
     let registered = control.call("POST", path, Value::Null).await;
-    assert_eq!((registered.status, &registered.json()["registrationState"]), (200, &json!("Registered")));
+    assert_eq!(
+        (registered.status, &registered.json()["registrationState"]),
+        (200, &json!("Registered"))
+    );
 }

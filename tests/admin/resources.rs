@@ -1,4 +1,5 @@
-//! Commands read whole responses: a response that is read into its type and written again is the same JSON.
+//! Commands read whole responses: a response that is read into its type and written again is the
+//! same JSON.
 
 use gridhook::admin::model::subscription::subscription_view;
 use gridhook::{
@@ -13,7 +14,8 @@ use gridhook::{
         resource::{ErrorResponse, Page},
         status::{SubscriptionStatusView, TopicStatusView},
         subscription::{
-            AnySubscriptionProperties, DestinationView, SubscriptionView, namespace::DeliveryConfigurationView,
+            AnySubscriptionProperties, DestinationView, SubscriptionView,
+            namespace::DeliveryConfigurationView,
         },
         topic::{DomainTopicView, EventTypeView, TopicView},
     },
@@ -36,8 +38,13 @@ async fn put(control: &ControlFixture, path: &str, body: Value) {
 /// Reads the response to a GET, and checks that no field of the server is unknown to the type.
 async fn whole<T: DeserializeOwned + Serialize>(control: &ControlFixture, path: &str) -> T {
     let answer = control.call("GET", path, Value::Null).await;
-    let read: T = serde_json::from_str(&answer.text).unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text));
-    assert_eq!(serde_json::to_value(&read).expect("JSON"), answer.json(), "{path}");
+    let read: T = serde_json::from_str(&answer.text)
+        .unwrap_or_else(|error| panic!("{path}: {error}: {}", answer.text));
+    assert_eq!(
+        serde_json::to_value(&read).expect("JSON"),
+        answer.json(),
+        "{path}"
+    );
     read
 }
 
@@ -72,9 +79,13 @@ fn queue() -> Value {
 /// The destination of a subscription, in any of its forms.
 fn destination(view: SubscriptionView) -> Option<DestinationView> {
     let (plain, identified) = match view.properties {
-        AnySubscriptionProperties::Topic(of) => (of.destination, of.delivery_with_resource_identity),
+        AnySubscriptionProperties::Topic(of) => {
+            (of.destination, of.delivery_with_resource_identity)
+        }
         AnySubscriptionProperties::Namespace(of) => match of.delivery_configuration {
-            DeliveryConfigurationView::Push { push } => (push.destination, push.delivery_with_resource_identity),
+            DeliveryConfigurationView::Push { push } => {
+                (push.destination, push.delivery_with_resource_identity)
+            }
             DeliveryConfigurationView::Queue { .. } => (None, None),
         },
     };
@@ -97,13 +108,23 @@ async fn a_topic_and_what_belongs_to_it_are_read_whole() {
     });
     put(&control, &topic, body).await;
     let view: TopicView = whole(&control, &topic).await;
-    assert_eq!(view.properties.ingress.duplicate_detection_history_time_window.as_deref(), Some("P1DT1M30S"));
+    assert_eq!(
+        view.properties
+            .ingress
+            .duplicate_detection_history_time_window
+            .as_deref(),
+        Some("P1DT1M30S")
+    );
     whole_list::<TopicView>(&control, &format!("{RG}/topics")).await;
     let event_type = json!({"properties": {"description": "d", "versions": {"1": {"schema": {"type": "object"}}}}});
     put(&control, &format!("{topic}/eventTypes/A"), event_type).await;
     whole::<EventTypeView>(&control, &format!("{topic}/eventTypes/A")).await;
     whole_list::<EventTypeView>(&control, &format!("{topic}/eventTypes")).await;
-    whole_list::<EventType>(&control, &format!("{topic}/providers/Microsoft.EventGrid/eventTypes")).await;
+    whole_list::<EventType>(
+        &control,
+        &format!("{topic}/providers/Microsoft.EventGrid/eventTypes"),
+    )
+    .await;
 
     let path = format!("{topic}/eventSubscriptions/billing");
     let body = json!({"properties": {
@@ -124,9 +145,13 @@ async fn a_topic_and_what_belongs_to_it_are_read_whole() {
         "startsFrom": "2020-01-01T00:00:00Z",
     }});
     put(&control, &path, body).await;
-    assert!(matches!(destination(whole(&control, &path).await), Some(DestinationView::WebHook(_))));
+    assert!(matches!(
+        destination(whole(&control, &path).await),
+        Some(DestinationView::WebHook(_))
+    ));
     whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
-    let identified = json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": letters()});
+    let identified =
+        json!({"identity": {"type": "SystemAssigned"}, "deadLetterDestination": letters()});
     put(
         &control,
         &path,
@@ -150,7 +175,12 @@ async fn a_topic_and_what_belongs_to_it_are_read_whole() {
 async fn a_domain_and_its_topics_are_read_whole() {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let domain = format!("{RG}/domains/shops");
-    put(&control, &domain, json!({"properties": {"autoCreateTopicWithFirstSubscription": false}})).await;
+    put(
+        &control,
+        &domain,
+        json!({"properties": {"autoCreateTopicWithFirstSubscription": false}}),
+    )
+    .await;
     whole::<TopicView>(&control, &domain).await;
     put(&control, &format!("{domain}/topics/berlin"), json!({})).await;
     whole::<DomainTopicView>(&control, &format!("{domain}/topics/berlin")).await;
@@ -180,7 +210,11 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
     let with_letters = json!({"deadLetterDestination": letters()});
     for (name, mode, part) in [
         ("push", "Push", json!({"push": {"destination": webhook()}})),
-        ("pull", "Queue", json!({"queue": {"receiveLockDurationInSeconds": 60}})),
+        (
+            "pull",
+            "Queue",
+            json!({"queue": {"receiveLockDurationInSeconds": 60}}),
+        ),
     ] {
         let mut delivery = part;
         for terms in delivery.as_object_mut().expect("one part").values_mut() {
@@ -198,7 +232,10 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
         )
         .await;
         let view: SubscriptionView = whole(&control, &path).await;
-        assert!(matches!(view.properties, AnySubscriptionProperties::Namespace(_)), "{name}");
+        assert!(
+            matches!(view.properties, AnySubscriptionProperties::Namespace(_)),
+            "{name}"
+        );
         assert_eq!(destination(view).is_none(), name == "pull");
     }
     whole_list::<SubscriptionView>(&control, &format!("{topic}/eventSubscriptions")).await;
@@ -207,9 +244,16 @@ async fn a_namespace_its_topics_and_their_subscriptions_are_read_whole() {
 /// What a server with an identity and with the services of other destinations would show.
 fn shown(topic: &TopicRecord, properties: Value) -> SubscriptionView {
     let body = json!({ "properties": properties }).to_string();
-    let record =
-        subscription::put(&Name::new("billing"), topic, None, &ranges(), body.as_bytes()).expect("it is taken");
-    let view = serde_json::to_value(subscription_view(&record, topic, PathForm::Nested)).expect("JSON");
+    let record = subscription::put(
+        &Name::new("billing"),
+        topic,
+        None,
+        &ranges(),
+        body.as_bytes(),
+    )
+    .expect("it is taken");
+    let view =
+        serde_json::to_value(subscription_view(&record, topic, PathForm::Nested)).expect("JSON");
     let read: SubscriptionView = serde_json::from_value(view.clone()).expect("it is read");
     assert_eq!(serde_json::to_value(&read).expect("JSON"), view);
     read
@@ -222,20 +266,34 @@ fn identities_and_other_destinations_are_read_whole() {
     let identified = json!({"identity": {"type": "SystemAssigned"}, "destination": hook});
     let topic = topic_record(Schema::EventGrid);
     let in_namespace = TopicRecord {
-        namespace: Some(NamespaceMembership { name: Name::new("plant"), retention_days: 1 }),
+        namespace: Some(NamespaceMembership {
+            name: Name::new("plant"),
+            retention_days: 1,
+        }),
         ..topic_record(Schema::CloudEvents)
     };
-    let pushed = |push: Value| json!({"deliveryConfiguration": {"deliveryMode": "Push", "push": push}});
+    let pushed =
+        |push: Value| json!({"deliveryConfiguration": {"deliveryMode": "Push", "push": push}});
     for view in [
         shown(&topic, json!({"deliveryWithResourceIdentity": identified})),
-        shown(&in_namespace, pushed(json!({"deliveryWithResourceIdentity": identified}))),
+        shown(
+            &in_namespace,
+            pushed(json!({"deliveryWithResourceIdentity": identified})),
+        ),
     ] {
-        assert!(matches!(destination(view), Some(DestinationView::WebHook(_))));
+        assert!(matches!(
+            destination(view),
+            Some(DestinationView::WebHook(_))
+        ));
     }
-    for view in
-        [shown(&topic, json!({"destination": queue()})), shown(&in_namespace, pushed(json!({"destination": queue()})))]
-    {
-        assert!(matches!(destination(view), Some(DestinationView::Resource(_))));
+    for view in [
+        shown(&topic, json!({"destination": queue()})),
+        shown(&in_namespace, pushed(json!({"destination": queue()}))),
+    ] {
+        assert!(matches!(
+            destination(view),
+            Some(DestinationView::Resource(_))
+        ));
     }
 }
 

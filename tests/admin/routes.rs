@@ -17,33 +17,69 @@ const METRICS_TOKEN: &str = "only-for-metrics";
 fn operations() -> Vec<(String, Method, Access)> {
     let own = GridhookRoute::all(ChaosMode::Enabled).flat_map(|route| {
         let operations = route.operations();
-        operations.map(|(method, operation)| (route.template.to_owned(), method.clone(), operation.access))
+        operations.map(|(method, operation)| {
+            (route.template.to_owned(), method.clone(), operation.access)
+        })
     });
     let arm = ROUTES.iter().flat_map(|route| {
         let operations = route.operations.iter();
-        operations.map(|operation| (route.template.clone(), operation.method.clone(), operation.access))
+        operations.map(|operation| {
+            (
+                route.template.clone(),
+                operation.method.clone(),
+                operation.access,
+            )
+        })
     });
     own.chain(arm).collect()
 }
 
 /// The path with a value for each parameter.
 fn filled(template: &str) -> String {
-    let part = |part: &str| if part.starts_with('{') { "1-x".to_owned() } else { part.to_owned() };
+    let part = |part: &str| {
+        if part.starts_with('{') {
+            "1-x".to_owned()
+        } else {
+            part.to_owned()
+        }
+    };
     template.split('/').map(part).collect::<Vec<_>>().join("/")
 }
 
 async fn ask(control: &ControlFixture, method: &Method, path: &str, token: Option<&str>) -> Answer {
     let request = TestRequest::with_uri(path).method(method.clone());
     let header = token.map(|token| ("Authorization", format!("Bearer {token}")));
-    control.send(header.into_iter().fold(request, |request, header| request.insert_header(header))).await
+    control
+        .send(
+            header
+                .into_iter()
+                .fold(request, |request, header| request.insert_header(header)),
+        )
+        .await
 }
 
 #[test]
 fn each_role_has_the_permissions_of_the_roles_before_it() {
-    let roles = [None, Some(Role::Metrics), Some(Role::Read), Some(Role::Operate), Some(Role::Admin)];
+    let roles = [
+        None,
+        Some(Role::Metrics),
+        Some(Role::Read),
+        Some(Role::Operate),
+        Some(Role::Admin),
+    ];
     for (place, needed) in roles.into_iter().enumerate() {
-        let admitted = roles.map(|role| Access { role: needed, is_for_portals: false }.admits(role));
-        assert_eq!(admitted, std::array::from_fn(|role| role >= place), "{needed:?}");
+        let admitted = roles.map(|role| {
+            Access {
+                role: needed,
+                is_for_portals: false,
+            }
+            .admits(role)
+        });
+        assert_eq!(
+            admitted,
+            std::array::from_fn(|role| role >= place),
+            "{needed:?}"
+        );
     }
 }
 
@@ -54,40 +90,71 @@ fn the_role_of_each_route_is_described() {
     for (path, method, access) in &all {
         let operation = &document["paths"][path][method.as_str().to_ascii_lowercase()];
         let roles = [access.role, access.is_for_portals.then_some(Role::Portal)];
-        let expected: Value = roles.iter().flatten().map(|role| json!({"admin": [role.name()]})).collect();
+        let expected: Value = roles
+            .iter()
+            .flatten()
+            .map(|role| json!({"admin": [role.name()]}))
+            .collect();
         assert_eq!(operation["security"], expected, "{method} {path}");
     }
-    for role in [None, Some(Role::Metrics), Some(Role::Read), Some(Role::Operate), Some(Role::Admin)] {
-        assert!(all.iter().any(|(_, _, access)| access.role == role), "no operation needs {role:?}");
+    for role in [
+        None,
+        Some(Role::Metrics),
+        Some(Role::Read),
+        Some(Role::Operate),
+        Some(Role::Admin),
+    ] {
+        assert!(
+            all.iter().any(|(_, _, access)| access.role == role),
+            "no operation needs {role:?}"
+        );
     }
 }
 
-/// A replaced or merged state could overwrite the change of another operator. Only a resource with a GET and a PUT has one, and its
-/// ETag guards it; the other operations are actions, and deletions of what cannot be changed: tokens, sessions, faults.
+/// A replaced or merged state could overwrite the change of another operator. Only a resource with
+/// a GET and a PUT has one, and its ETag guards it; the other operations are actions, and deletions
+/// of what cannot be changed: tokens, sessions, faults.
 #[test]
 fn only_resources_with_an_etag_can_lose_an_update() {
     let all = operations();
-    let has = |path: &str, wanted: &Method| all.iter().any(|(of, method, _)| of == path && method == wanted);
+    let has = |path: &str, wanted: &Method| {
+        all.iter()
+            .any(|(of, method, _)| of == path && method == wanted)
+    };
     for (path, method, _) in &all {
-        let is_resource = has(path, &Method::GET) && has(path, &Method::PUT) && path.starts_with("/subscriptions/");
-        let is_state =
-            [Method::PUT, Method::PATCH].contains(method) || *method == Method::DELETE && has(path, &Method::PATCH);
+        let is_resource = has(path, &Method::GET)
+            && has(path, &Method::PUT)
+            && path.starts_with("/subscriptions/");
+        let is_state = [Method::PUT, Method::PATCH].contains(method)
+            || *method == Method::DELETE && has(path, &Method::PATCH);
         let is_plain = ["/tokens/{tokenName}", "/ui/session", "/chaos"].contains(&path.as_str());
-        assert!(is_resource || !is_state && (*method != Method::DELETE || is_plain), "{method} {path}");
+        assert!(
+            is_resource || !is_state && (*method != Method::DELETE || is_plain),
+            "{method} {path}"
+        );
     }
 }
 
 /// What changes something or shows a secret is not for readers; what only shows is.
 #[test]
 fn readers_cannot_change_anything_or_see_a_secret() {
-    let secret = ["listKeys", "regenerateKey", "getFullUrl", "getDeliveryAttributes"];
+    let secret = [
+        "listKeys",
+        "regenerateKey",
+        "getFullUrl",
+        "getDeliveryAttributes",
+    ];
     for (path, method, access) in operations() {
         let last = path.rsplit('/').next().expect("a segment");
         let shows = method == Method::GET
             || method == Method::HEAD
             || ["simulate", "testFilter", "testTransform"].contains(&last);
-        // An endpoint has a token of its own in the query; a session has the role of the token it is started with.
-        if let Some(needed) = [("validate", None), ("session", Some(Role::Read))].iter().find(|(of, _)| *of == last) {
+        // An endpoint has a token of its own in the query; a session has the role of the token it
+        // is started with.
+        if let Some(needed) = [("validate", None), ("session", Some(Role::Read))]
+            .iter()
+            .find(|(of, _)| *of == last)
+        {
             assert_eq!(access.role, needed.1, "{method} {path}");
             continue;
         }
@@ -119,9 +186,18 @@ async fn every_route_answers_and_needs_a_token_of_its_role() {
                 continue;
             }
             let answer = ask(&control, &method, &path, token).await;
-            assert_eq!(![401, 403].contains(&answer.status), access.admits(role), "{of} {role:?}: {}", answer.brief());
+            assert_eq!(
+                ![401, 403].contains(&answer.status),
+                access.admits(role),
+                "{of} {role:?}: {}",
+                answer.brief()
+            );
             assert_ne!(answer.status, 405, "{of}: {}", answer.brief());
-            assert!(!answer.text.contains("No HTTP resource"), "{of}: {}", answer.brief());
+            assert!(
+                !answer.text.contains("No HTTP resource"),
+                "{of}: {}",
+                answer.brief()
+            );
         }
     }
 }
@@ -129,11 +205,27 @@ async fn every_route_answers_and_needs_a_token_of_its_role() {
 #[actix_web::test]
 async fn a_method_that_is_not_allowed_is_reported_to_holders_of_a_token_only() {
     let control = ControlFixture::new(ChaosMode::Enabled);
-    for (path, allowed) in [("/top", "GET, HEAD"), ("/chaos", "GET, DELETE, HEAD"), ("/subscriptions", "GET, HEAD")] {
-        assert_eq!(ask(&control, &Method::PUT, path, None).await.status, 401, "{path}");
+    for (path, allowed) in [
+        ("/top", "GET, HEAD"),
+        ("/chaos", "GET, DELETE, HEAD"),
+        ("/subscriptions", "GET, HEAD"),
+    ] {
+        assert_eq!(
+            ask(&control, &Method::PUT, path, None).await.status,
+            401,
+            "{path}"
+        );
         let refused = control.call("PUT", path, Value::Null).await;
         assert_eq!(refused.status, 405, "{path}");
-        assert_eq!(refused.headers.get("Allow").expect("it is there"), allowed, "{path}");
+        assert_eq!(
+            refused.headers.get("Allow").expect("it is there"),
+            allowed,
+            "{path}"
+        );
     }
-    assert_eq!(ask(&control, &Method::PUT, "/healthz", None).await.status, 405, "a probe needs no token");
+    assert_eq!(
+        ask(&control, &Method::PUT, "/healthz", None).await.status,
+        405,
+        "a probe needs no token"
+    );
 }

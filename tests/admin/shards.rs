@@ -1,5 +1,5 @@
-//! A cluster with several shards: where a request goes, and the answers of the shards as one. They are compared with those of
-//! one store that has everything.
+//! A cluster with several shards: where a request goes, and the answers of the shards as one. They
+//! are compared with those of one store that has everything.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,10 @@ use gridhook::{
     admin::{
         ChaosMode, GridhookRoute, Merge, Placement,
         arm::routes::ROUTES,
-        merge::{PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, exposition, shard_in, shard_in_path},
+        merge::{
+            PartRequest, PartsMerge, ShardAnswer, SpreadShards, add_work, exposition, shard_in,
+            shard_in_path,
+        },
         placement, placement_of_body,
     },
     api::store::ProgressLine,
@@ -29,19 +32,35 @@ struct Stores {
 impl Stores {
     async fn new(shards: usize) -> Self {
         let fixture = || ControlFixture::new(ChaosMode::Enabled);
-        let stores = Self { whole: fixture(), shards: (0..shards).map(|_| fixture()).collect() };
-        for (at, name) in
-            ["europe", "orders", "Bills", "stock", "plant", "users", "a-1", "a-2", "a-3", "zebra"].iter().enumerate()
+        let stores = Self {
+            whole: fixture(),
+            shards: (0..shards).map(|_| fixture()).collect(),
+        };
+        for (at, name) in [
+            "europe", "orders", "Bills", "stock", "plant", "users", "a-1", "a-2", "a-3", "zebra",
+        ]
+        .iter()
+        .enumerate()
         {
             let kind = ["topics", "domains", "topics", "namespaces"][at % 4];
             let group = ["rg", "other"][at / 7];
-            let path = format!("{}/{kind}/{name}", RG.replace("/rg/", &format!("/{group}/")));
-            stores.put(&path, json!({"location": format!("place-{}", at % 3)})).await;
+            let path = format!(
+                "{}/{kind}/{name}",
+                RG.replace("/rg/", &format!("/{group}/"))
+            );
+            stores
+                .put(&path, json!({"location": format!("place-{}", at % 3)}))
+                .await;
             for subscription in (0..at).filter(|_| kind != "namespaces") {
-                let name = format!("{path}/eventSubscriptions/to-{}", (subscription * 7 + at) % 10);
+                let name = format!(
+                    "{path}/eventSubscriptions/to-{}",
+                    (subscription * 7 + at) % 10
+                );
                 stores.put(&name, hook()).await;
                 if subscription % 3 == 1 {
-                    stores.send("POST", &format!("{name}/hold"), Value::Null).await;
+                    stores
+                        .send("POST", &format!("{name}/hold"), Value::Null)
+                        .await;
                 }
             }
         }
@@ -59,7 +78,10 @@ impl Stores {
             Placement::Topic(topic, _) => topic.leading().to_owned(),
             placed => panic!("{path}: {placed:?}"),
         };
-        for store in [&self.whole, &self.shards[shard_of(&name, self.shards.len())]] {
+        for store in [
+            &self.whole,
+            &self.shards[shard_of(&name, self.shards.len())],
+        ] {
             let answer = store.call(method, path, body.clone()).await;
             assert!(answer.status < 300, "{path}: {}", answer.text);
         }
@@ -70,15 +92,25 @@ impl Stores {
         let whole = self.whole.call("GET", target, Value::Null).await;
         assert_eq!(whole.status, 200, "{target}: {}", whole.text);
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let Placement::All(merge) = placement(&Method::GET, path, query) else { panic!("{path} is of one shard") };
+        let Placement::All(merge) = placement(&Method::GET, path, query) else {
+            panic!("{path} is of one shard")
+        };
         let mut answers = Vec::new();
         for (shard, store) in self.shards.iter().enumerate() {
             let query = merge.query_of_shard(query, shard).expect("it is asked");
             let answer = store.part(&format!("{path}?{query}")).await;
             assert_eq!(answer.status, 200, "{target}: {}", answer.text);
-            answers.push(ShardAnswer { shard, body: answer.text.into() });
+            answers.push(ShardAnswer {
+                shard,
+                body: answer.text.into(),
+            });
         }
-        [whole.json(), merge.merge(query, &answers, &[]).expect("answers of shards")]
+        [
+            whole.json(),
+            merge
+                .merge(query, &answers, &[])
+                .expect("answers of shards"),
+        ]
     }
 }
 
@@ -86,12 +118,22 @@ impl Stores {
 fn comparable(mut answer: Value) -> Value {
     match &mut answer {
         Value::Object(object) => {
-            for key in ["systemData", "metricResourceId", "now", "window_seconds", "windowSeconds"] {
+            for key in [
+                "systemData",
+                "metricResourceId",
+                "now",
+                "window_seconds",
+                "windowSeconds",
+            ] {
                 object.remove(key);
             }
-            object.values_mut().for_each(|value| *value = comparable(value.take()));
+            object
+                .values_mut()
+                .for_each(|value| *value = comparable(value.take()));
         }
-        Value::Array(list) => list.iter_mut().for_each(|value| *value = comparable(value.take())),
+        Value::Array(list) => list
+            .iter_mut()
+            .for_each(|value| *value = comparable(value.take())),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
     answer
@@ -112,7 +154,13 @@ async fn lists_of_all_shards_have_the_pages_of_one_store() {
             "/subscriptions".to_owned(),
             "/subscriptions/S-1/resourceGroups".to_owned(),
         ] {
-            for top in ["", "$top=1", "$top=3", "$top=3&$filter=contains(name,'a')", "$top=100"] {
+            for top in [
+                "",
+                "$top=1",
+                "$top=3",
+                "$top=3&$filter=contains(name,'a')",
+                "$top=100",
+            ] {
                 let mut next = Some(format!("{list}?{top}"));
                 let mut pages = 0;
                 while let Some(target) = next {
@@ -128,7 +176,9 @@ async fn lists_of_all_shards_have_the_pages_of_one_store() {
                         }
                     }
                     assert_eq!(merged, whole, "{shards} shards: {target}");
-                    next = whole["nextLink"].as_str().map(|link| link.replace("http://here", ""));
+                    next = whole["nextLink"]
+                        .as_str()
+                        .map(|link| link.replace("http://here", ""));
                     pages += 1;
                     assert!(pages < 100, "pages without an end");
                 }
@@ -141,12 +191,24 @@ async fn lists_of_all_shards_have_the_pages_of_one_store() {
 async fn reports_of_all_shards_are_those_of_one_store() {
     for shards in [1, 2, 5] {
         let stores = Stores::new(shards).await;
-        for report in ["/jobs", "/jobs?top=1", "/supervision", "/deadLetters", "/chaos"] {
+        for report in [
+            "/jobs",
+            "/jobs?top=1",
+            "/supervision",
+            "/deadLetters",
+            "/chaos",
+        ] {
             let [whole, merged] = stores.ask(report).await.map(comparable);
             assert_eq!(merged, whole, "{shards} shards: {report}");
         }
-        for report in ["/subscriptions/S-1/locations", "/subscriptions/S-1/providers"] {
-            let [whole, merged] = stores.ask(report).await.map(|answer| sorted(comparable(answer)));
+        for report in [
+            "/subscriptions/S-1/locations",
+            "/subscriptions/S-1/providers",
+        ] {
+            let [whole, merged] = stores
+                .ask(report)
+                .await
+                .map(|answer| sorted(comparable(answer)));
             assert_eq!(merged, whole, "{shards} shards: {report}");
         }
     }
@@ -155,9 +217,12 @@ async fn reports_of_all_shards_are_those_of_one_store() {
 /// With lists in an order of their items.
 fn sorted(mut answer: Value) -> Value {
     match &mut answer {
-        Value::Object(object) => object.values_mut().for_each(|value| *value = sorted(value.take())),
+        Value::Object(object) => object
+            .values_mut()
+            .for_each(|value| *value = sorted(value.take())),
         Value::Array(list) => {
-            list.iter_mut().for_each(|value| *value = sorted(value.take()));
+            list.iter_mut()
+                .for_each(|value| *value = sorted(value.take()));
             list.sort_by_key(ToString::to_string);
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
@@ -170,18 +235,34 @@ async fn pages_of_the_top_of_all_shards_are_parts_of_one_order() {
     let stores = Stores::new(3).await;
     for by in ["activity", "health", "backlog", "name"] {
         let line = |line: &Value| (line["topic"].clone(), line["subscription"].clone());
-        let lines = |report: &Value| report["top"].as_array().expect("lines").iter().map(line).collect::<Vec<_>>();
+        let lines = |report: &Value| {
+            report["top"]
+                .as_array()
+                .expect("lines")
+                .iter()
+                .map(line)
+                .collect::<Vec<_>>()
+        };
         let [whole, merged] = stores.ask(&format!("/top?by={by}&top=500")).await;
         let order = lines(&merged);
-        let sums = |report: &Value| ["subscriptions", "held", "matching"].map(|sum| report[sum].clone());
+        let sums =
+            |report: &Value| ["subscriptions", "held", "matching"].map(|sum| report[sum].clone());
         assert_eq!(sums(&merged), sums(&whole), "{by}");
-        assert!(sums(&whole).iter().all(|sum| sum.as_u64() > Some(5)), "{whole}");
+        assert!(
+            sums(&whole).iter().all(|sum| sum.as_u64() > Some(5)),
+            "{whole}"
+        );
         let kept = |lines: Vec<(Value, Value)>| {
-            let mut texts: Vec<String> = lines.into_iter().map(|line| format!("{line:?}")).collect();
+            let mut texts: Vec<String> =
+                lines.into_iter().map(|line| format!("{line:?}")).collect();
             texts.sort();
             texts
         };
-        assert_eq!(kept(order.clone()), kept(lines(&whole)), "{by}: each event subscription once");
+        assert_eq!(
+            kept(order.clone()),
+            kept(lines(&whole)),
+            "{by}: each event subscription once"
+        );
         let mut paged = Vec::new();
         for skip in (0..order.len()).step_by(7) {
             let [_, page] = stores.ask(&format!("/top?by={by}&top=7&skip={skip}")).await;
@@ -189,7 +270,10 @@ async fn pages_of_the_top_of_all_shards_are_parts_of_one_order() {
         }
         assert_eq!(paged, order, "{by}: pages");
         if by == "name" {
-            assert!(order.iter().map(|(_, name)| name.as_str()).is_sorted(), "{order:?}");
+            assert!(
+                order.iter().map(|(_, name)| name.as_str()).is_sorted(),
+                "{order:?}"
+            );
         }
     }
     let answer = stores.shards[0].part("/top?top=500&skip=9501").await;
@@ -199,7 +283,10 @@ async fn pages_of_the_top_of_all_shards_are_parts_of_one_order() {
 #[actix_web::test]
 async fn a_report_names_the_shards_that_are_missing() {
     let stores = Stores::new(2).await;
-    let answer = ShardAnswer { shard: 0, body: stores.shards[0].part("/jobs").await.text.into() };
+    let answer = ShardAnswer {
+        shard: 0,
+        body: stores.shards[0].part("/jobs").await.text.into(),
+    };
     let merged = Merge::Jobs.merge("", &[answer], &[1]).expect("an answer");
     assert_eq!(merged["missingShards"], json!([1]));
 }
@@ -268,9 +355,17 @@ fn histories_are_added_where_their_times_are_the_same() {
         })
         .to_string(),
     ];
-    let answers: Vec<_> =
-        bodies.into_iter().enumerate().map(|(shard, body)| ShardAnswer { shard, body: body.into() }).collect();
-    let merged = Merge::History.merge("", &answers, &[]).expect("answers of shards");
+    let answers: Vec<_> = bodies
+        .into_iter()
+        .enumerate()
+        .map(|(shard, body)| ShardAnswer {
+            shard,
+            body: body.into(),
+        })
+        .collect();
+    let merged = Merge::History
+        .merge("", &answers, &[])
+        .expect("answers of shards");
     assert_eq!(merged["from"], "2026-01-01T00:00:05Z");
     assert_eq!(merged["published"], json!([10, 21, null, 43, 50]));
     assert_eq!(merged["responseP50Milliseconds"], json!([null, 4.5]));
@@ -284,7 +379,8 @@ fn metrics_of_shards_are_one_exposition() {
              gridhook_delivered_total{{topic=\"{topic}\",subscription=\"s\"}} {delivered}\n\
              gridhook_delivered_total{{topic=\"_other\",subscription=\"_other\"}} 5\n\
              # HELP gridhook_topics Topics.\n# TYPE gridhook_topics gauge\ngridhook_topics 1\n\
-             # HELP process_threads Threads.\n# TYPE process_threads gauge\nprocess_threads {delivered}\n# EOF\n"
+             # HELP process_threads Threads.\n# TYPE process_threads gauge\nprocess_threads \
+             {delivered}\n# EOF\n"
         )
     };
     let (first, second) = (of(1, "orders"), of(2, "bills"));
@@ -310,11 +406,13 @@ fn metrics_of_shards_are_one_exposition() {
 #[test]
 fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
     let (mut in_topics, mut in_namespaces) = (BTreeSet::new(), BTreeSet::new());
-    let shown = |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
+    let shown =
+        |method: &Method, path: &str, query: &str| format!("{:?}", placement(method, path, query));
     for route in ROUTES.iter() {
         let path = route.template.replace(['{', '}'], "");
-        let name =
-            ["namespaceName", "domainName", "topicName"].into_iter().find(|name| path.contains(&format!("/{name}")));
+        let name = ["namespaceName", "domainName", "topicName"]
+            .into_iter()
+            .find(|name| path.contains(&format!("/{name}")));
         for operation in route.operations {
             let found = placement(&operation.method, &path, "");
             match name {
@@ -326,8 +424,13 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
                     };
                     assert_eq!(of, name, "{path}");
                     // Domains are never spread.
-                    assert!(name != "domainName" || found == Placement::Named(name.to_owned()), "{path}: {found:?}");
-                    if let (Placement::Topic(topic, scope), true) = (&found, path.contains("/resourceGroupName/")) {
+                    assert!(
+                        name != "domainName" || found == Placement::Named(name.to_owned()),
+                        "{path}: {found:?}"
+                    );
+                    if let (Placement::Topic(topic, scope), true) =
+                        (&found, path.contains("/resourceGroupName/"))
+                    {
                         let end = path.rsplit_once("/topicName").map_or("", |(_, end)| end);
                         let line = format!("{} {end}: {scope:?}", operation.method);
                         if topic.namespace.is_some() {
@@ -337,14 +440,21 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
                         };
                     }
                 }
-                None => assert!(matches!(found, Placement::Any | Placement::All(_)), "{path}: {found:?}"),
+                None => assert!(
+                    matches!(found, Placement::Any | Placement::All(_)),
+                    "{path}: {found:?}"
+                ),
             }
         }
     }
     let mut lines = Vec::new();
     for route in GridhookRoute::all(ChaosMode::Enabled) {
         let methods: Vec<&Method> = route.operations().map(|(method, _)| method).collect();
-        lines.push(format!("{}: {}", route.template, shown(methods[0], route.template, "")));
+        lines.push(format!(
+            "{}: {}",
+            route.template,
+            shown(methods[0], route.template, "")
+        ));
     }
     for target in [
         "/top?by=name&topic=/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/Orders",
@@ -358,10 +468,15 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         lines.push(format!("{target}: {}", shown(&Method::GET, path, query)));
     }
-    for body in
-        [r#"{"actor": "topic", "topic": "orders", "by": "panic"}"#, r#"{"actor": "random", "by": "panic"}"#, "x"]
-    {
-        lines.push(format!("{body}: {:?}", placement_of_body(Merge::Found, body.as_bytes())));
+    for body in [
+        r#"{"actor": "topic", "topic": "orders", "by": "panic"}"#,
+        r#"{"actor": "random", "by": "panic"}"#,
+        "x",
+    ] {
+        lines.push(format!(
+            "{body}: {:?}",
+            placement_of_body(Merge::Found, body.as_bytes())
+        ));
     }
     expect![[r#"
         /healthz: Any
@@ -410,7 +525,10 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
         {"actor": "random", "by": "panic"}: All(Found)
         x: Any"#]]
     .assert_eq(&lines.join("\n"));
-    let in_topics: Vec<String> = in_topics.into_iter().filter(|line| !line.contains("providers")).collect();
+    let in_topics: Vec<String> = in_topics
+        .into_iter()
+        .filter(|line| !line.contains("providers"))
+        .collect();
     assert_eq!(in_namespaces.into_iter().collect::<Vec<_>>(), in_topics);
     expect![[r#"
         GET /eventSubscriptions/eventSubscriptionName/deadLetters/deadLetterKey: One
@@ -445,18 +563,34 @@ fn a_request_goes_to_the_shard_of_its_topic_or_to_all() {
 }
 
 /// Asks the shards for a part each, and merges what they answer.
-fn in_parts(merge: PartsMerge, asked: &PartRequest, answer: impl Fn(usize, &PartRequest) -> Value) -> Value {
-    let shards = SpreadShards { leader: 1, count: 3 };
+fn in_parts(
+    merge: PartsMerge,
+    asked: &PartRequest,
+    answer: impl Fn(usize, &PartRequest) -> Value,
+) -> Value {
+    let shards = SpreadShards {
+        leader: 1,
+        count: 3,
+    };
     let of_shard = |shard| {
         let part = merge.request_of(shard, shards, asked)?;
-        Some(ShardAnswer { shard, body: answer(shard, &part).to_string().into() })
+        Some(ShardAnswer {
+            shard,
+            body: answer(shard, &part).to_string().into(),
+        })
     };
     let answers: Vec<_> = (0..3).filter_map(of_shard).collect();
-    merge.merge(shards, asked, &answers, &[]).expect("answers of shards")
+    merge
+        .merge(shards, asked, &answers, &[])
+        .expect("answers of shards")
 }
 
 fn asked(path: &str, query: &str, body: &str) -> PartRequest {
-    PartRequest { path: path.to_owned(), query: query.to_owned(), body: body.to_owned().into() }
+    PartRequest {
+        path: path.to_owned(),
+        query: query.to_owned(),
+        body: body.to_owned().into(),
+    }
 }
 
 #[test]
@@ -466,16 +600,20 @@ fn the_figures_of_the_parts_of_a_spread_topic_are_added() {
         json!({"state": "suspended", "cause": "busy", "consecutiveSuspensions": 2}),
         json!({"state": "probing", "cause": "busy", "consecutiveSuspensions": 3}),
     ];
-    let merged = in_parts(PartsMerge::Figures, &asked("/status", "", ""), |shard, _| {
-        json!({
-            "subscription": "all", "heldBy": if shard == 2 { json!("operator") } else { Value::Null },
-            "health": healths[shard], "backlog": 10 + shard, "oldestUnreadAgeSeconds": shard * 7,
-            "oldestUnread": format!("2026-01-01T00:00:0{}Z", 9 - shard),
-            "endpoint": {"rate": 2.5, "maxRequestsPerSecond": 8, "concurrency": 4},
-            "order": {"firstBlockingSequence": 7 - shard, "blockedKeys": 1}, "counters": {"delivered": 100},
-            "jobs": [{"job": 5}], "nobodyKnowsThis": 1,
-        })
-    });
+    let merged = in_parts(
+        PartsMerge::Figures,
+        &asked("/status", "", ""),
+        |shard, _| {
+            json!({
+                "subscription": "all", "heldBy": if shard == 2 { json!("operator") } else { Value::Null },
+                "health": healths[shard], "backlog": 10 + shard, "oldestUnreadAgeSeconds": shard * 7,
+                "oldestUnread": format!("2026-01-01T00:00:0{}Z", 9 - shard),
+                "endpoint": {"rate": 2.5, "maxRequestsPerSecond": 8, "concurrency": 4},
+                "order": {"firstBlockingSequence": 7 - shard, "blockedKeys": 1}, "counters": {"delivered": 100},
+                "jobs": [{"job": 5}], "nobodyKnowsThis": 1,
+            })
+        },
+    );
     let expected = json!({
         "subscription": "all", "heldBy": "operator", "health": healths[1], "backlog": 33, "oldestUnreadAgeSeconds": 14,
         "oldestUnread": "2026-01-01T00:00:07Z", "endpoint": {"rate": 7.5, "maxRequestsPerSecond": 8, "concurrency": 12},
@@ -487,18 +625,22 @@ fn the_figures_of_the_parts_of_a_spread_topic_are_added() {
 
 #[test]
 fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
-    let metrics = in_parts(PartsMerge::Figures, &asked("/metrics", "", ""), |shard, _| {
-        json!({
-            "metrics": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": shard as f64}]},
-                {"name": "Count", "aggregation": "Total", "timeseries": [
-                    {"dimensions": {"Error": "Busy"}, "value": 2.0}, {"dimensions": {"Error": shard}, "value": 1.0}]}],
-            "state": {"health": if shard == 1 { "probing" } else { "healthy" }, "failures": 6 - shard, "held": shard == 2,
-                "consecutiveSuspensions": shard, "timeToLiveSeconds": 60.0, "inFlight": 2},
-            "counts": {"attempts": {"Success": 5, "Busy": shard}, "deadLetters": {"written": 1}},
-            "measuredSince": format!("2026-01-01T00:00:0{shard}Z"),
-            "histograms": {"batchEvents": {"buckets": [{"le": 0.5, "count": shard}, {"le": null, "count": 5}]}},
-        })
-    });
+    let metrics = in_parts(
+        PartsMerge::Figures,
+        &asked("/metrics", "", ""),
+        |shard, _| {
+            json!({
+                "metrics": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": shard as f64}]},
+                    {"name": "Count", "aggregation": "Total", "timeseries": [
+                        {"dimensions": {"Error": "Busy"}, "value": 2.0}, {"dimensions": {"Error": shard}, "value": 1.0}]}],
+                "state": {"health": if shard == 1 { "probing" } else { "healthy" }, "failures": 6 - shard, "held": shard == 2,
+                    "consecutiveSuspensions": shard, "timeToLiveSeconds": 60.0, "inFlight": 2},
+                "counts": {"attempts": {"Success": 5, "Busy": shard}, "deadLetters": {"written": 1}},
+                "measuredSince": format!("2026-01-01T00:00:0{shard}Z"),
+                "histograms": {"batchEvents": {"buckets": [{"le": 0.5, "count": shard}, {"le": null, "count": 5}]}},
+            })
+        },
+    );
     let expected = json!({
         "metrics": [{"name": "Average", "aggregation": "Average", "timeseries": [{"value": 2.0}]},
             {"name": "Count", "aggregation": "Total", "timeseries": [
@@ -511,12 +653,16 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
         "histograms": {"batchEvents": {"buckets": [{"le": 0.5, "count": 3}, {"le": null, "count": 15}]}},
     });
     assert_eq!(metrics, expected);
-    let status = in_parts(PartsMerge::Figures, &asked("/status", "", ""), |shard, _| {
-        json!({
-            "published": 10, "full": shard == 0, "logFromSequence": 7 - shard, "logBeforeSequence": 10 + shard,
-            "largestBacklog": {"subscription": format!("s{shard}"), "bytes": if shard == 1 { 9 } else { 4 }},
-        })
-    });
+    let status = in_parts(
+        PartsMerge::Figures,
+        &asked("/status", "", ""),
+        |shard, _| {
+            json!({
+                "published": 10, "full": shard == 0, "logFromSequence": 7 - shard, "logBeforeSequence": 10 + shard,
+                "largestBacklog": {"subscription": format!("s{shard}"), "bytes": if shard == 1 { 9 } else { 4 }},
+            })
+        },
+    );
     let largest = json!({"subscription": "s1", "bytes": 9});
     assert_eq!(
         status,
@@ -529,13 +675,19 @@ fn each_figure_of_the_metrics_and_the_log_of_a_spread_topic_has_its_own_rule() {
         &asked("/trace", "", ""),
         |shard, _| json!({"topic": "orders", "logFromSequence": 3 + 4 * shard, "logBeforeSequence": 20 - shard, "events": []}),
     );
-    assert_eq!(trace, json!({"topic": "orders", "logFromSequence": 3, "logBeforeSequence": 20, "events": []}));
+    assert_eq!(
+        trace,
+        json!({"topic": "orders", "logFromSequence": 3, "logBeforeSequence": 20, "events": []})
+    );
     let healthy = in_parts(
         PartsMerge::Figures,
         &asked("/status", "", ""),
         |shard, _| json!({"subscription": "all", "health": {"state": "healthy", "failures": (7 * shard) % 8}}),
     );
-    assert_eq!(healthy["health"], json!({"state": "healthy", "failures": 7}));
+    assert_eq!(
+        healthy["health"],
+        json!({"state": "healthy", "failures": 7})
+    );
 }
 
 #[test]
@@ -544,19 +696,36 @@ fn pages_of_the_parts_of_a_spread_topic_have_each_line_once() {
     let lines = [5_usize, 0, 3];
     let (mut seen, mut query) = (Vec::new(), "top=2".to_owned());
     loop {
-        let page = in_parts(PartsMerge::Pages, &asked("/ledger", &query, ""), |shard, part| {
-            let from = part.query.split('&').find_map(|pair| pair.strip_prefix("continue=")?.parse().ok()).unwrap_or(0);
-            let end = lines[shard].min(from + 2);
-            let of_page: Vec<_> = (from..end).map(|at| json!({"at": format!("2026-01-01T00:00:0{at}Z")})).collect();
-            let mut page = json!({"lines": of_page});
-            if end < lines[shard] {
-                page["continue"] = end.to_string().into();
-            }
-            page
-        });
+        let page = in_parts(
+            PartsMerge::Pages,
+            &asked("/ledger", &query, ""),
+            |shard, part| {
+                let from = part
+                    .query
+                    .split('&')
+                    .find_map(|pair| pair.strip_prefix("continue=")?.parse().ok())
+                    .unwrap_or(0);
+                let end = lines[shard].min(from + 2);
+                let of_page: Vec<_> = (from..end)
+                    .map(|at| json!({"at": format!("2026-01-01T00:00:0{at}Z")}))
+                    .collect();
+                let mut page = json!({"lines": of_page});
+                if end < lines[shard] {
+                    page["continue"] = end.to_string().into();
+                }
+                page
+            },
+        );
         let of_page: Vec<&Value> = page["lines"].as_array().expect("lines").iter().collect();
-        assert!(of_page.is_sorted_by_key(|line| line["at"].to_string()), "{page}");
-        seen.extend(of_page.iter().map(|line| format!("{} {}", line["shard"], line["at"])));
+        assert!(
+            of_page.is_sorted_by_key(|line| line["at"].to_string()),
+            "{page}"
+        );
+        seen.extend(
+            of_page
+                .iter()
+                .map(|line| format!("{} {}", line["shard"], line["at"])),
+        );
         match page["continue"].as_str() {
             Some(next) => query = format!("top=2&continue={next}"),
             None => break,
@@ -572,57 +741,98 @@ fn pages_of_the_events_of_a_spread_topic_are_in_the_order_of_time() {
     let logs: [&[u64]; 3] = [&[1, 2, 3, 40, 41, 42, 43, 44, 45], &[], &[4, 5, 6, 7, 50]];
     let (mut seen, mut query) = (Vec::new(), "top=4".to_owned());
     loop {
-        let page = in_parts(PartsMerge::Events, &asked("/events", &query, ""), |shard, part| {
-            let log = logs[shard];
-            let end = part.query.split('&').find_map(|pair| pair.strip_prefix("before=")?.parse().ok());
-            let end = end.unwrap_or(log.len() + 1) - 1;
-            let from = end.saturating_sub(4);
-            let line = |at: usize| {
-                let time = format!("2026-01-01T00:00:{:02}Z", log[at]);
-                json!({"sequence": at + 1, "at": time, "id": "", "eventType": "", "subject": "", "bytes": 1})
-            };
-            let events: Vec<Value> = (from..end).rev().map(line).collect();
-            let mut page = json!({"events": events, "logFromSequence": 1, "logBeforeSequence": log.len() + 1});
-            if from > 0 {
-                page["before"] = (from + 1).to_string().into();
-            }
-            page
-        });
+        let page = in_parts(
+            PartsMerge::Events,
+            &asked("/events", &query, ""),
+            |shard, part| {
+                let log = logs[shard];
+                let end = part
+                    .query
+                    .split('&')
+                    .find_map(|pair| pair.strip_prefix("before=")?.parse().ok());
+                let end = end.unwrap_or(log.len() + 1) - 1;
+                let from = end.saturating_sub(4);
+                let line = |at: usize| {
+                    let time = format!("2026-01-01T00:00:{:02}Z", log[at]);
+                    json!({"sequence": at + 1, "at": time, "id": "", "eventType": "", "subject": "", "bytes": 1})
+                };
+                let events: Vec<Value> = (from..end).rev().map(line).collect();
+                let mut page = json!({"events": events, "logFromSequence": 1, "logBeforeSequence": log.len() + 1});
+                if from > 0 {
+                    page["before"] = (from + 1).to_string().into();
+                }
+                page
+            },
+        );
         let events = page["events"].as_array().expect("events");
         assert!(events.len() <= 4, "{page}");
-        seen.extend(events.iter().map(|event| (event["at"].to_string(), event["shard"].clone())));
+        seen.extend(
+            events
+                .iter()
+                .map(|event| (event["at"].to_string(), event["shard"].clone())),
+        );
         match page["before"].as_str() {
             Some(next) => query = format!("top=4&before={next}"),
             None => break,
         }
     }
-    assert!(seen.is_sorted_by(|(newer, _), (older, _)| newer > older), "{seen:?}");
+    assert!(
+        seen.is_sorted_by(|(newer, _), (older, _)| newer > older),
+        "{seen:?}"
+    );
     assert_eq!(seen.len(), 14, "{seen:?}");
 }
 
 #[test]
 fn each_shard_of_a_spread_topic_tests_its_part_of_the_newest_events_and_one_tests_given_ones() {
-    let shards = SpreadShards { leader: 1, count: 3 };
+    let shards = SpreadShards {
+        leader: 1,
+        count: 3,
+    };
     let bodies = |body: &str| -> Vec<Option<Value>> {
-        let part = |shard| PartsMerge::Tests.request_of(shard, shards, &asked("/testFilter", "", body));
-        (0..3).map(|shard| part(shard).map(|part| serde_json::from_slice(&part.body).expect("JSON"))).collect()
+        let part =
+            |shard| PartsMerge::Tests.request_of(shard, shards, &asked("/testFilter", "", body));
+        (0..3)
+            .map(|shard| part(shard).map(|part| serde_json::from_slice(&part.body).expect("JSON")))
+            .collect()
     };
     let part = Some(json!({"filter": {}, "last": 4}));
-    assert_eq!(bodies(r#"{"filter": {}, "last": 10}"#), [part.clone(), part.clone(), part]);
-    assert_eq!(bodies(r#"[{"id": "1"}]"#), [None, Some(json!([{"id": "1"}])), None]);
+    assert_eq!(
+        bodies(r#"{"filter": {}, "last": 10}"#),
+        [part.clone(), part.clone(), part]
+    );
+    assert_eq!(
+        bodies(r#"[{"id": "1"}]"#),
+        [None, Some(json!([{"id": "1"}])), None]
+    );
 }
 
 #[test]
 fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
-    let shards = SpreadShards { leader: 1, count: 3 };
+    let shards = SpreadShards {
+        leader: 1,
+        count: 3,
+    };
     let of = |merge: PartsMerge, asked: &PartRequest| {
         let shown = |part: PartRequest| {
-            format!("{}?{} {}", part.path, part.query, String::from_utf8_lossy(&part.body)).trim().to_owned()
+            format!(
+                "{}?{} {}",
+                part.path,
+                part.query,
+                String::from_utf8_lossy(&part.body)
+            )
+            .trim()
+            .to_owned()
         };
-        let parts = (0..3).map(|shard| merge.request_of(shard, shards, asked).map_or_else(|| "-".to_owned(), shown));
+        let parts = (0..3).map(|shard| {
+            merge
+                .request_of(shard, shards, asked)
+                .map_or_else(|| "-".to_owned(), shown)
+        });
         parts.collect::<Vec<_>>().join("\n")
     };
-    let letters = |query: &str, body: &str| of(PartsMerge::DeadLetters, &asked("/deadLetters", query, body));
+    let letters =
+        |query: &str, body: &str| of(PartsMerge::DeadLetters, &asked("/deadLetters", query, body));
     let replays = |path: &str, body: &str| of(PartsMerge::Replays, &asked(path, "", body));
     expect![[r#"
         /deadLetters?%24top=5&stage=waiting
@@ -658,7 +868,10 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
         ]
         .join("\n"),
     );
-    assert_eq!(shard_in_path("/x/deadLetters/2:waiting~1"), Some((2, "/x/deadLetters/waiting~1".to_owned())));
+    assert_eq!(
+        shard_in_path("/x/deadLetters/2:waiting~1"),
+        Some((2, "/x/deadLetters/waiting~1".to_owned()))
+    );
     assert_eq!(shard_in_path("/x/deadLetters/file~1"), None);
     assert_eq!(shard_in("id=a&shard=3"), Some((3, "id=a".to_owned())));
 }
@@ -667,15 +880,23 @@ fn only_the_leader_of_a_spread_topic_looks_at_files_of_dead_letters() {
 fn each_shard_has_a_backup_of_its_own_and_findings_name_theirs() {
     let line = |sequence: u64, findings: Value, repaired: Option<u64>| {
         let report = json!({"counts": {"events": 3}, "findings": findings, "omitted": 1, "leftoversOmitted": 2, "repaired": repaired});
-        let backup =
-            json!({"folder": format!("/b/{sequence}"), "made": "now", "sequence": sequence, "files": 2, "bytes": 9});
-        serde_json::from_value(json!({"progress": "1 file", "report": report, "backup": backup})).expect("a line")
+        let backup = json!({"folder": format!("/b/{sequence}"), "made": "now", "sequence": sequence, "files": 2, "bytes": 9});
+        serde_json::from_value(json!({"progress": "1 file", "report": report, "backup": backup}))
+            .expect("a line")
     };
     let mut all = ProgressLine::default();
     add_work(&mut all, 0, line(70, json!([]), None)).expect("a report");
-    add_work(&mut all, 1, line(50, json!([{"problem": "a gap", "repair": null}]), Some(4))).expect("a report");
+    add_work(
+        &mut all,
+        1,
+        line(50, json!([{"problem": "a gap", "repair": null}]), Some(4)),
+    )
+    .expect("a report");
     let report = json!({"counts": {"events": 6}, "findings": [{"problem": "shard 1: a gap"}], "omitted": 2, "leftovers": [],
         "leftoversOmitted": 4, "repaired": 4});
     let backup = |sequence: u64| json!({"folder": format!("/b/{sequence}"), "made": "now", "sequence": sequence, "files": 2, "bytes": 9, "written": 0});
-    assert_eq!(json!(all), json!({"report": report, "backups": [backup(70), backup(50)]}));
+    assert_eq!(
+        json!(all),
+        json!({"report": report, "backups": [backup(70), backup(50)]})
+    );
 }

@@ -21,9 +21,20 @@ pub(super) fn take(topic: Schema, body: &Value) -> Result<SubscriptionRecord, St
     take_in(&ranges(), topic, body)
 }
 
-fn take_in(ranges: &EditionRanges, topic: Schema, body: &Value) -> Result<SubscriptionRecord, String> {
+fn take_in(
+    ranges: &EditionRanges,
+    topic: Schema,
+    body: &Value,
+) -> Result<SubscriptionRecord, String> {
     let body = body.to_string();
-    put(&Name::new("to-shop"), &topic_record(topic), None, ranges, body.as_bytes()).map_err(|error| error.to_string())
+    put(
+        &Name::new("to-shop"),
+        &topic_record(topic),
+        None,
+        ranges,
+        body.as_bytes(),
+    )
+    .map_err(|error| error.to_string())
 }
 
 pub(super) fn webhook(properties: Value) -> Value {
@@ -57,8 +68,9 @@ fn full() -> Value {
 #[test]
 fn a_body_with_an_address_only_has_every_default() {
     let _rows = crate::spec::shows(&[
-        "S000-006", "S000-007", "S000-045", "S000-047", "S000-054", "S000-057", "S000-076", "S000-099", "S002-005",
-        "S002-006", "S002-028", "S002-029", "S002-037", "S003-006", "S003-007", "S003-064", "S003-065", "S003-076",
+        "S000-006", "S000-007", "S000-045", "S000-047", "S000-054", "S000-057", "S000-076",
+        "S000-099", "S002-005", "S002-006", "S002-028", "S002-029", "S002-037", "S003-006",
+        "S003-007", "S003-064", "S003-065", "S003-076",
     ]);
     let record = take(Schema::EventGrid, &least()).expect("it is taken");
     expect![[r#"
@@ -94,8 +106,9 @@ fn a_body_with_an_address_only_has_every_default() {
 #[test]
 fn every_key_finds_its_place_in_the_record() {
     let _rows = crate::spec::shows(&[
-        "S000-042", "S000-055", "S000-059", "S000-100", "S000-112", "S002-024", "S002-025", "S002-027", "S002-038",
-        "S003-008", "S003-009", "S003-060", "S003-061", "S003-063", "S003-077", "S003-089",
+        "S000-042", "S000-055", "S000-059", "S000-100", "S000-112", "S002-024", "S002-025",
+        "S002-027", "S002-038", "S003-008", "S003-009", "S003-060", "S003-061", "S003-063",
+        "S003-077", "S003-089",
     ]);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
     expect![[r#"
@@ -138,7 +151,11 @@ fn every_key_finds_its_place_in_the_record() {
 #[test]
 fn a_returned_endpoint_has_no_query() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let reported = pretty(&subscription_view(&record, &topic_record(Schema::EventGrid), PathForm::Nested));
+    let reported = pretty(&subscription_view(
+        &record,
+        &topic_record(Schema::EventGrid),
+        PathForm::Nested,
+    ));
     assert!(!reported.contains("secret"), "{reported}");
     expect![[r#"
         {
@@ -183,12 +200,15 @@ fn a_returned_endpoint_has_no_query() {
             "topic": "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders"
           }
         }"#]].assert_eq(&reported);
-    let scoped = serde_json::to_value(subscription_view(&record, &topic_record(Schema::EventGrid), PathForm::Scoped));
+    let scoped = serde_json::to_value(subscription_view(
+        &record,
+        &topic_record(Schema::EventGrid),
+        PathForm::Scoped,
+    ));
     let scoped = scoped.expect("it is JSON");
     assert_eq!(
         scoped["id"],
-        "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/\
-         Microsoft.EventGrid/eventSubscriptions/to-shop"
+        "/subscriptions/S-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/Microsoft.EventGrid/eventSubscriptions/to-shop"
     );
     assert_eq!(scoped["type"], "Microsoft.EventGrid/eventSubscriptions");
 }
@@ -197,11 +217,16 @@ fn a_returned_endpoint_has_no_query() {
 fn a_returned_subscription_can_be_put_once_the_address_is_added() {
     let topic = topic_record(Schema::EventGrid);
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
-    let mut reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested)).expect("it is JSON");
+    let mut reported = serde_json::to_value(subscription_view(&record, &topic, PathForm::Nested))
+        .expect("it is JSON");
     let without = take(Schema::EventGrid, &reported).expect_err("the address is not in it");
-    expect!["properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, GET does not"]
-        .assert_eq(&without);
-    reported["properties"]["destination"]["properties"]["endpointUrl"] = json!(record.webhook.endpoint_url);
+    expect![
+        "properties.destination.properties.endpointUrl is missing; POST getFullUrl returns it, \
+         GET does not"
+    ]
+    .assert_eq(&without);
+    reported["properties"]["destination"]["properties"]["endpointUrl"] =
+        json!(record.webhook.endpoint_url);
     let again = take(Schema::EventGrid, &reported).expect("it is taken back");
     assert_eq!(pretty(&again), pretty(&record));
 }
@@ -210,25 +235,45 @@ fn a_returned_subscription_can_be_put_once_the_address_is_added() {
 fn the_schema_pairs_that_can_be_made_are_taken() {
     for (input, asked, got) in [
         (Schema::EventGrid, None, Schema::EventGrid),
-        (Schema::EventGrid, Some("EventGridSchema"), Schema::EventGrid),
-        (Schema::EventGrid, Some("CloudEventSchemaV1_0"), Schema::CloudEvents),
+        (
+            Schema::EventGrid,
+            Some("EventGridSchema"),
+            Schema::EventGrid,
+        ),
+        (
+            Schema::EventGrid,
+            Some("CloudEventSchemaV1_0"),
+            Schema::CloudEvents,
+        ),
         (Schema::CloudEvents, None, Schema::CloudEvents),
-        (Schema::CloudEvents, Some("CloudEventSchemaV1_0"), Schema::CloudEvents),
+        (
+            Schema::CloudEvents,
+            Some("CloudEventSchemaV1_0"),
+            Schema::CloudEvents,
+        ),
     ] {
         let body = with("eventDeliverySchema", json!(asked));
-        assert_eq!(take(input, &body).expect("it is taken").delivery_schema, got);
+        assert_eq!(
+            take(input, &body).expect("it is taken").delivery_schema,
+            got
+        );
     }
 }
 
 #[test]
 fn both_ends_of_every_range_are_taken() {
-    let _rows = crate::spec::shows(&["S000-044", "S000-046", "S000-063", "S000-084", "S003-014", "S003-023"]);
+    let _rows = crate::spec::shows(&[
+        "S000-044", "S000-046", "S000-063", "S000-084", "S003-014", "S003-023",
+    ]);
     let ends = [(1, 1, 1, 1), (30, 1440, 5000, 1024)];
-    for (edition, (attempts, minutes, events, kilobytes)) in
-        OF_DOCUMENTS.into_iter().flat_map(|edition| ends.map(|end| (edition, end)))
+    for (edition, (attempts, minutes, events, kilobytes)) in OF_DOCUMENTS
+        .into_iter()
+        .flat_map(|edition| ends.map(|end| (edition, end)))
     {
-        let mut body = webhook(json!({"endpointUrl": "http://x/", "maxEventsPerBatch": events,
-            "preferredBatchSizeInKilobytes": kilobytes}));
+        let mut body = webhook(
+            json!({"endpointUrl": "http://x/", "maxEventsPerBatch": events,
+            "preferredBatchSizeInKilobytes": kilobytes}),
+        );
         body["properties"]["retryPolicy"] =
             json!({"maxDeliveryAttempts": attempts, "eventTimeToLiveInMinutes": minutes});
         let record = take_in(&ranges_of(edition), Schema::EventGrid, &body).expect("it is taken");
@@ -240,7 +285,10 @@ fn both_ends_of_every_range_are_taken() {
 }
 
 fn refusals(bodies: &[(Schema, Value)]) -> String {
-    let lines: Vec<_> = bodies.iter().map(|(topic, body)| take(*topic, body).expect_err(&body.to_string())).collect();
+    let lines: Vec<_> = bodies
+        .iter()
+        .map(|(topic, body)| take(*topic, body).expect_err(&body.to_string()))
+        .collect();
     lines.join("\n")
 }
 
@@ -248,8 +296,7 @@ fn refusals(bodies: &[(Schema, Value)]) -> String {
 fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
     let _rows = crate::spec::shows(&["S000-063", "S000-084", "S003-014", "S003-023"]);
     let url = |url: &str| webhook(json!({"endpointUrl": url}));
-    let kind =
-        |kind: &str| json!({"properties": {"destination": {"endpointType": kind, "properties": {"resourceId": "/r"}}}});
+    let kind = |kind: &str| json!({"properties": {"destination": {"endpointType": kind, "properties": {"resourceId": "/r"}}}});
     let also = |key: &str, value: Value| {
         let mut body = least();
         body["properties"]["destination"]["properties"][key] = value;
@@ -289,9 +336,15 @@ fn a_wrong_destination_is_refused_and_its_address_not_repeated() {
         also("minimumTlsVersionAllowed", json!("1.0")),
         also("colour", json!("red")),
     ];
-    let bodies: Vec<_> = bodies.into_iter().map(|body| (Schema::EventGrid, body)).collect();
+    let bodies: Vec<_> = bodies
+        .into_iter()
+        .map(|body| (Schema::EventGrid, body))
+        .collect();
     let text = refusals(&bodies);
-    assert!(!text.contains("secret@") && !text.contains("/secret"), "{text}");
+    assert!(
+        !text.contains("secret@") && !text.contains("/secret"),
+        "{text}"
+    );
     expect![[r#"
         the body cannot be read: missing field `properties`
         properties cannot be read: missing field `destination`
@@ -344,30 +397,54 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(with("colour", json!("red"))),
         grid(with("deliveryWithResourceIdentity", json!({}))),
         grid(with("deadLetterWithResourceIdentity", json!("x"))),
-        grid(with("deadLetterWithResourceIdentity", json!({"identity": {"type": "SystemAssigned"}}))),
+        grid(with(
+            "deadLetterWithResourceIdentity",
+            json!({"identity": {"type": "SystemAssigned"}}),
+        )),
         grid(identified("UserAssigned", true)),
         grid(identified("SystemAssigned", false)),
         grid(identified("Nobody", true)),
         grid(with("expirationTimeUtc", json!("tomorrow"))),
-        grid(with("filter", json!({"subjectBeginsWith": "ä".repeat(513)}))),
+        grid(with(
+            "filter",
+            json!({"subjectBeginsWith": "ä".repeat(513)}),
+        )),
         grid(with("filter", json!({"subjectEndsWith": "x".repeat(513)}))),
         grid(with("filter", json!({"includedEventTypes": vec!["A"; 26]}))),
         grid(with("filter", json!({"includedEventTypes": ["A", ""]}))),
-        grid(with("filter", json!({"includedEventTypes": ["x".repeat(513)]}))),
+        grid(with(
+            "filter",
+            json!({"includedEventTypes": ["x".repeat(513)]}),
+        )),
         grid(with("filter", json!({"includedEventTypes": "A"}))),
         grid(with("filter", json!({"subjectContains": "A"}))),
         grid(with("retryPolicy", json!({"maxDeliveryAttempts": 0}))),
         grid(with("retryPolicy", json!({"maxDeliveryAttempts": 31}))),
         grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 0}))),
-        grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 1441}))),
-        grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 4294967296_i64}))),
-        grid(with("retryPolicy", json!({"eventTimeToLiveInMinutes": 1.5}))),
+        grid(with(
+            "retryPolicy",
+            json!({"eventTimeToLiveInMinutes": 1441}),
+        )),
+        grid(with(
+            "retryPolicy",
+            json!({"eventTimeToLiveInMinutes": 4294967296_i64}),
+        )),
+        grid(with(
+            "retryPolicy",
+            json!({"eventTimeToLiveInMinutes": 1.5}),
+        )),
         grid(with("retryPolicy", json!({"schedule": ["10s", "2s"]}))),
         grid(with("labels", json!("l"))),
         grid(with("eventDeliverySchema", json!("CustomInputSchema"))),
         grid(with("eventDeliverySchema", json!("CloudEvents"))),
-        (Schema::CloudEvents, with("eventDeliverySchema", json!("EventGridSchema"))),
-        (Schema::CloudEvents, with("eventDeliverySchema", json!("CustomInputSchema"))),
+        (
+            Schema::CloudEvents,
+            with("eventDeliverySchema", json!("EventGridSchema")),
+        ),
+        (
+            Schema::CloudEvents,
+            with("eventDeliverySchema", json!("CustomInputSchema")),
+        ),
         grid(blob("Folder", "/r", "abc")),
         grid(blob("StorageBlob", "", "abc")),
         grid(blob("StorageBlob", "/r", "../../etc")),
@@ -378,9 +455,15 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
         grid(with("onGone", json!("delete"))),
         grid(with("ordering", json!({"key": "id"}))),
         grid(with("ordering", json!({"key": "source"}))),
-        (Schema::CloudEvents, with("ordering", json!({"key": "type"}))),
+        (
+            Schema::CloudEvents,
+            with("ordering", json!({"key": "type"})),
+        ),
         (Schema::Custom, with("ordering", json!({"key": "data..a"}))),
-        grid(with("ordering", json!({"key": "subject", "onFailure": "wait"}))),
+        grid(with(
+            "ordering",
+            json!({"key": "subject", "onFailure": "wait"}),
+        )),
         grid(with("ordering", json!({}))),
     ]);
     expect![[r#"
@@ -431,12 +514,23 @@ fn everything_else_that_is_wrong_is_refused_with_what_is_allowed() {
 #[test]
 fn names_have_three_to_sixty_four_letters() {
     let body = least().to_string();
-    let put = |name: &str| put(&Name::new(name), &topic_record(Schema::EventGrid), None, &ranges(), body.as_bytes());
+    let put = |name: &str| {
+        put(
+            &Name::new(name),
+            &topic_record(Schema::EventGrid),
+            None,
+            &ranges(),
+            body.as_bytes(),
+        )
+    };
     put("abc").expect("three");
     put(&"a".repeat(64)).expect("sixty-four");
     for name in ["ab", &"a".repeat(65), "a b c", "a/b/c"] {
         let error = put(name).expect_err(name).to_string();
-        assert!(error.contains("allowed are 3 to 64 letters (a to z), digits and hyphens"), "{error}");
+        assert!(
+            error.contains("allowed are 3 to 64 letters (a to z), digits and hyphens"),
+            "{error}"
+        );
     }
 }
 
@@ -465,21 +559,43 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
     let view = shown(&record);
     let delivery = &view["deliveryWithResourceIdentity"];
     assert_eq!(delivery["identity"], json!({"type": "SystemAssigned"}));
-    assert_eq!(delivery["destination"]["properties"]["endpointBaseUrl"], "http://127.0.0.1:9000/hook");
+    assert_eq!(
+        delivery["destination"]["properties"]["endpointBaseUrl"],
+        "http://127.0.0.1:9000/hook"
+    );
     let letters = &view["deadLetterWithResourceIdentity"];
-    assert_eq!(letters["identity"], json!({"type": "UserAssigned", "userAssignedIdentity": "/i"}));
-    assert_eq!(letters["deadLetterDestination"]["properties"]["resourceId"], "/r");
-    assert!(view["destination"].is_null() && view["deadLetterDestination"].is_null(), "{view}");
+    assert_eq!(
+        letters["identity"],
+        json!({"type": "UserAssigned", "userAssignedIdentity": "/i"})
+    );
+    assert_eq!(
+        letters["deadLetterDestination"]["properties"]["resourceId"],
+        "/r"
+    );
+    assert!(
+        view["destination"].is_null() && view["deadLetterDestination"].is_null(),
+        "{view}"
+    );
     assert!(!view.to_string().contains("secret"), "{view}");
     // The view can be put again, and keeps the secret in the address.
     let body = json!({ "properties": view }).to_string();
-    let again = put(&Name::new("to-shop"), &topic, Some(&record), &ranges(), body.as_bytes()).expect("it is taken");
+    let again = put(
+        &Name::new("to-shop"),
+        &topic,
+        Some(&record),
+        &ranges(),
+        body.as_bytes(),
+    )
+    .expect("it is taken");
     assert_eq!(pretty(&again), pretty(&record));
 
     let try_patch = |body: Value| patch(&record, &topic, &ranges(), body.to_string().as_bytes());
     let patched = |body: Value| try_patch(body).expect("it is taken");
     for (body, problem) in [
-        (json!({"deliveryWithResourceIdentity": "x"}), "is not an object"),
+        (
+            json!({"deliveryWithResourceIdentity": "x"}),
+            "is not an object",
+        ),
         (json!({"deliveryWithResourceIdentity": null}), "destination"),
         (
             json!({"deadLetterWithResourceIdentity": {"deadLetterDestination": null}}),
@@ -491,21 +607,49 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
     }
     for removed in ["deadLetterWithResourceIdentity", "deadLetterDestination"] {
         let changed = patched(json!({removed: null}));
-        assert!(changed.dead_letter.is_none() && changed.dead_letter_identity().is_none(), "{removed}");
-        assert_eq!(changed.delivery_identity(), record.delivery_identity(), "{removed}");
+        assert!(
+            changed.dead_letter.is_none() && changed.dead_letter_identity().is_none(),
+            "{removed}"
+        );
+        assert_eq!(
+            changed.delivery_identity(),
+            record.delivery_identity(),
+            "{removed}"
+        );
     }
     let plain = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/other"}});
     for (body, has_identity) in [
         (json!({"labels": ["x"]}), true),
-        (json!({"destination": {"properties": {"maxEventsPerBatch": 7}}}), true),
-        (json!({"deliveryWithResourceIdentity": {"destination": {"properties": {"maxEventsPerBatch": 7}}}}), true),
-        (json!({"deliveryWithResourceIdentity": {"identity": {"type": "SystemAssigned"}, "destination": plain}}), true),
+        (
+            json!({"destination": {"properties": {"maxEventsPerBatch": 7}}}),
+            true,
+        ),
+        (
+            json!({"deliveryWithResourceIdentity": {"destination": {"properties": {"maxEventsPerBatch": 7}}}}),
+            true,
+        ),
+        (
+            json!({"deliveryWithResourceIdentity": {"identity": {"type": "SystemAssigned"}, "destination": plain}}),
+            true,
+        ),
         (json!({"destination": plain}), false),
     ] {
         let changed = patched(body.clone());
-        assert_eq!(changed.delivery_identity().is_some(), has_identity, "{body}");
-        assert_eq!(changed.dead_letter_identity(), record.dead_letter_identity(), "{body}");
-        assert_eq!(shown(&changed)["destination"].is_null(), has_identity, "{body}");
+        assert_eq!(
+            changed.delivery_identity().is_some(),
+            has_identity,
+            "{body}"
+        );
+        assert_eq!(
+            changed.dead_letter_identity(),
+            record.dead_letter_identity(),
+            "{body}"
+        );
+        assert_eq!(
+            shown(&changed)["destination"].is_null(),
+            has_identity,
+            "{body}"
+        );
         assert!(changed.webhook.token_audience.is_some(), "{body}");
     }
 }
@@ -513,7 +657,13 @@ fn identities_are_shown_around_their_destinations_and_kept_by_a_change_of_someth
 fn patched(body: Value) -> Result<SubscriptionRecord, String> {
     let existing = take(Schema::EventGrid, &full()).expect("it is taken");
     let body = body.to_string();
-    patch(&existing, &topic_record(Schema::EventGrid), &ranges(), body.as_bytes()).map_err(|error| error.to_string())
+    patch(
+        &existing,
+        &topic_record(Schema::EventGrid),
+        &ranges(),
+        body.as_bytes(),
+    )
+    .map_err(|error| error.to_string())
 }
 
 #[test]
@@ -557,7 +707,10 @@ fn a_patch_is_flat_and_changes_what_it_names() {
 #[test]
 fn an_empty_patch_changes_nothing() {
     let existing = take(Schema::EventGrid, &full()).expect("it is taken");
-    assert_eq!(pretty(&patched(json!({})).expect("it is taken")), pretty(&existing));
+    assert_eq!(
+        pretty(&patched(json!({})).expect("it is taken")),
+        pretty(&existing)
+    );
 }
 
 #[test]
@@ -589,9 +742,13 @@ fn a_subscription_that_asks_for_more_does_not_fit_a_smaller_edition() {
     let record = take(Schema::EventGrid, &full()).expect("it is taken");
     fits(&record, &ranges()).expect("it fits its own");
     let editions = editions();
-    let error = fits(&record, editions.ranges("short").expect("it is known")).expect_err("ten are more than five");
-    expect!["properties.edition does not fit the event subscription to-shop, whose maxDeliveryAttempts is 10; allowed is 1 to 5"]
-        .assert_eq(&error.to_string());
+    let error = fits(&record, editions.ranges("short").expect("it is known"))
+        .expect_err("ten are more than five");
+    expect![
+        "properties.edition does not fit the event subscription to-shop, whose \
+         maxDeliveryAttempts is 10; allowed is 1 to 5"
+    ]
+    .assert_eq(&error.to_string());
 }
 
 #[test]
@@ -607,14 +764,26 @@ fn the_view_has_gridhooks_own_properties_where_they_are_set() {
         serde_json::to_value(subscription_view(record, &topic, PathForm::Nested)).expect("JSON")["properties"].clone()
     };
     let used = shown(&record);
-    assert_eq!((&used["deadLetterInProbation"], &used["onGone"]), (&json!(true), &json!("disable")));
-    assert_eq!(used["ordering"], json!({"key": "data.Order.id", "onFailure": "skip"}));
+    assert_eq!(
+        (&used["deadLetterInProbation"], &used["onGone"]),
+        (&json!(true), &json!("disable"))
+    );
+    assert_eq!(
+        used["ordering"],
+        json!({"key": "data.Order.id", "onFailure": "skip"})
+    );
     let without = shown(&take(Schema::EventGrid, &full()).expect("it is taken"));
     assert_eq!(
-        (without.get("deadLetterInProbation"), without.get("onGone"), without.get("ordering")),
+        (
+            without.get("deadLetterInProbation"),
+            without.get("onGone"),
+            without.get("ordering")
+        ),
         (None, None, None)
     );
     let flat = br#"{"onGone": "retry", "deadLetterInProbation": false, "ordering": null}"#;
     let back = patch(&record, &topic, &ranges(), flat).expect("it is taken");
-    assert!(!back.dead_letter_in_probation && back.on_gone == OnGone::Retry && back.order_key.is_none());
+    assert!(
+        !back.dead_letter_in_probation && back.on_gone == OnGone::Retry && back.order_key.is_none()
+    );
 }

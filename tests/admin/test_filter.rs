@@ -11,7 +11,13 @@ const VERB: &str = "/topics/orders/eventSubscriptions/to-shop/testFilter";
 async fn control(schema: &str) -> ControlFixture {
     let control = ControlFixture::new(ChaosMode::Disabled);
     let topic = json!({"properties": {"inputSchema": schema}});
-    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), topic).await.status, 201);
+    assert_eq!(
+        control
+            .call("PUT", &format!("{RG}/topics/orders"), topic)
+            .await
+            .status,
+        201
+    );
     let body = json!({"properties": {
         "destination": {"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}},
         "filter": {"includedEventTypes": ["Made"], "subjectBeginsWith": "/a", "advancedFilters": [
@@ -44,8 +50,12 @@ async fn the_report_names_the_part_of_the_filter_that_stops_each_event() {
     let answer = ask(&control, events.clone()).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     let pretty = |answer: &Answer| {
-        let lines: Vec<String> =
-            answer.json()["results"].as_array().expect("results").iter().map(Value::to_string).collect();
+        let lines: Vec<String> = answer.json()["results"]
+            .as_array()
+            .expect("results")
+            .iter()
+            .map(Value::to_string)
+            .collect();
         lines.join("\n")
     };
     expect![[r#"
@@ -55,25 +65,44 @@ async fn the_report_names_the_part_of_the_filter_that_stops_each_event() {
         {"id":"4","matches":false,"reason":"the value is not what the operator asks for","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","value":"100"}
         {"id":"5","matches":false,"reason":"the event has nothing at this key","stoppedBy":"advancedFilters[0] (IsNotNull data.total)"}
         {"id":"6","matches":false,"reason":"the value is an array, and enableAdvancedFilteringOnArrays is not true","stoppedBy":"advancedFilters[1] (NumberGreaterThan data.total)","value":"[1,2]"}"#]].assert_eq(&pretty(&answer));
-    assert_eq!((&answer.json()["tested"], &answer.json()["matched"]), (&json!(6), &json!(1)));
-    let thought = ask(&control, json!({"filter": {"subjectEndsWith": "/1"}, "events": events})).await;
+    assert_eq!(
+        (&answer.json()["tested"], &answer.json()["matched"]),
+        (&json!(6), &json!(1))
+    );
+    let thought = ask(
+        &control,
+        json!({"filter": {"subjectEndsWith": "/1"}, "events": events}),
+    )
+    .await;
     assert_eq!(thought.json()["matched"], 6);
     let draft = json!({"advancedFilters": [{"operatorType": "NUMBERgreaterthan", "key": "data.total", "value": 100}]});
     let thought = ask(&control, json!({"filter": draft, "events": events})).await;
-    assert_eq!((thought.status, &thought.json()["matched"]), (200, &json!(3)), "{}", thought.text);
+    assert_eq!(
+        (thought.status, &thought.json()["matched"]),
+        (200, &json!(3)),
+        "{}",
+        thought.text
+    );
     let single = ask(&control, event("7", "Made", "/a/", json!({"total": 1e3}))).await;
-    assert_eq!(single.json(), json!({"tested": 1, "matched": 1, "results": [{"id": "7", "matches": true}]}));
+    assert_eq!(
+        single.json(),
+        json!({"tested": 1, "matched": 1, "results": [{"id": "7", "matches": true}]})
+    );
 }
 
 #[actix_web::test]
 async fn cloud_events_are_tried_as_well() {
     let control = control("CloudEventSchemaV1_0").await;
     let event = json!({"specversion": "1.0", "id": "c", "source": "/s", "type": "MADE", "subject": "/a", "ext": "x", "data": {"total": 5}});
-    let filter = json!({"advancedFilters": [{"operatorType": "StringIn", "key": "ext", "values": ["X"]}]});
+    let filter =
+        json!({"advancedFilters": [{"operatorType": "StringIn", "key": "ext", "values": ["X"]}]});
     let answer = ask(&control, json!({"filter": filter, "events": event})).await;
     assert_eq!(answer.json()["matched"], 1, "{}", answer.text);
     let answer = ask(&control, json!([event])).await;
-    assert_eq!(answer.json()["results"][0]["stoppedBy"], "advancedFilters[1] (NumberGreaterThan data.total)");
+    assert_eq!(
+        answer.json()["results"][0]["stoppedBy"],
+        "advancedFilters[1] (NumberGreaterThan data.total)"
+    );
 }
 
 #[actix_web::test]
@@ -94,7 +123,11 @@ async fn a_filter_that_cannot_be_tested_is_refused() {
     let mut lines = Vec::new();
     for body in bodies {
         let answer = ask(&control, body).await;
-        lines.push(format!("{} {}", answer.status, answer.json()["error"]["message"]));
+        lines.push(format!(
+            "{} {}",
+            answer.status,
+            answer.json()["error"]["message"]
+        ));
     }
     expect![[r#"
         400 "events would be refused: This resource is configured to receive event in 'EventGridEvent' schema. The JSON received does not conform to the expected schema. Token Expected: StartObject, Actual Token Received: String."
@@ -108,10 +141,21 @@ async fn a_filter_that_cannot_be_tested_is_refused() {
         400 "filter.advancedFilters[0].key is \"nowhere\"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>."
         400 "filter.subjectContains cannot be read: unknown field `subjectContains`, expected one of `subjectBeginsWith`, `subjectEndsWith`, `includedEventTypes`, `isSubjectCaseSensitive`, `advancedFilters`, `enableAdvancedFilteringOnArrays`.""#]].assert_eq(&lines.join("\n"));
     let empty = ask(&control, json!({"last": 10})).await;
-    assert_eq!(empty.json(), json!({"tested": 0, "matched": 0, "results": []}));
+    assert_eq!(
+        empty.json(),
+        json!({"tested": 0, "matched": 0, "results": []})
+    );
     let nobody = format!("{RG}/topics/orders/eventSubscriptions/none/testFilter");
-    assert_eq!(control.call("POST", &nobody, json!({"last": 1})).await.status, 404);
-    let read = control.call("GET", &format!("{RG}{VERB}"), Value::Null).await;
+    assert_eq!(
+        control
+            .call("POST", &nobody, json!({"last": 1}))
+            .await
+            .status,
+        404
+    );
+    let read = control
+        .call("GET", &format!("{RG}{VERB}"), Value::Null)
+        .await;
     assert_eq!(read.status, 405, "{}", read.text);
 }
 
@@ -123,18 +167,47 @@ async fn a_filter_is_tried_where_its_subscription_hangs() {
     let mut body = hook();
     body["properties"]["destination"]["properties"]["deliveryAttributeMappings"] =
         json!([{"name": "k", "type": "Static", "properties": {"value": "v", "isSecret": true}}]);
-    assert_eq!(control.call("PUT", &format!("{domain}/topics/north/eventSubscriptions/all"), body).await.status, 201);
+    assert_eq!(
+        control
+            .call(
+                "PUT",
+                &format!("{domain}/topics/north/eventSubscriptions/all"),
+                body
+            )
+            .await
+            .status,
+        201
+    );
     let event = |topic: &str| json!({"id": topic, "topic": topic, "subject": "", "eventType": "T", "eventTime": "2026-01-01T00:00:00Z", "dataVersion": ""});
     let events = json!([event("North"), event("south")]);
     let mut lines = Vec::new();
-    for asked in [events.clone(), json!({"filter": {"subjectBeginsWith": "/a"}, "events": events})] {
+    for asked in [
+        events.clone(),
+        json!({"filter": {"subjectBeginsWith": "/a"}, "events": events}),
+    ] {
         let path = format!("{domain}/topics/north/eventSubscriptions/all/testFilter");
         lines.push(control.call("POST", &path, asked).await.brief());
     }
-    let path = format!("{domain}/topics/north/providers/Microsoft.EventGrid/eventSubscriptions/all");
-    lines.push(control.call("POST", &format!("{path}/getDeliveryAttributes"), Value::Null).await.brief());
-    let status = control.call("GET", &format!("{path}/status"), Value::Null).await.json();
-    lines.push(format!("{} {} {}", status["topic"], status["domainTopic"], status["subscription"]));
+    let path =
+        format!("{domain}/topics/north/providers/Microsoft.EventGrid/eventSubscriptions/all");
+    lines.push(
+        control
+            .call(
+                "POST",
+                &format!("{path}/getDeliveryAttributes"),
+                Value::Null,
+            )
+            .await
+            .brief(),
+    );
+    let status = control
+        .call("GET", &format!("{path}/status"), Value::Null)
+        .await
+        .json();
+    lines.push(format!(
+        "{} {} {}",
+        status["topic"], status["domainTopic"], status["subscription"]
+    ));
     expect![[r#"
         200 {"tested":2,"matched":1,"results":[{"id":"North","matches":true},{"id":"south","matches":false,"stoppedBy":"domainTopic","reason":"the event is for another topic of the domain","value":"\"south\""}]}
         200 {"tested":2,"matched":0,"results":[{"id":"North","matches":false,"stoppedBy":"subjectBeginsWith","reason":"the subject begins otherwise","value":"\"\""},{"id":"south","matches":false,"stoppedBy":"domainTopic","reason":"the event is for another topic of the domain","value":"\"south\""}]}
@@ -147,30 +220,58 @@ async fn a_filter_is_tried_where_its_subscription_hangs() {
 async fn what_a_transformation_makes_of_all_events_is_bounded() {
     let control = control("EventGridSchema").await;
     let long = "x".repeat(5_000);
-    let events: Vec<Value> = (0..40).map(|number| event(&number.to_string(), "Made", "/a", json!(long))).collect();
+    let events: Vec<Value> = (0..40)
+        .map(|number| event(&number.to_string(), "Made", "/a", json!(long)))
+        .collect();
     let copies = vec!["@"; 190].join(",");
     let body = json!({"events": events, "transform": {"body": format!("[{copies}]")}});
     let path = format!("{RG}/topics/orders/eventSubscriptions/to-shop/testTransform");
     let answer = control.call("POST", &path, body).await;
     assert_eq!(answer.status, 400, "{}", answer.text);
-    assert!(answer.text.contains("needs more than 33554432 bytes of memory"), "{}", answer.text);
+    assert!(
+        answer
+            .text
+            .contains("needs more than 33554432 bytes of memory"),
+        "{}",
+        answer.text
+    );
     let few = json!({"events": events[..3], "transform": {"body": format!("[{copies}]")}});
     let answer = control.call("POST", &path, few).await;
-    assert_eq!((answer.status, &answer.json()["tested"]), (200, &json!(3)), "{}", answer.text);
+    assert_eq!(
+        (answer.status, &answer.json()["tested"]),
+        (200, &json!(3)),
+        "{}",
+        answer.text
+    );
 }
 
 #[actix_web::test]
 async fn a_schema_without_a_bound_is_refused_by_name_and_in_a_preview() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    assert_eq!(control.call("PUT", &format!("{RG}/topics/orders"), json!({})).await.status, 201);
-    let nested = (0..26).fold(json!({}), |inner, _| json!({"allOf": [inner], "unevaluatedProperties": false}));
-    let body = json!({"properties": {"versions": {"1": {"schema": nested, "examples": [{"a": 1}]}}}});
+    assert_eq!(
+        control
+            .call("PUT", &format!("{RG}/topics/orders"), json!({}))
+            .await
+            .status,
+        201
+    );
+    let nested = (0..26).fold(
+        json!({}),
+        |inner, _| json!({"allOf": [inner], "unevaluatedProperties": false}),
+    );
+    let body =
+        json!({"properties": {"versions": {"1": {"schema": nested, "examples": [{"a": 1}]}}}});
     let path = format!("{RG}/topics/orders/eventTypes/Order.Placed");
     for path in [path.clone(), format!("{path}?whatIf=true")] {
         let answer = control.call("PUT", &path, body.clone()).await;
         assert_eq!(answer.status, 400, "{}", answer.text);
-        let named = "properties.eventTypeInfo.inlineEventTypes.Order.Placed.versions.1.schema could take";
-        assert!(answer.text.contains(named) && answer.text.contains("unevaluatedProperties"), "{}", answer.text);
+        let named =
+            "properties.eventTypeInfo.inlineEventTypes.Order.Placed.versions.1.schema could take";
+        assert!(
+            answer.text.contains(named) && answer.text.contains("unevaluatedProperties"),
+            "{}",
+            answer.text
+        );
     }
     let sound = json!({"properties": {"versions": {"1": {"schema": {"type": "object"}, "examples": [{"a": 1}]}}}});
     assert_eq!(control.call("PUT", &path, sound).await.status, 201);

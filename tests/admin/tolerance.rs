@@ -1,4 +1,5 @@
-//! What Azure accepts in bodies besides the documented form, and templates and Terraform therefore send.
+//! What Azure accepts in bodies besides the documented form, and templates and Terraform therefore
+//! send.
 
 use gridhook::admin::ChaosMode;
 use serde_json::{Value, json};
@@ -24,42 +25,98 @@ async fn empty_text_is_no_value_for_optional_properties() {
     body["properties"]["expirationTimeUtc"] = "".into();
     body["properties"]["eventDeliverySchema"] = "".into();
     body["properties"]["destination"]["properties"]["azureActiveDirectoryTenantId"] = "".into();
-    body["properties"]["destination"]["properties"]["azureActiveDirectoryApplicationIdOrUri"] = "".into();
+    body["properties"]["destination"]["properties"]["azureActiveDirectoryApplicationIdOrUri"] =
+        "".into();
     let subscription = put(&control, "topics/orders/eventSubscriptions/all", body).await;
     assert_eq!(subscription["properties"]["expirationTimeUtc"], Value::Null);
-    assert_eq!(subscription["properties"]["eventDeliverySchema"], "EventGridSchema");
-    put(&control, "namespaces/plant", json!({"location": "", "properties": {"publicNetworkAccess": ""}})).await;
-    put(&control, "namespaces/plant/topics/orders", json!({"properties": {"inputSchema": ""}})).await;
+    assert_eq!(
+        subscription["properties"]["eventDeliverySchema"],
+        "EventGridSchema"
+    );
+    put(
+        &control,
+        "namespaces/plant",
+        json!({"location": "", "properties": {"publicNetworkAccess": ""}}),
+    )
+    .await;
+    put(
+        &control,
+        "namespaces/plant/topics/orders",
+        json!({"properties": {"inputSchema": ""}}),
+    )
+    .await;
     let queue = json!({"properties": {"expirationTimeUtc": "", "deliveryConfiguration": {
         "deliveryMode": "Queue", "queue": {"eventTimeToLive": ""}}}});
-    put(&control, "namespaces/plant/topics/orders/eventSubscriptions/pull", queue).await;
+    put(
+        &control,
+        "namespaces/plant/topics/orders/eventSubscriptions/pull",
+        queue,
+    )
+    .await;
     // A required property is not optional because it is empty.
     let empty = json!({"properties": {"destination": {"endpointType": "WebHook", "properties": {"endpointUrl": ""}}}});
-    let refused = control.call("PUT", &format!("{RG}/topics/orders/eventSubscriptions/other"), empty).await;
+    let refused = control
+        .call(
+            "PUT",
+            &format!("{RG}/topics/orders/eventSubscriptions/other"),
+            empty,
+        )
+        .await;
     assert_eq!(refused.status, 400, "{}", refused.text);
 }
 
 #[actix_web::test]
 async fn what_azure_ignores_in_event_subscriptions_is_ignored() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    put(&control, "topics/orders", json!({"properties": {"name": "orders"}})).await;
+    put(
+        &control,
+        "topics/orders",
+        json!({"properties": {"name": "orders"}}),
+    )
+    .await;
     put(&control, "namespaces/plant", json!({})).await;
-    put(&control, "namespaces/plant/topics/orders", json!({"properties": {"name": "orders"}})).await;
+    put(
+        &control,
+        "namespaces/plant/topics/orders",
+        json!({"properties": {"name": "orders"}}),
+    )
+    .await;
     let queue = json!({"location": "westus", "tags": {}, "properties": {"name": "pull", "deliveryConfiguration": {
         "deliveryMode": "Queue"}}});
-    put(&control, "namespaces/plant/topics/orders/eventSubscriptions/pull", queue).await;
+    put(
+        &control,
+        "namespaces/plant/topics/orders/eventSubscriptions/pull",
+        queue,
+    )
+    .await;
     let mut body = hook();
     body["location"] = "westus".into();
     body["tags"] = json!({"team": "shop"});
     body["properties"]["name"] = "another".into();
     let subscription = put(&control, "topics/orders/eventSubscriptions/all", body).await;
-    assert_eq!((&subscription["name"], &subscription["tags"]), (&json!("all"), &Value::Null));
+    assert_eq!(
+        (&subscription["name"], &subscription["tags"]),
+        (&json!("all"), &Value::Null)
+    );
     let path = format!("{RG}/topics/orders/eventSubscriptions/all");
-    let patched = control.call("PATCH", &path, json!({"tags": {}, "location": "x", "labels": ["one"]})).await;
-    assert_eq!((patched.status, &patched.json()["properties"]["labels"]), (201, &json!(["one"])));
+    let patched = control
+        .call(
+            "PATCH",
+            &path,
+            json!({"tags": {}, "location": "x", "labels": ["one"]}),
+        )
+        .await;
+    assert_eq!(
+        (patched.status, &patched.json()["properties"]["labels"]),
+        (201, &json!(["one"]))
+    );
     // Other unknown keys are still named.
     let refused = control.call("PATCH", &path, json!({"sku": {}})).await;
-    assert!(refused.status == 400 && refused.text.contains("sku"), "{}", refused.text);
+    assert!(
+        refused.status == 400 && refused.text.contains("sku"),
+        "{}",
+        refused.text
+    );
 }
 
 #[actix_web::test]
@@ -71,17 +128,29 @@ async fn booleans_as_text_and_former_values_are_read_as_azure_reads_them() {
     assert_eq!(topic["properties"]["inputSchema"], "CloudEventSchemaV1_0");
     assert_eq!(topic["properties"]["disableLocalAuth"], true);
     assert_eq!(topic["identity"]["type"], "SystemAssigned, UserAssigned");
-    for (number, schema) in ["CloudEventV01Schema", "inputeventschema"].into_iter().enumerate() {
+    for (number, schema) in ["CloudEventV01Schema", "inputeventschema"]
+        .into_iter()
+        .enumerate()
+    {
         let mut body = hook();
         body["properties"]["eventDeliverySchema"] = schema.into();
         body["properties"]["filter"] = json!({"isSubjectCaseSensitive": "true"});
         let path = format!("topics/orders/eventSubscriptions/s{number}-{number}");
         let properties = put(&control, &path, body).await["properties"].clone();
-        assert_eq!(properties["eventDeliverySchema"], "CloudEventSchemaV1_0", "{schema}");
+        assert_eq!(
+            properties["eventDeliverySchema"], "CloudEventSchemaV1_0",
+            "{schema}"
+        );
         assert_eq!(properties["filter"]["isSubjectCaseSensitive"], true);
     }
     let other = json!({"properties": {"disableLocalAuth": "yes"}});
-    assert_eq!(control.call("PUT", &format!("{RG}/topics/bills"), other).await.status, 400);
+    assert_eq!(
+        control
+            .call("PUT", &format!("{RG}/topics/bills"), other)
+            .await
+            .status,
+        400
+    );
 }
 
 #[actix_web::test]
@@ -100,7 +169,11 @@ async fn a_patch_replaces_all_tags_and_merges_everything_else() {
             tags(json!({"properties": {"publicNetworkAccess": "Disabled"}})).await,
             json!({"team": "a", "cost": "7"})
         );
-        assert_eq!(tags(json!({"tags": {"team": "b"}})).await, json!({"team": "b"}), "{resource}");
+        assert_eq!(
+            tags(json!({"tags": {"team": "b"}})).await,
+            json!({"team": "b"}),
+            "{resource}"
+        );
         let shown = control.call("GET", &path, Value::Null).await.json();
         assert_eq!(shown["properties"]["publicNetworkAccess"], "Disabled");
         assert_eq!(shown["properties"]["minimumTlsVersionAllowed"], "1.1");

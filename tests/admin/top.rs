@@ -11,16 +11,34 @@ use super::control::{ControlFixture, RG};
 async fn fixture() -> ControlFixture {
     let control = ControlFixture::new(ChaosMode::Disabled);
     for (topic, numbers) in [("orders", 0..12), ("bills", 12..25)] {
-        assert_eq!(control.call("PUT", &format!("{RG}/topics/{topic}"), json!({})).await.status, 201);
+        assert_eq!(
+            control
+                .call("PUT", &format!("{RG}/topics/{topic}"), json!({}))
+                .await
+                .status,
+            201
+        );
         for number in numbers {
-            let host = if number % 2 == 0 { "127.0.0.1:9000/Shop" } else { "127.0.0.1:9001/depot" };
+            let host = if number % 2 == 0 {
+                "127.0.0.1:9000/Shop"
+            } else {
+                "127.0.0.1:9001/depot"
+            };
             let url = format!("http://{host}?code=secret{number}");
             let hook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
             let path = format!("{RG}/topics/{topic}/eventSubscriptions/Sub-{number:02}");
-            let answer = control.call("PUT", &path, json!({"properties": {"destination": hook}})).await;
+            let answer = control
+                .call("PUT", &path, json!({"properties": {"destination": hook}}))
+                .await;
             assert_eq!(answer.status, 201, "{}", answer.text);
             if number % 4 == 0 {
-                assert_eq!(control.call("POST", &format!("{path}/hold"), Value::Null).await.status, 200);
+                assert_eq!(
+                    control
+                        .call("POST", &format!("{path}/hold"), Value::Null)
+                        .await
+                        .status,
+                    200
+                );
             }
         }
     }
@@ -28,31 +46,56 @@ async fn fixture() -> ControlFixture {
 }
 
 async fn ask(control: &ControlFixture, query: &str) -> Value {
-    let answer = control.call("GET", &format!("/top?{query}"), Value::Null).await;
+    let answer = control
+        .call("GET", &format!("/top?{query}"), Value::Null)
+        .await;
     assert_eq!(answer.status, 200, "{query}: {}", answer.text);
     answer.json()
 }
 
 fn names(report: &Value) -> Vec<String> {
     let lines = report["top"].as_array().expect("lines");
-    lines.iter().map(|line| line["subscription"].as_str().expect("a name").to_owned()).collect()
+    lines
+        .iter()
+        .map(|line| line["subscription"].as_str().expect("a name").to_owned())
+        .collect()
 }
 
 #[actix_web::test]
 async fn pages_of_every_order_have_each_event_subscription_once() {
     let control = fixture().await;
-    for by in
-        ["activity", "health", "backlog", "pending", "failures", "inFlight", "deadLetters", "responseTime", "name"]
-    {
+    for by in [
+        "activity",
+        "health",
+        "backlog",
+        "pending",
+        "failures",
+        "inFlight",
+        "deadLetters",
+        "responseTime",
+        "name",
+    ] {
         let mut all = Vec::new();
         for skip in [0, 10, 20, 30] {
             let report = ask(&control, &format!("by={by}&top=10&skip={skip}")).await;
-            assert_eq!((&report["subscriptions"], &report["matching"]), (&json!(25), &json!(25)), "{by}");
+            assert_eq!(
+                (&report["subscriptions"], &report["matching"]),
+                (&json!(25), &json!(25)),
+                "{by}"
+            );
             all.extend(names(&report));
         }
         assert_eq!(all.len(), 25, "{by}");
-        assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 25, "{by}: {all:?}");
-        assert_eq!(all, names(&ask(&control, &format!("by={by}&top=500")).await), "{by}: pages are parts of one order");
+        assert_eq!(
+            all.iter().collect::<BTreeSet<_>>().len(),
+            25,
+            "{by}: {all:?}"
+        );
+        assert_eq!(
+            all,
+            names(&ask(&control, &format!("by={by}&top=500")).await),
+            "{by}: pages are parts of one order"
+        );
         if by == "name" {
             assert!(all.is_sorted(), "{all:?}");
         }
@@ -62,7 +105,8 @@ async fn pages_of_every_order_have_each_event_subscription_once() {
 #[actix_web::test]
 async fn pages_by_name_merge_topics_and_a_domain_also_where_names_are_equal() {
     let control = ControlFixture::new(ChaosMode::Disabled);
-    let hook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}});
+    let hook =
+        json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9000/"}});
     let mut expected = Vec::new();
     for (parent, numbers) in [
         ("topics/orders", [1, 3, 5, 7]),
@@ -72,10 +116,16 @@ async fn pages_by_name_merge_topics_and_a_domain_also_where_names_are_equal() {
         ("domains/shops/topics/alfa", [3, 5, 8, 9]),
     ] {
         let kind = format!("{RG}/{parent}");
-        assert_eq!(control.call("PUT", &kind, json!({})).await.status, 201, "{parent}");
+        assert_eq!(
+            control.call("PUT", &kind, json!({})).await.status,
+            201,
+            "{parent}"
+        );
         for number in numbers {
             let path = format!("{kind}/eventSubscriptions/sub-{number}");
-            let answer = control.call("PUT", &path, json!({"properties": {"destination": hook}})).await;
+            let answer = control
+                .call("PUT", &path, json!({"properties": {"destination": hook}}))
+                .await;
             assert_eq!(answer.status, 201, "{}", answer.text);
             expected.push(format!("sub-{number}"));
         }
@@ -115,15 +165,26 @@ async fn a_search_looks_at_names_and_endpoints_but_not_at_the_secret_part() {
         ("health=probing", 0),
         ("health=held&search=depot", 0),
         (&format!("topic={RG}/topics/orders"), 12),
-        (&format!("topic={RG}/topics/bills&search=shop&health=held"), 4),
+        (
+            &format!("topic={RG}/topics/bills&search=shop&health=held"),
+            4,
+        ),
     ] {
         let report = ask(&control, &format!("{query}&top=500")).await;
         assert_eq!(report["matching"], matching, "{query}");
         assert_eq!(names(&report).len(), matching, "{query}");
-        assert_eq!((&report["subscriptions"], &report["held"]), (&json!(25), &json!(7)), "totals are of all");
+        assert_eq!(
+            (&report["subscriptions"], &report["held"]),
+            (&json!(25), &json!(7)),
+            "totals are of all"
+        );
     }
     let report = ask(&control, "top=1").await;
-    assert_eq!((&report["conditions"]["held"], &report["conditions"]["idle"]), (&json!(7), &json!(18)), "{report}");
+    assert_eq!(
+        (&report["conditions"]["held"], &report["conditions"]["idle"]),
+        (&json!(7), &json!(18)),
+        "{report}"
+    );
     let report = ask(&control, "search=sub-01").await;
     assert_eq!(report["top"][0]["endpoint"], "http://127.0.0.1:9001/depot");
 }
@@ -141,11 +202,15 @@ async fn a_query_that_cannot_be_used_is_refused_with_what_is_allowed() {
         ("window=1d", "1m, 1h or 24h"),
         ("topic=orders", "resource id"),
     ] {
-        let answer = control.call("GET", &format!("/top?{query}"), Value::Null).await;
+        let answer = control
+            .call("GET", &format!("/top?{query}"), Value::Null)
+            .await;
         assert_eq!(answer.status, 400, "{query}");
         assert!(answer.text.contains(text), "{query}: {}", answer.text);
     }
-    let answer = control.call("GET", &format!("/top?topic={RG}/topics/none"), Value::Null).await;
+    let answer = control
+        .call("GET", &format!("/top?topic={RG}/topics/none"), Value::Null)
+        .await;
     assert_eq!(answer.status, 404);
 }
 
@@ -157,7 +222,9 @@ async fn rates_are_of_recorded_windows_and_the_same_however_many_ask() {
         for window in ["1m", "1h", "24h"] {
             // Each is asked for twice: a reader changes nothing for the next one.
             for _ in 0..2 {
-                lengths.push(ask(&control, &format!("window={window}")).await["windowSeconds"].as_f64());
+                lengths.push(
+                    ask(&control, &format!("window={window}")).await["windowSeconds"].as_f64(),
+                );
             }
         }
         lengths
@@ -170,5 +237,9 @@ async fn rates_are_of_recorded_windows_and_the_same_however_many_ask() {
     assert_eq!(windows().await, [Some(60.0); 6], "in steps of a minute");
     let report = ask(&control, "by=name&top=1").await;
     let line = &report["top"][0];
-    assert_eq!((&line["condition"]["state"], &line["deliveredPerSecond"]), (&json!("held"), &json!(0.0)), "{line}");
+    assert_eq!(
+        (&line["condition"]["state"], &line["deliveredPerSecond"]),
+        (&json!("held"), &json!(0.0)),
+        "{line}"
+    );
 }

@@ -17,12 +17,17 @@ use serde_json::json;
 use super::{editions, pretty, scope, topic_record};
 
 fn keys() -> AccessKeys {
-    AccessKeys { key1: "first secret".to_owned(), key2: "second secret".to_owned() }
+    AccessKeys {
+        key1: "first secret".to_owned(),
+        key2: "second secret".to_owned(),
+    }
 }
 
 fn create(name: &str, body: &str) -> Result<TopicRecord, String> {
-    let spec = TopicSpec::put(TopicKind::Topic, name, body.as_bytes()).map_err(|invalid| invalid.to_string())?;
-    spec.create(name, scope(), keys(), &editions()).map_err(|invalid| invalid.to_string())
+    let spec = TopicSpec::put(TopicKind::Topic, name, body.as_bytes())
+        .map_err(|invalid| invalid.to_string())?;
+    spec.create(name, scope(), keys(), &editions())
+        .map_err(|invalid| invalid.to_string())
 }
 
 #[test]
@@ -89,8 +94,11 @@ fn a_topic_is_returned_as_it_was_put_and_can_be_put_again() {
           }
         }"#]]
     .assert_eq(&response);
-    let again = TopicSpec::put(TopicKind::Topic, "orders-2", response.as_bytes()).expect("it is taken back");
-    let again = again.update(&record, &editions()).expect("nothing is changed");
+    let again = TopicSpec::put(TopicKind::Topic, "orders-2", response.as_bytes())
+        .expect("it is taken back");
+    let again = again
+        .update(&record, &editions())
+        .expect("nothing is changed");
     assert_eq!(pretty(&topic_view(&again, "http://x")), response);
 }
 
@@ -100,13 +108,20 @@ fn a_put_of_an_existing_topic_keeps_what_it_does_not_name() {
     record.edition = "short".to_owned();
     record.location = "here".to_owned();
     record.tags.insert("old".to_owned(), "1".to_owned());
-    let spec = TopicSpec::put(TopicKind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
+    let spec =
+        TopicSpec::put(TopicKind::Topic, "ORDERS", br#"{"tags":{"new":"2"}}"#).expect("it is read");
     let changed = spec.update(&record, &editions()).expect("it is taken");
     assert_eq!(changed.name.as_str(), "orders");
-    assert_eq!((changed.edition.as_str(), changed.location.as_str()), ("short", "here"));
+    assert_eq!(
+        (changed.edition.as_str(), changed.location.as_str()),
+        ("short", "here")
+    );
     assert_eq!(changed.input_schema, Schema::CloudEvents);
     assert!(changed.keys == record.keys, "keys survive");
-    assert_eq!(changed.tags.into_iter().collect::<Vec<_>>(), [("new".to_owned(), "2".to_owned())]);
+    assert_eq!(
+        changed.tags.into_iter().collect::<Vec<_>>(),
+        [("new".to_owned(), "2".to_owned())]
+    );
 }
 
 #[test]
@@ -118,17 +133,31 @@ fn a_patch_merges() {
     let spec = TopicSpec::patch(&record, body).expect("it is read");
     let changed = spec.update(&record, &editions()).expect("it is taken");
     assert_eq!(changed.edition, "short");
-    assert_eq!(changed.tags.into_keys().collect::<Vec<_>>(), ["new"], "tags are replaced as a whole");
+    assert_eq!(
+        changed.tags.into_keys().collect::<Vec<_>>(),
+        ["new"],
+        "tags are replaced as a whole"
+    );
 }
 
 #[test]
 fn a_follower_of_a_spread_topic_is_stored_under_the_name_that_older_versions_wrote() {
-    let follower = TopicRecord { is_follower: true, ..topic_record(Schema::EventGrid) };
+    let follower = TopicRecord {
+        is_follower: true,
+        ..topic_record(Schema::EventGrid)
+    };
     let mut stored = serde_json::to_value(follower).expect("a record is written");
     assert_eq!(stored["is_copy"], true, "{stored}");
-    assert!(serde_json::from_value::<TopicRecord>(stored.clone()).expect("a record is read").is_follower);
+    assert!(
+        serde_json::from_value::<TopicRecord>(stored.clone())
+            .expect("a record is read")
+            .is_follower
+    );
     stored["is_follower"] = true.into();
-    assert!(serde_json::from_value::<TopicRecord>(stored).is_err(), "no other name is known");
+    assert!(
+        serde_json::from_value::<TopicRecord>(stored).is_err(),
+        "no other name is known"
+    );
 }
 
 #[test]
@@ -183,18 +212,41 @@ fn settings_for_publishers_are_returned_and_can_be_put_again() {
           "publicNetworkAccess": "Disabled"
         }"#]]
     .assert_eq(&pretty(&properties["properties"]));
-    let again = TopicSpec::put(TopicKind::Topic, "orders", response.as_bytes()).expect("it is taken back");
-    assert_eq!(again.update(&record, &editions()).expect("nothing is changed").ingress, record.ingress);
+    let again =
+        TopicSpec::put(TopicKind::Topic, "orders", response.as_bytes()).expect("it is taken back");
+    assert_eq!(
+        again
+            .update(&record, &editions())
+            .expect("nothing is changed")
+            .ingress,
+        record.ingress
+    );
     // A patch of one thing leaves the others, …
-    let patch = TopicSpec::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#).expect("it is read");
-    let patched = patch.update(&record, &editions()).expect("it is taken").ingress;
-    assert_eq!(patched, IngressSettings { inbound_ip_rules: Vec::new(), ..record.ingress.clone() });
+    let patch = TopicSpec::patch(&record, br#"{"properties":{"inboundIpRules":null}}"#)
+        .expect("it is read");
+    let patched = patch
+        .update(&record, &editions())
+        .expect("it is taken")
+        .ingress;
+    assert_eq!(
+        patched,
+        IngressSettings {
+            inbound_ip_rules: Vec::new(),
+            ..record.ingress.clone()
+        }
+    );
     // … and a PUT that names nothing leaves the mapping, which belongs to the schema.
     let put = TopicSpec::put(TopicKind::Topic, "orders", b"{}")
         .expect("it is read")
         .update(&record, &editions())
         .expect("it is taken");
-    assert_eq!(put.ingress, IngressSettings { mapping: record.ingress.mapping, ..IngressSettings::default() });
+    assert_eq!(
+        put.ingress,
+        IngressSettings {
+            mapping: record.ingress.mapping,
+            ..IngressSettings::default()
+        }
+    );
 }
 
 #[test]
@@ -202,7 +254,9 @@ fn every_refusal_says_what_is_allowed() {
     let properties = |body: &str| format!(r#"{{"properties":{body}}}"#);
     let mapping = |properties: &str| {
         let mapping = format!(r#"{{"inputSchemaMappingType":"Json","properties":{properties}}}"#);
-        format!(r#"{{"properties":{{"inputSchema":"CustomEventSchema","inputSchemaMapping":{mapping}}}}}"#)
+        format!(
+            r#"{{"properties":{{"inputSchema":"CustomEventSchema","inputSchemaMapping":{mapping}}}}}"#
+        )
     };
     let bodies = [
         "[".to_owned(),
@@ -221,18 +275,28 @@ fn every_refusal_says_what_is_allowed() {
         properties(r#"{"inputSchema":7}"#),
         properties(r#"{"inputSchemaMapping":{"inputSchemaMappingType":"Json"}}"#),
         properties(r#"{"inputSchema":"CustomEventSchema"}"#),
-        properties(r#"{"inputSchema":"CustomEventSchema","inputSchemaMapping":{"inputSchemaMappingType":"Json"}}"#),
+        properties(
+            r#"{"inputSchema":"CustomEventSchema","inputSchemaMapping":{"inputSchemaMappingType":"Json"}}"#,
+        ),
         mapping(r#"{"eventType":{}}"#),
         mapping(r#"{"eventType":{"sourceField":""}}"#),
         mapping(r#"{"eventType":{"defaultValue":"T"},"id":{"defaultValue":"1"}}"#),
         mapping(r#"{"eventType":{"defaultValue":"T"},"colour":{"sourceField":"c"}}"#),
         mapping(r#"{"eventType":"T"}"#),
-        mapping(&format!(r#"{{"eventType":{{"sourceField":"{}"}}}}"#, "x".repeat(513))),
-        properties(r#"{"inputSchema":"CustomEventSchema","inputSchemaMapping":{"inputSchemaMappingType":"Xml"}}"#),
+        mapping(&format!(
+            r#"{{"eventType":{{"sourceField":"{}"}}}}"#,
+            "x".repeat(513)
+        )),
+        properties(
+            r#"{"inputSchema":"CustomEventSchema","inputSchemaMapping":{"inputSchemaMappingType":"Xml"}}"#,
+        ),
         properties(r#"{"publicNetworkAccess":"SecuredByPerimeter"}"#),
         properties(r#"{"inboundIpRules":[{"ipMask":"10.0.0.0/33"}]}"#),
         properties(r#"{"inboundIpRules":[{"ipMask":"10.0.0.1","action":"Deny"}]}"#),
-        properties(&format!(r#"{{"inboundIpRules":[{}]}}"#, vec![r#"{"ipMask":"10.0.0.1"}"#; 129].join(","))),
+        properties(&format!(
+            r#"{{"inboundIpRules":[{}]}}"#,
+            vec![r#"{"ipMask":"10.0.0.1"}"#; 129].join(",")
+        )),
         properties(r#"{"disableLocalAuth":"yes"}"#),
         properties(r#"{"dataResidencyBoundary":"Here"}"#),
         properties(r#"{"minimumTlsVersionAllowed":"1.4"}"#),
@@ -244,7 +308,15 @@ fn every_refusal_says_what_is_allowed() {
     for body in &bodies {
         lines.push(create("orders", body).expect_err(body));
     }
-    for name in ["ab", &"a".repeat(51), "a_b", "größe", "Microsoft-x", "eventgrid1", "SystemTopic"] {
+    for name in [
+        "ab",
+        &"a".repeat(51),
+        "a_b",
+        "größe",
+        "Microsoft-x",
+        "eventgrid1",
+        "SystemTopic",
+    ] {
         lines.push(create(name, "").expect_err(name));
     }
     expect![[r#"
@@ -311,8 +383,14 @@ fn the_place_of_a_topic_needs_no_escaping() {
         scope.subscription = subscription.to_owned();
         scope.resource_group = resource_group.to_owned();
         let spec = TopicSpec::put(TopicKind::Topic, "orders", b"{}").expect("it is read");
-        let error = spec.create("orders", scope, keys(), &editions()).expect_err("it is refused").to_string();
-        assert!(error.contains("allowed are 1 to 90 letters, digits and -_.()"), "{error}");
+        let error = spec
+            .create("orders", scope, keys(), &editions())
+            .expect_err("it is refused")
+            .to_string();
+        assert!(
+            error.contains("allowed are 1 to 90 letters, digits and -_.()"),
+            "{error}"
+        );
     }
 }
 
@@ -345,7 +423,8 @@ fn the_schema_of_a_topic_stays() {
         .update(&record, &editions())
         .expect_err("it stays");
     expect![
-        "properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed from EventGridSchema"
+        "properties.inputSchema is CloudEventSchemaV1_0; the schema of a topic cannot be changed \
+         from EventGridSchema"
     ]
     .assert_eq(&error.to_string());
 }

@@ -38,11 +38,17 @@ fn record(name: &str, version: usize) -> SubscriptionRecord {
 async fn a_page_of_a_trace_reads_the_filters_of_its_subscriptions() {
     let store = RecordedStore::new(&MemoryStore::new());
     let (registry, clock, _hand) = registry_with_check_interval(&store, Duration::from_secs(20));
-    let handle = registry.put_topic(topic("orders", Schema::EventGrid)).await.expect("a topic");
-    let names: Vec<String> = (0..SUBSCRIPTIONS).map(|number| format!("audit-{number}")).collect();
+    let handle = registry
+        .put_topic(topic("orders", Schema::EventGrid))
+        .await
+        .expect("a topic");
+    let names: Vec<String> = (0..SUBSCRIPTIONS)
+        .map(|number| format!("audit-{number}"))
+        .collect();
     for version in 0..VERSIONS {
         for name in &names {
-            let change = registry.put_subscription("orders", record(name, version), ChangeBasis::Any);
+            let change =
+                registry.put_subscription("orders", record(name, version), ChangeBasis::Any);
             change.await.expect("a subscription");
         }
     }
@@ -50,12 +56,28 @@ async fn a_page_of_a_trace_reads_the_filters_of_its_subscriptions() {
     let (mut from, mut shown, mut pages) = (None::<TraceToken>, Vec::new(), 0);
     loop {
         store.take_reads();
-        let page = handle.trace(&EventSelector::Seq(Seq(1)), from, PAGE, clock.now()).await.expect("it can be read");
-        let reads = store.take_reads().into_iter().filter(|read| read.family == Family::Meta);
-        let versions = reads.flat_map(|read| read.keys).filter(|key| filters.contains(key)).count();
-        // The next subscription says that there is another page, and the record after it where it ends.
-        assert!(versions <= (PAGE + 1) * VERSIONS + 1, "{versions} filter versions were read for a page of {PAGE}");
-        let subscriptions = page.occurrences.into_iter().flat_map(|occurrence| occurrence.subscriptions);
+        let page = handle
+            .trace(&EventSelector::Seq(Seq(1)), from, PAGE, clock.now())
+            .await
+            .expect("it can be read");
+        let reads = store
+            .take_reads()
+            .into_iter()
+            .filter(|read| read.family == Family::Meta);
+        let versions = reads
+            .flat_map(|read| read.keys)
+            .filter(|key| filters.contains(key))
+            .count();
+        // The next subscription says that there is another page, and the record after it where it
+        // ends.
+        assert!(
+            versions <= (PAGE + 1) * VERSIONS + 1,
+            "{versions} filter versions were read for a page of {PAGE}"
+        );
+        let subscriptions = page
+            .occurrences
+            .into_iter()
+            .flat_map(|occurrence| occurrence.subscriptions);
         shown.extend(subscriptions.filter_map(|traced| traced.name));
         pages += 1;
         from = page.next;

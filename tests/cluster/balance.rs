@@ -13,7 +13,8 @@ use crate::spec::{shows, stated};
 
 const DRAIN_WAIT: Duration = Duration::from_secs(10);
 
-/// Every node that is alive and does not leave is eligible for each shard, but this one for those that it avoids.
+/// Every node that is alive and does not leave is eligible for each shard, but this one for those
+/// that it avoids.
 fn all_eligible(
     me: &NodeId,
     shards: usize,
@@ -40,16 +41,37 @@ fn decided(
 ) -> Vec<BalanceStep> {
     let eligible = &all_eligible(me, shards.len(), alive, leaving, avoided)[..];
     let (surplus, is_stopping, drain_wait) = (&BTreeSet::new(), true, DRAIN_WAIT);
-    let view = ClusterView { me, alive, leaving, shards, eligible, surplus, is_stopping, drain_wait };
+    let view = ClusterView {
+        me,
+        alive,
+        leaving,
+        shards,
+        eligible,
+        surplus,
+        is_stopping,
+        drain_wait,
+    };
     next_steps(&view, strategy)
 }
 
 /// Shards by their owners: `0` is `n0`, `.` none, and `01` is a shard of `n0` that `n1` wants.
 fn shards(text: &str) -> Vec<ShardRecord> {
     let of = |text: &str| {
-        let digit = |at: usize| text[at..].chars().next().and_then(|digit| digit.to_digit(10));
-        let by = |at: usize| text.get(at..).and_then(|_| digit(at)).map(|digit| node(digit as usize));
-        ShardRecord { owner: by(0), wanted: by(1).map(|by| (by, Duration::ZERO)) }
+        let digit = |at: usize| {
+            text[at..]
+                .chars()
+                .next()
+                .and_then(|digit| digit.to_digit(10))
+        };
+        let by = |at: usize| {
+            text.get(at..)
+                .and_then(|_| digit(at))
+                .map(|digit| node(digit as usize))
+        };
+        ShardRecord {
+            owner: by(0),
+            wanted: by(1).map(|by| (by, Duration::ZERO)),
+        }
     };
     text.split(' ').map(of).collect()
 }
@@ -60,7 +82,14 @@ fn nodes(numbers: &[usize]) -> BTreeSet<NodeId> {
 }
 
 fn steps(text: &str, alive: &[usize], strategy: Strategy) -> Vec<BalanceStep> {
-    let mut steps = decided(&node(0), &nodes(alive), &nodes(&[]), &shards(text), &[], strategy);
+    let mut steps = decided(
+        &node(0),
+        &nodes(alive),
+        &nodes(&[]),
+        &shards(text),
+        &[],
+        strategy,
+    );
     steps.sort();
     steps
 }
@@ -91,7 +120,12 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         // Balanced.
         ("0 0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
         ("0 1 1", &[0, 1], [0, 0, 0], [0, 0, 0]),
-        ("0 0 0 0 0 1 1 1 1 1 2 2 2 2 2 2", &[0, 1, 2], [0, 0, 0], [0, 0, 0]),
+        (
+            "0 0 0 0 0 1 1 1 1 1 2 2 2 2 2 2",
+            &[0, 1, 2],
+            [0, 0, 0],
+            [0, 0, 0],
+        ),
         // Others have too many.
         ("1 1 1 1", &[0, 1], [0, 2, 0], [0, 1, 0]),
         ("1 1 1 1 1", &[0, 1], [0, 2, 0], [0, 1, 0]),
@@ -116,8 +150,16 @@ fn the_next_step_of_a_node_follows_from_the_records() {
         // I am not alive.
         (". . 1", &[1], [0, 0, 0], [0, 0, 0]),
     ] {
-        assert_eq!(counts(text, alive, Greedy), greedy, "greedy: {text} with {alive:?}");
-        assert_eq!(counts(text, alive, Balanced), balanced, "balanced: {text} with {alive:?}");
+        assert_eq!(
+            counts(text, alive, Greedy),
+            greedy,
+            "greedy: {text} with {alive:?}"
+        );
+        assert_eq!(
+            counts(text, alive, Balanced),
+            balanced,
+            "balanced: {text} with {alive:?}"
+        );
     }
 }
 
@@ -125,7 +167,8 @@ fn the_next_step_of_a_node_follows_from_the_records() {
 fn an_owner_that_does_not_give_up_a_shard_loses_it() {
     let (me, alive, leaving) = (node(0), &nodes(&[0, 1]), &nodes(&[]));
     let mut shards = shards("10 10 1 1");
-    let steps = |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[], Strategy::Greedy);
+    let steps =
+        |shards: &[ShardRecord]| decided(&me, alive, leaving, shards, &[], Strategy::Greedy);
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT - Duration::from_millis(1)));
     assert_eq!(steps(&shards), []);
     shards[1].wanted = Some((me.clone(), DRAIN_WAIT));
@@ -148,7 +191,8 @@ fn a_shard_that_was_given_up_for_a_node_that_does_not_take_it_is_free_again() {
 #[test]
 fn a_node_that_leaves_gives_everything_up_and_takes_nothing() {
     let _rows = shows(&["S004-046"]);
-    let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1]), &nodes(&[0]), &shards("0 1 . 01"));
+    let (me, alive, leaving, shards) =
+        (&node(0), &nodes(&[0, 1]), &nodes(&[0]), &shards("0 1 . 01"));
     let steps = decided(me, alive, leaving, shards, &[], Strategy::Greedy);
     assert_eq!(steps, [BalanceStep::Drain(0), BalanceStep::Drain(3)]);
 }
@@ -166,8 +210,13 @@ fn a_leaving_node_keeps_what_it_has_not_given_up_and_gets_nothing_else() {
         // Nobody moves a shard while some are about to be free.
         ("2 2 2 1", vec![]),
     ] {
-        let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1, 2]), &nodes(&[1]), &shards(text));
-        assert_eq!(decided(me, alive, leaving, shards, &[], Strategy::Greedy), expected, "{text}");
+        let (me, alive, leaving, shards) =
+            (&node(0), &nodes(&[0, 1, 2]), &nodes(&[1]), &shards(text));
+        assert_eq!(
+            decided(me, alive, leaving, shards, &[], Strategy::Greedy),
+            expected,
+            "{text}"
+        );
     }
 }
 
@@ -186,13 +235,26 @@ impl Cluster {
     fn new(shards: usize, nodes: usize, strategy: Strategy) -> Self {
         let alive = (0..nodes).map(node).collect();
         let shards = vec![ShardRecord::default(); shards];
-        Self { shards, alive, leaving: BTreeSet::new(), strategy, copies: usize::MAX }
+        Self {
+            shards,
+            alive,
+            leaving: BTreeSet::new(),
+            strategy,
+            copies: usize::MAX,
+        }
     }
 
     /// The nodes that may own a shard: those with a copy, unless they leave.
     fn eligible(&self, shard: usize) -> BTreeSet<NodeId> {
-        let with_copy = chosen(shard, self.copies, self.staying().map(|NodeId(name)| name.as_str()));
-        with_copy.into_iter().map(|name| NodeId(name.to_owned())).collect()
+        let with_copy = chosen(
+            shard,
+            self.copies,
+            self.staying().map(|NodeId(name)| name.as_str()),
+        );
+        with_copy
+            .into_iter()
+            .map(|name| NodeId(name.to_owned()))
+            .collect()
     }
 
     /// The nodes that are alive and do not leave.
@@ -200,23 +262,41 @@ impl Cluster {
         self.alive.difference(&self.leaving)
     }
 
-    /// Every node decides from the records as they were before this round, and the first write of a record wins.
-    /// Returns the number of steps.
+    /// Every node decides from the records as they were before this round, and the first write of a
+    /// record wins. Returns the number of steps.
     fn round(&mut self) -> usize {
         let before = self.shards.clone();
-        let eligible: Vec<_> = (0..before.len()).map(|shard| self.eligible(shard)).collect();
+        let eligible: Vec<_> = (0..before.len())
+            .map(|shard| self.eligible(shard))
+            .collect();
         // The copies of nodes that have others in their places.
-        let is_surplus =
-            |shard: &usize| before[*shard].owner.as_ref().is_some_and(|owner| !eligible[*shard].contains(owner));
+        let is_surplus = |shard: &usize| {
+            before[*shard]
+                .owner
+                .as_ref()
+                .is_some_and(|owner| !eligible[*shard].contains(owner))
+        };
         let surplus = &(0..before.len()).filter(is_surplus).collect();
         let mut steps = 0;
         for me in &self.alive {
-            let (alive, leaving, shards, eligible) = (&self.alive, &self.leaving, &before, &eligible);
+            let (alive, leaving, shards, eligible) =
+                (&self.alive, &self.leaving, &before, &eligible);
             let (is_stopping, drain_wait) = (true, DRAIN_WAIT);
-            let view = ClusterView { me, alive, leaving, shards, eligible, surplus, is_stopping, drain_wait };
+            let view = ClusterView {
+                me,
+                alive,
+                leaving,
+                shards,
+                eligible,
+                surplus,
+                is_stopping,
+                drain_wait,
+            };
             for step in next_steps(&view, self.strategy) {
-                let (BalanceStep::Claim(at) | BalanceStep::Force(at) | BalanceStep::Steal(at) | BalanceStep::Drain(at)) =
-                    step;
+                let (BalanceStep::Claim(at)
+                | BalanceStep::Force(at)
+                | BalanceStep::Steal(at)
+                | BalanceStep::Drain(at)) = step;
                 steps += 1;
                 if self.shards[at] != before[at] {
                     continue;
@@ -224,11 +304,19 @@ impl Cluster {
                 let shard = &mut self.shards[at];
                 match step {
                     BalanceStep::Claim(_) => {
-                        let owner = shard.owner.as_ref().filter(|owner| self.alive.contains(*owner));
+                        let owner = shard
+                            .owner
+                            .as_ref()
+                            .filter(|owner| self.alive.contains(*owner));
                         assert_eq!(owner, None, "{me:?} claims from a living owner");
-                        *shard = ShardRecord { owner: Some(me.clone()), wanted: None };
+                        *shard = ShardRecord {
+                            owner: Some(me.clone()),
+                            wanted: None,
+                        };
                     }
-                    BalanceStep::Force(_) => panic!("{me:?} uses force, and every owner gives up its shards"),
+                    BalanceStep::Force(_) => {
+                        panic!("{me:?} uses force, and every owner gives up its shards")
+                    }
                     BalanceStep::Steal(_) => shard.wanted = Some((me.clone(), Duration::ZERO)),
                     BalanceStep::Drain(_) => shard.owner = None,
                 }
@@ -241,18 +329,26 @@ impl Cluster {
     fn settle(&mut self) -> usize {
         // A balanced node takes one shard a round, and each one may be asked for and handed over.
         let most = 4 * self.shards.len() + 8;
-        (0..=most).find(|_| self.round() == 0).unwrap_or_else(|| panic!("{most} rounds do not end: {self:?}"))
+        (0..=most)
+            .find(|_| self.round() == 0)
+            .unwrap_or_else(|| panic!("{most} rounds do not end: {self:?}"))
     }
 
     /// How many shards each node has.
     fn counts(&self) -> Vec<usize> {
-        let owned = |node| self.shards.iter().filter(|shard| shard.owner.as_ref() == Some(node)).count();
+        let owned = |node| {
+            self.shards
+                .iter()
+                .filter(|shard| shard.owner.as_ref() == Some(node))
+                .count()
+        };
         let mut counts: Vec<usize> = self.staying().map(owned).collect();
         counts.sort_by(|one, other| other.cmp(one));
         counts
     }
 
-    /// The naive model: of all divisions among nodes with copies, the shares of one with the least sum of squares.
+    /// The naive model: of all divisions among nodes with copies, the shares of one with the least
+    /// sum of squares.
     fn most_even(&self) -> Vec<usize> {
         let staying: Vec<&NodeId> = self.staying().collect();
         let mut divisions = vec![vec![0; staying.len()]];
@@ -269,7 +365,10 @@ impl Cluster {
             divisions = owners.flat_map(with).collect();
         }
         let squares = |counts: &Vec<usize>| counts.iter().map(|count| count * count).sum::<usize>();
-        let mut counts = divisions.into_iter().min_by_key(squares).expect("a division");
+        let mut counts = divisions
+            .into_iter()
+            .min_by_key(squares)
+            .expect("a division");
         counts.sort_by(|one, other| other.cmp(one));
         counts
     }
@@ -287,8 +386,8 @@ const STRATEGIES: [Strategy; 2] = [Strategy::Greedy, Strategy::Balanced];
 #[test]
 fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_departures() {
     let _rows = shows(&[
-        "S004-007", "S004-008", "S004-009", "S004-019", "S004-031", "S004-018", "S004-020", "S004-035", "S004-036",
-        "S004-045",
+        "S004-007", "S004-008", "S004-009", "S004-019", "S004-031", "S004-018", "S004-020",
+        "S004-035", "S004-036", "S004-045",
     ]);
     let shards = stated("S004-015").as_u64().expect("a number") as usize;
     for strategy in STRATEGIES {
@@ -301,14 +400,21 @@ fn sixteen_shards_over_three_nodes_are_six_five_and_five_through_joins_and_depar
         cluster.alive.insert(node(7));
         cluster.settle();
         assert_eq!(cluster.counts(), [4, 4, 4, 4]);
-        let moved = cluster.shards.iter().zip(&before).filter(|(now, before)| now.owner != before.owner).count();
+        let moved = cluster
+            .shards
+            .iter()
+            .zip(&before)
+            .filter(|(now, before)| now.owner != before.owner)
+            .count();
         assert_eq!(moved, 4, "no more shards move than must");
         cluster.leaving.insert(node(7));
         cluster.settle();
         let mut counts = cluster.counts();
         counts.sort_unstable();
         assert_eq!(counts, [5, 5, 6]);
-        cluster.alive.retain(|name| *name != node(0) && *name != node(7));
+        cluster
+            .alive
+            .retain(|name| *name != node(0) && *name != node(7));
         cluster.settle();
         assert_eq!(cluster.counts(), [8, 8]);
         cluster.alive.retain(|name| *name != node(1));
@@ -341,7 +447,8 @@ impl Cluster {
                 self.alive.insert(node(number));
                 self.leaving.remove(&node(number));
             }
-            Change::Leave(number) | Change::Die(number) if self.staying().all(|name| *name == node(number)) => {}
+            Change::Leave(number) | Change::Die(number)
+                if self.staying().all(|name| *name == node(number)) => {}
             Change::Leave(number) => drop(self.leaving.insert(node(number))),
             Change::Die(number) => {
                 self.alive.remove(&node(number));
@@ -371,7 +478,8 @@ proptest! {
         for (number, shard) in cluster.shards.iter().enumerate() {
             let owner = shard.owner.as_ref().expect("an owner");
             let eligible = cluster.eligible(number);
-            prop_assert!(eligible.contains(owner), "{owner:?} owns {number}, and {eligible:?} have copies");
+            prop_assert!(eligible.contains(owner), "{owner:?} owns {number}, and {eligible:?} have \
+                copies");
             let fewest = eligible.iter().map(count).min().expect("a node");
             prop_assert!(count(owner) < fewest + 2, "{owner:?} keeps {number}: {cluster:?}");
         }
@@ -414,17 +522,23 @@ proptest! {
 #[test]
 fn a_shard_that_a_node_cannot_serve_keeps_it_from_nothing_else() {
     let (me, alive, leaving) = (&node(0), &nodes(&[0, 1]), &nodes(&[]));
-    let steps = |text: &str, avoided: &[usize]| decided(me, alive, leaving, &shards(text), avoided, Strategy::Greedy);
+    let steps = |text: &str, avoided: &[usize]| {
+        decided(me, alive, leaving, &shards(text), avoided, Strategy::Greedy)
+    };
     assert_eq!(steps(". 1", &[]), [BalanceStep::Claim(0)]);
     assert_eq!(steps(". 1", &[0]), []);
     assert_eq!(steps(". . 1 1", &[0]), [BalanceStep::Claim(1)]);
     // Without the free shard this node would ask for one.
     assert_eq!(steps(". 1 1 1", &[0]).len(), 1);
-    assert!(matches!(steps(". 1 1 1", &[0])[..], [BalanceStep::Steal(1..=3)]));
+    assert!(matches!(
+        steps(". 1 1 1", &[0])[..],
+        [BalanceStep::Steal(1..=3)]
+    ));
     assert_eq!(steps(". 1 1 1", &[]), [BalanceStep::Claim(0)]);
 }
 
-/// What `n0` does with shards of which these nodes have copies, and with those of owners that are about to remove theirs.
+/// What `n0` does with shards of which these nodes have copies, and with those of owners that are
+/// about to remove theirs.
 fn with_copies(
     text: &str,
     eligible: &[&[usize]],
@@ -432,10 +546,24 @@ fn with_copies(
     leaving: &[usize],
     is_stopping: bool,
 ) -> Vec<BalanceStep> {
-    let (me, alive, leaving, shards) = (&node(0), &nodes(&[0, 1, 2]), &nodes(leaving), &shards(text));
+    let (me, alive, leaving, shards) =
+        (&node(0), &nodes(&[0, 1, 2]), &nodes(leaving), &shards(text));
     let eligible: Vec<_> = eligible.iter().map(|numbers| nodes(numbers)).collect();
-    let (eligible, surplus, drain_wait) = (&eligible[..], &surplus.iter().copied().collect(), DRAIN_WAIT);
-    let view = ClusterView { me, alive, leaving, shards, eligible, surplus, is_stopping, drain_wait };
+    let (eligible, surplus, drain_wait) = (
+        &eligible[..],
+        &surplus.iter().copied().collect(),
+        DRAIN_WAIT,
+    );
+    let view = ClusterView {
+        me,
+        alive,
+        leaving,
+        shards,
+        eligible,
+        surplus,
+        is_stopping,
+        drain_wait,
+    };
     let mut steps = next_steps(&view, Strategy::Greedy);
     steps.sort();
     steps
@@ -445,7 +573,8 @@ fn with_copies(
 fn only_nodes_with_a_copy_take_a_shard() {
     let decided = |text: &str, eligible: &[&[usize]]| with_copies(text, eligible, &[], &[], false);
     use BalanceStep::{Claim, Drain, Steal};
-    // It takes what it has a copy of, and more than its share of that if the others with a copy have as many.
+    // It takes what it has a copy of, and more than its share of that if the others with a copy
+    // have as many.
     assert_eq!(decided(". . .", &[&[0], &[1], &[0, 2]]), [Claim(0)]);
     assert_eq!(decided(". 0 0 .", &[&[0, 1], &[0], &[0], &[1]]), []);
     assert_eq!(decided(". 0 1", &[&[0, 1], &[0], &[1]]), [Claim(0)]);
@@ -454,12 +583,34 @@ fn only_nodes_with_a_copy_take_a_shard() {
     assert_eq!(decided(". 1 1 1", &[&[2], &[0, 1], &[1], &[1]]), [Steal(1)]);
     assert_eq!(decided(". 1 1 1", &[&[], &[0, 1], &[1], &[1]]), [Steal(1)]);
     // Another node with a copy and fewer shards asks.
-    assert_eq!(decided("0 1 1 1", &[&[0], &[0, 1, 2], &[1, 2], &[1, 2]]), []);
-    // A node with one fewer asks, to give one of its own on to a node that can take none of those. The shortest way comes first.
-    assert_eq!(decided("1 1 1 0 0 2", &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]), [Steal(0)]);
-    assert_eq!(decided("1 1 1 0 0 2", &[&[0, 1], &[1, 2], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]), []);
+    assert_eq!(
+        decided("0 1 1 1", &[&[0], &[0, 1, 2], &[1, 2], &[1, 2]]),
+        []
+    );
+    // A node with one fewer asks, to give one of its own on to a node that can take none of those.
+    // The shortest way comes first.
+    assert_eq!(
+        decided(
+            "1 1 1 0 0 2",
+            &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]
+        ),
+        [Steal(0)]
+    );
+    assert_eq!(
+        decided(
+            "1 1 1 0 0 2",
+            &[&[0, 1], &[1, 2], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]
+        ),
+        []
+    );
     // Not while another shard moves.
-    assert_eq!(decided("1 1 1 0 20 2", &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]), []);
+    assert_eq!(
+        decided(
+            "1 1 1 0 20 2",
+            &[&[0, 1], &[0, 1], &[0, 1], &[0, 2], &[0, 2], &[1, 2]]
+        ),
+        []
+    );
     // A request of a node without a copy counts for nothing.
     assert_eq!(decided("01 0 2", &[&[0, 2], &[0, 1], &[2]]), []);
     assert_eq!(decided("01 0 2", &[&[0, 1], &[0, 1], &[2]]), [Drain(0)]);
@@ -468,17 +619,37 @@ fn only_nodes_with_a_copy_take_a_shard() {
 
 #[test]
 fn an_owner_that_is_about_to_remove_its_copy_is_asked_for_the_shard() {
-    let decided = |text: &str, surplus: &[usize]| with_copies(text, &[&[0, 2], &[0], &[1, 2]], surplus, &[], false);
+    let decided = |text: &str, surplus: &[usize]| {
+        with_copies(text, &[&[0, 2], &[0], &[1, 2]], surplus, &[], false)
+    };
     assert_eq!(decided("1 0 2", &[]), []);
-    assert_eq!(decided("1 0 2", &[0]), [BalanceStep::Steal(0)], "no other one with a copy has fewer");
-    assert_eq!(decided("1 0 1", &[0]), [], "the other one with a copy has fewer");
+    assert_eq!(
+        decided("1 0 2", &[0]),
+        [BalanceStep::Steal(0)],
+        "no other one with a copy has fewer"
+    );
+    assert_eq!(
+        decided("1 0 1", &[0]),
+        [],
+        "the other one with a copy has fewer"
+    );
 }
 
 #[test]
 fn a_drained_node_serves_on_what_no_other_one_can_take() {
-    let decided = |leaving: &[usize], is_stopping| with_copies("0 0 1", &[&[], &[1], &[1]], &[], leaving, is_stopping);
+    let decided = |leaving: &[usize], is_stopping| {
+        with_copies("0 0 1", &[&[], &[1], &[1]], &[], leaving, is_stopping)
+    };
     assert_eq!(decided(&[0], false), [BalanceStep::Drain(1)]);
-    assert_eq!(decided(&[0], true), [BalanceStep::Drain(0), BalanceStep::Drain(1)], "it stops");
+    assert_eq!(
+        decided(&[0], true),
+        [BalanceStep::Drain(0), BalanceStep::Drain(1)],
+        "it stops"
+    );
     let all = with_copies("0 0 1", &[&[], &[], &[]], &[], &[0, 1, 2], false);
-    assert_eq!(all, [BalanceStep::Drain(0), BalanceStep::Drain(1)], "an operator wants no owner");
+    assert_eq!(
+        all,
+        [BalanceStep::Drain(0), BalanceStep::Drain(1)],
+        "an operator wants no owner"
+    );
 }

@@ -1,5 +1,6 @@
-//! The copies of shards: the choice of nodes, and a cluster in virtual time whose changelogs are trimmed while nodes join, are killed,
-//! paused, cut off, drained and forgotten, against a naive model of what is on the disks.
+//! The copies of shards: the choice of nodes, and a cluster in virtual time whose changelogs are
+//! trimmed while nodes join, are killed, paused, cut off, drained and forgotten, against a naive
+//! model of what is on the disks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,10 @@ use gridhook::cluster::{
     copies::{HeldCopy, chosen},
     records::{CopyState, NodeRecord, ShardPosition, drained_key, node_key},
 };
-use proptest::{collection::vec, prelude::any, prop_assert, prop_assert_eq, proptest, test_runner::TestCaseError};
+use proptest::{
+    collection::vec, prelude::any, prop_assert, prop_assert_eq, proptest,
+    test_runner::TestCaseError,
+};
 
 use super::{
     lease::intervals,
@@ -22,7 +26,10 @@ use crate::support::memory_records::MemoryRecords;
 
 /// The names of nodes with these numbers.
 fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<String> {
-    numbers.into_iter().map(|number| format!("name{number}")).collect()
+    numbers
+        .into_iter()
+        .map(|number| format!("name{number}"))
+        .collect()
 }
 
 fn chosen_of(shard: usize, copies: usize, names: &[String]) -> BTreeSet<&str> {
@@ -32,9 +39,16 @@ fn chosen_of(shard: usize, copies: usize, names: &[String]) -> BTreeSet<&str> {
 #[test]
 fn all_releases_choose_the_same_nodes() {
     let all = names(0..5);
-    let of =
-        |shard| chosen_of(shard, 2, &all).into_iter().map(|name| name.trim_start_matches("name")).collect::<String>();
-    assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(of), ["02", "02", "14", "02", "04", "01", "03", "13"]);
+    let of = |shard| {
+        chosen_of(shard, 2, &all)
+            .into_iter()
+            .map(|name| name.trim_start_matches("name"))
+            .collect::<String>()
+    };
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5, 6, 7].map(of),
+        ["02", "02", "14", "02", "04", "01", "03", "13"]
+    );
 }
 
 #[test]
@@ -42,9 +56,14 @@ fn copies_are_shared_about_evenly() {
     let (all, shards) = (names(0..5), 64);
     let mut counts = BTreeMap::new();
     for shard in 0..shards {
-        chosen_of(shard, 3, &all).into_iter().for_each(|name| *counts.entry(name).or_insert(0) += 1);
+        chosen_of(shard, 3, &all)
+            .into_iter()
+            .for_each(|name| *counts.entry(name).or_insert(0) += 1);
     }
-    assert!(counts.len() == 5 && counts.values().all(|count| (26..=52).contains(count)), "{counts:?}");
+    assert!(
+        counts.len() == 5 && counts.values().all(|count| (26..=52).contains(count)),
+        "{counts:?}"
+    );
 }
 
 proptest! {
@@ -62,7 +81,8 @@ proptest! {
         prop_assert_eq!(few.len(), copies.min(before.len()));
         prop_assert_eq!(many.len(), copies.min(after.len()));
         let other = format!("name{other}");
-        prop_assert!(many.iter().all(|name| few.contains(name) || *name == other), "{few:?} and {many:?}");
+        prop_assert!(many.iter().all(|name| few.contains(name) || *name == other), "{few:?} and \
+            {many:?}");
     }
 }
 
@@ -83,7 +103,10 @@ struct Rules {
     replace_after: Duration,
 }
 
-const RULES: Rules = Rules { copies: COPIES, replace_after: REPLACE_AFTER };
+const RULES: Rules = Rules {
+    copies: COPIES,
+    replace_after: REPLACE_AFTER,
+};
 
 /// A fault of a node, and the steps before the next one.
 type Fault = (usize, u8, u8, u8);
@@ -158,21 +181,38 @@ impl Machine {
         let ClaimSettings { me, .. } = settings(self.number, SHARDS);
         self.starts += 1;
         let me = gridhook::cluster::balance::NodeId(format!("{}-{}", me.0, self.starts));
-        let Rules { copies, replace_after } = self.rules;
-        let settings = ClaimSettings { me, copies, replace_after, ..settings(self.number, SHARDS) };
+        let Rules {
+            copies,
+            replace_after,
+        } = self.rules;
+        let settings = ClaimSettings {
+            me,
+            copies,
+            replace_after,
+            ..settings(self.number, SHARDS)
+        };
         let of = |disk: &Disk| Serving {
-            held: if disk.is_there { HeldCopy::Incomplete } else { HeldCopy::None },
+            held: if disk.is_there {
+                HeldCopy::Incomplete
+            } else {
+                HeldCopy::None
+            },
             fetches: None,
             flushed: disk.flushed,
         };
-        self.process = Some(Process { claims: Claims::new(settings), shards: self.disks.iter().map(of).collect() });
+        self.process = Some(Process {
+            claims: Claims::new(settings),
+            shards: self.disks.iter().map(of).collect(),
+        });
         self.paused_until = Duration::ZERO;
     }
 
     /// As a power cut: what was not synced is lost.
     fn kill(&mut self) {
         self.process = None;
-        self.disks.iter_mut().for_each(|disk| disk.applied = disk.flushed);
+        self.disks
+            .iter_mut()
+            .for_each(|disk| disk.applied = disk.flushed);
     }
 
     fn name(&self) -> String {
@@ -182,7 +222,9 @@ impl Machine {
     /// Renews, reads, decides and writes.
     fn turn(&mut self, now: Duration) {
         let name = self.name();
-        let Some(Process { claims, shards }) = &mut self.process else { return };
+        let Some(Process { claims, shards }) = &mut self.process else {
+            return;
+        };
         claims.note_held(shards.iter().map(|serving| serving.held).enumerate());
         if shards.iter().any(|serving| serving.fetches.is_some()) {
             claims.note_copy();
@@ -193,7 +235,8 @@ impl Machine {
             ..ShardPosition::default()
         };
         if !claims.is_forgotten() {
-            let (record, revision) = claims.renewal(now, shards.iter().zip(&self.disks).map(position).collect());
+            let (record, revision) =
+                claims.renewal(now, shards.iter().zip(&self.disks).map(position).collect());
             let value = serde_json::to_vec(&record).expect("a record");
             if let Ok(revision) = self.records.set(&node_key(&name), value.into(), revision) {
                 claims.renewed(now, revision);
@@ -204,10 +247,16 @@ impl Machine {
             }
         }
         let was_forgotten = claims.is_forgotten();
-        if self.records.get().is_ok_and(|stored| claims.read(now, &stored).is_ok()) {
+        if self
+            .records
+            .get()
+            .is_ok_and(|stored| claims.read(now, &stored).is_ok())
+        {
             if claims.is_forgotten() && !was_forgotten {
                 for (shard, serving) in shards.iter_mut().enumerate() {
-                    if serving.held == HeldCopy::Complete && matches!(claims.role(shard), ShardRole::Standby(_)) {
+                    if serving.held == HeldCopy::Complete
+                        && matches!(claims.role(shard), ShardRole::Standby(_))
+                    {
                         serving.held = HeldCopy::Incomplete;
                     }
                 }
@@ -217,7 +266,11 @@ impl Machine {
             }
         }
         for shard in 0..SHARDS {
-            if let ShardRole::Owner { claim, draining: true } = claims.role(shard) {
+            if let ShardRole::Owner {
+                claim,
+                draining: true,
+            } = claims.role(shard)
+            {
                 claims.give_up(shard, claim, None, now);
             }
         }
@@ -242,7 +295,16 @@ impl World {
         };
         let machines = (0..NODES).map(machine).collect();
         let streams = vec![Stream { first: 1, last: 0 }; SHARDS];
-        Self { machines, streams, records, now: Duration::ZERO, trim, trimmed: 0, removed: 0, fetched: 0 }
+        Self {
+            machines,
+            streams,
+            records,
+            now: Duration::ZERO,
+            trim,
+            trimmed: 0,
+            removed: 0,
+            fetched: 0,
+        }
     }
 
     fn run(&mut self, steps: u32, appends: u64) -> Result<(), TestCaseError> {
@@ -250,7 +312,11 @@ impl World {
             for number in 0..NODES {
                 let is_silent = self.is_silent(&self.machines[number]);
                 let machine = &mut self.machines[number];
-                let since = if machine.is_drained { self.now } else { machine.renewed };
+                let since = if machine.is_drained {
+                    self.now
+                } else {
+                    machine.renewed
+                };
                 let is_away = is_silent || machine.is_drained;
                 machine.away = is_away.then(|| machine.away.unwrap_or(since));
                 if self.now < machine.paused_until {
@@ -273,15 +339,38 @@ impl World {
     }
 
     /// What the server of a node does for a shard after a turn.
-    fn serve(&mut self, number: usize, shard: usize, appends: u64, step: u32) -> Result<(), TestCaseError> {
+    fn serve(
+        &mut self,
+        number: usize,
+        shard: usize,
+        appends: u64,
+        step: u32,
+    ) -> Result<(), TestCaseError> {
         let is_owner = |machine: &Machine| {
-            let process = machine.process.as_ref().filter(|_| self.now >= machine.paused_until);
-            process.is_some_and(|process| process.claims.acts_until(shard, self.now).is_some_and(|end| self.now < end))
+            let process = machine
+                .process
+                .as_ref()
+                .filter(|_| self.now >= machine.paused_until);
+            process.is_some_and(|process| {
+                process
+                    .claims
+                    .acts_until(shard, self.now)
+                    .is_some_and(|end| self.now < end)
+            })
         };
         let mine = is_owner(&self.machines[number]);
-        let owner = self.machines.iter().find(|machine| is_owner(machine)).map(|owner| owner.disks[shard]);
+        let owner = self
+            .machines
+            .iter()
+            .find(|machine| is_owner(machine))
+            .map(|owner| owner.disks[shard]);
         let stream = self.streams[shard];
-        let Machine { process: Some(Process { claims, shards }), disks, .. } = &mut self.machines[number] else {
+        let Machine {
+            process: Some(Process { claims, shards }),
+            disks,
+            ..
+        } = &mut self.machines[number]
+        else {
             return Ok(());
         };
         let (serving, disk) = (&mut shards[shard], &mut disks[shard]);
@@ -297,15 +386,23 @@ impl World {
             return Ok(());
         }
         if mine {
-            prop_assert!(disk.is_there && disk.applied + 1 >= stream.first, "an owner lacks records");
+            prop_assert!(
+                disk.is_there && disk.applied + 1 >= stream.first,
+                "an owner lacks records"
+            );
             // It follows to its fence first.
-            (disk.applied, self.streams[shard].last) = (stream.last + appends, stream.last + appends);
+            (disk.applied, self.streams[shard].last) =
+                (stream.last + appends, stream.last + appends);
             (disk.flushed, serving.flushed) = (disk.applied, disk.applied);
             let through = match self.trim {
                 Trim::AsTheRecordsSay => claims.trimmable(shard),
                 Trim::AsFarAsItHasSynced => disk.flushed,
             };
-            return if step.is_multiple_of(2) { self.trim_through(number, shard, through) } else { Ok(()) };
+            return if step.is_multiple_of(2) {
+                self.trim_through(number, shard, through)
+            } else {
+                Ok(())
+            };
         }
         if serving.held == HeldCopy::None {
             serving.held = HeldCopy::Incomplete;
@@ -341,7 +438,11 @@ impl World {
 
     /// The records of nodes as they are.
     fn node_records(&self) -> BTreeMap<String, NodeRecord> {
-        let stored = self.records.all().into_iter().filter(|stored| stored.key.starts_with("node."));
+        let stored = self
+            .records
+            .all()
+            .into_iter()
+            .filter(|stored| stored.key.starts_with("node."));
         let read = |stored: gridhook::cluster::records::StoredRecord| {
             let record: NodeRecord = serde_json::from_slice(&stored.value).ok()?;
             Some((record.name.clone(), record))
@@ -349,35 +450,60 @@ impl World {
         stored.filter_map(read).collect()
     }
 
-    /// Whether a node was silent or drained for so short a time that no other one may have taken its place.
+    /// Whether a node was silent or drained for so short a time that no other one may have taken
+    /// its place.
     fn counts(&self, machine: &Machine) -> bool {
-        machine.away.is_none_or(|since| self.now - since < REPLACE_AFTER)
+        machine
+            .away
+            .is_none_or(|since| self.now - since < REPLACE_AFTER)
     }
 
     fn is_silent(&self, machine: &Machine) -> bool {
         self.now - machine.renewed >= intervals().expiry()
     }
 
-    fn trim_through(&mut self, owner: usize, shard: usize, through: u64) -> Result<(), TestCaseError> {
+    fn trim_through(
+        &mut self,
+        owner: usize,
+        shard: usize,
+        through: u64,
+    ) -> Result<(), TestCaseError> {
         let stream = self.streams[shard];
         if through < stream.first {
             return Ok(());
         }
-        let read = &self.machines[owner].process.as_ref().expect("it runs").claims.records().nodes;
+        let read = &self.machines[owner]
+            .process
+            .as_ref()
+            .expect("it runs")
+            .claims
+            .records()
+            .nodes;
         let with_record = |machine: &&Machine| read.contains_key(&machine.name());
-        let has_all = |machine: &&Machine| machine.disks[shard].is_there && machine.disks[shard].flushed >= through;
+        let has_all = |machine: &&Machine| {
+            machine.disks[shard].is_there && machine.disks[shard].flushed >= through
+        };
         let known = || self.machines.iter().filter(with_record);
         let counted = known().filter(|machine| self.counts(machine)).count();
         let synced = known().filter(has_all).count();
-        prop_assert!(synced >= COPIES.min(counted), "{synced} of {counted} have what is removed of {shard}");
+        prop_assert!(
+            synced >= COPIES.min(counted),
+            "{synced} of {counted} have what is removed of {shard}"
+        );
         for machine in known() {
             let of_record = &read[&machine.name()].value;
             // What its record says of an earlier process of it does not bind the owner.
-            let is_current =
-                machine.process.as_ref().is_none_or(|process| process.claims.settings().me == of_record.id);
-            let serving = machine.process.as_ref().map(|process| process.shards[shard]);
+            let is_current = machine
+                .process
+                .as_ref()
+                .is_none_or(|process| process.claims.settings().me == of_record.id);
+            let serving = machine
+                .process
+                .as_ref()
+                .map(|process| process.shards[shard]);
             let flushed = machine.disks[shard].flushed;
-            if serving.is_none_or(|serving| serving.fetches.is_none()) && flushed + 1 < stream.first {
+            if serving.is_none_or(|serving| serving.fetches.is_none()) && flushed + 1 < stream.first
+            {
                 // It needs the store of the owner in any case.
                 continue;
             }
@@ -385,7 +511,11 @@ impl World {
             let is_replaced = !self.counts(machine) && self.is_silent(machine) && synced >= COPIES;
             let needs = of_record.copy(shard) != CopyState::None && is_current && !is_replaced;
             let is_gone = serving.is_some_and(|serving| serving.held == HeldCopy::None);
-            prop_assert!(!needs || is_gone || has >= through, "{} needs what is removed of {shard}", machine.name());
+            prop_assert!(
+                !needs || is_gone || has >= through,
+                "{} needs what is removed of {shard}",
+                machine.name()
+            );
         }
         self.streams[shard].first = through + 1;
         self.trimmed += 1;
@@ -398,13 +528,20 @@ impl World {
         let stream = self.streams[shard];
         let is_complete = |machine: &&Machine| {
             let disk = machine.disks[shard];
-            disk.is_there && disk.flushed + 1 >= stream.first && records.contains_key(&machine.name())
+            disk.is_there
+                && disk.flushed + 1 >= stream.first
+                && records.contains_key(&machine.name())
         };
         let complete = self.machines.iter().filter(is_complete).count();
         let seen = || {
             let of = |machine: &Machine| {
-                let serving = machine.process.as_ref().map(|process| process.shards[shard]);
-                let said = records.get(&machine.name()).map(|record| record.copy(shard));
+                let serving = machine
+                    .process
+                    .as_ref()
+                    .map(|process| process.shards[shard]);
+                let said = records
+                    .get(&machine.name())
+                    .map(|record| record.copy(shard));
                 (machine.disks[shard], serving, said)
             };
             self.machines.iter().map(of).collect::<Vec<_>>()
@@ -420,26 +557,46 @@ impl World {
 
     /// Whether the disks of enough others have all of each shard.
     fn is_replaced(&self, number: usize) -> bool {
-        let others = || self.machines.iter().filter(|machine| machine.number != number);
+        let others = || {
+            self.machines
+                .iter()
+                .filter(|machine| machine.number != number)
+        };
         (0..SHARDS).all(|shard| {
             let disks = others().map(|machine| machine.disks[shard]);
-            disks.filter(|disk| disk.is_there && disk.flushed + 1 >= self.streams[shard].first).count() >= COPIES
+            disks
+                .filter(|disk| disk.is_there && disk.flushed + 1 >= self.streams[shard].first)
+                .count()
+                >= COPIES
         })
     }
 
     fn set_drained(&mut self, number: usize, drained: bool) {
         self.machines[number].is_drained = drained;
         let key = drained_key(&format!("name{number}"));
-        let revision =
-            self.records.all().into_iter().find(|stored| stored.key == key).map_or(0, |stored| stored.revision);
-        self.records.set(&key, if drained { "{}" } else { "" }.into(), revision).expect("nobody else writes");
+        let revision = self
+            .records
+            .all()
+            .into_iter()
+            .find(|stored| stored.key == key)
+            .map_or(0, |stored| stored.revision);
+        self.records
+            .set(&key, if drained { "{}" } else { "" }.into(), revision)
+            .expect("nobody else writes");
     }
 
     /// An operator removes the record of a node.
     fn forget(&self, number: usize) {
         let key = node_key(&format!("name{number}"));
-        if let Some(stored) = self.records.all().into_iter().find(|stored| stored.key == key) {
-            self.records.set(&key, "".into(), stored.revision).expect("nobody else writes");
+        if let Some(stored) = self
+            .records
+            .all()
+            .into_iter()
+            .find(|stored| stored.key == key)
+        {
+            self.records
+                .set(&key, "".into(), stored.revision)
+                .expect("nobody else writes");
         }
     }
 
@@ -455,9 +612,17 @@ impl World {
             3 => machine.records.faults.is_cut.store(true, Ordering::Relaxed),
             4 => {
                 machine.records.fall_behind();
-                machine.records.faults.is_behind.store(true, Ordering::Relaxed);
+                machine
+                    .records
+                    .faults
+                    .is_behind
+                    .store(true, Ordering::Relaxed);
             }
-            5 => machine.records.faults.loses_answers.store(true, Ordering::Relaxed),
+            5 => machine
+                .records
+                .faults
+                .loses_answers
+                .store(true, Ordering::Relaxed),
             6 => self.set_drained(number, length.is_multiple_of(2)),
             _ if machine.process.is_none() && is_replaced => {
                 self.forget(number);
@@ -497,18 +662,32 @@ impl World {
         let all = names(running.iter().copied());
         for shard in 0..SHARDS {
             let expected = chosen_of(shard, COPIES, &all);
-            let with_copy = running.iter().filter(|number| self.machines[**number].disks[shard].is_there);
+            let with_copy = running
+                .iter()
+                .filter(|number| self.machines[**number].disks[shard].is_there);
             let with_copy: Vec<String> = with_copy.map(|number| format!("name{number}")).collect();
-            prop_assert_eq!(with_copy.iter().map(String::as_str).collect::<BTreeSet<_>>(), expected.clone());
+            prop_assert_eq!(
+                with_copy
+                    .iter()
+                    .map(String::as_str)
+                    .collect::<BTreeSet<_>>(),
+                expected.clone()
+            );
             let Stream { first, last } = self.streams[shard];
             prop_assert_eq!(first, last + 1, "the changelog of {} is not trimmed", shard);
             for name in expected {
-                let machine = self.machines.iter().find(|machine| machine.name() == name).expect("a machine");
+                let machine = self
+                    .machines
+                    .iter()
+                    .find(|machine| machine.name() == name)
+                    .expect("a machine");
                 prop_assert_eq!(machine.disks[shard].flushed, last);
             }
             let owners = running.iter().filter(|number| {
                 let process = self.machines[**number].process.as_ref();
-                process.is_some_and(|process| matches!(process.claims.role(shard), ShardRole::Owner { .. }))
+                process.is_some_and(|process| {
+                    matches!(process.claims.role(shard), ShardRole::Owner { .. })
+                })
             });
             prop_assert_eq!(owners.count(), 1, "owners of {}", shard);
         }
@@ -561,16 +740,36 @@ fn copies_move_to_the_nodes_that_are_chosen_and_changelogs_are_trimmed_meanwhile
 
 #[test]
 fn a_node_that_could_not_read_the_records_removes_no_copy_because_of_what_it_saw_before() {
-    // The first two change nothing. Node 1 reads what is old, while node 2 is killed and the others wait for it no longer.
-    let unseen = [(0, 190, 247, 206), (2, 182, 123, 122), (1, 28, 34, 12), (2, 175, 208, 210), (3, 118, 40, 114)];
-    run(&unseen, Trim::AsTheRecordsSay).map(drop).expect("two copies are left");
-    let cut = [(0, 188, 40, 206), (0, 2, 80, 122), (0, 27, 30, 0), (1, 63, 0, 0), (1, 10, 0, 113)];
-    run(&cut, Trim::AsTheRecordsSay).map(drop).expect("two copies are left");
+    // The first two change nothing. Node 1 reads what is old, while node 2 is killed and the others
+    // wait for it no longer.
+    let unseen = [
+        (0, 190, 247, 206),
+        (2, 182, 123, 122),
+        (1, 28, 34, 12),
+        (2, 175, 208, 210),
+        (3, 118, 40, 114),
+    ];
+    run(&unseen, Trim::AsTheRecordsSay)
+        .map(drop)
+        .expect("two copies are left");
+    let cut = [
+        (0, 188, 40, 206),
+        (0, 2, 80, 122),
+        (0, 27, 30, 0),
+        (1, 63, 0, 0),
+        (1, 10, 0, 113),
+    ];
+    run(&cut, Trim::AsTheRecordsSay)
+        .map(drop)
+        .expect("two copies are left");
 }
 
 #[test]
 fn an_owner_that_waits_for_no_copy_removes_what_one_needs() {
-    let error = run(&REPLACED, Trim::AsFarAsItHasSynced).err().expect("it is found").to_string();
+    let error = run(&REPLACED, Trim::AsFarAsItHasSynced)
+        .err()
+        .expect("it is found")
+        .to_string();
     assert!(error.contains("what is removed"), "{error}");
 }
 
@@ -579,17 +778,33 @@ fn a_node_that_is_gone_for_good_is_replaced_and_the_changelog_is_not_kept_for_it
     let mut world = World::new(Trim::AsTheRecordsSay);
     (0..4).for_each(|number| world.machines[number].start());
     world.run(40, 1).expect("they share the copies");
-    let last = |world: &World| world.streams.iter().map(|stream| stream.last + 1 - stream.first).collect::<Vec<_>>();
+    let last = |world: &World| {
+        world
+            .streams
+            .iter()
+            .map(|stream| stream.last + 1 - stream.first)
+            .collect::<Vec<_>>()
+    };
     world.machines[3].kill();
     world.run(12, 1).expect("it is waited for");
     let kept = last(&world);
-    let of_killed = world.machines[3].disks.iter().filter(|disk| disk.is_there).count();
-    assert!(of_killed > 0 && kept.iter().filter(|kept| **kept > 8).count() == of_killed, "{kept:?}");
+    let of_killed = world.machines[3]
+        .disks
+        .iter()
+        .filter(|disk| disk.is_there)
+        .count();
+    assert!(
+        of_killed > 0 && kept.iter().filter(|kept| **kept > 8).count() == of_killed,
+        "{kept:?}"
+    );
     world.settle(&[0, 1, 2]).expect("others have its copies");
     // With no other node it is waited for, however long.
     world.machines[2].kill();
     world.machines[1].kill();
     world.run(80, 1).expect("one node is left");
     let kept = last(&world);
-    assert!(kept.iter().all(|kept| *kept == 0 || *kept > 60) && kept.iter().any(|kept| *kept > 60), "{kept:?}");
+    assert!(
+        kept.iter().all(|kept| *kept == 0 || *kept > 60) && kept.iter().any(|kept| *kept > 60),
+        "{kept:?}"
+    );
 }

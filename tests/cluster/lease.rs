@@ -17,21 +17,34 @@ pub(super) fn intervals() -> LeaseIntervals {
 
 #[test]
 fn the_expiry_is_at_least_three_renewals() {
-    for (renewal, expiry, is_enough) in
-        [(500, 2_000, true), (500, 1_500, true), (500, 1_499, false), (0, 1_000, false), (2_000, 500, false)]
-    {
+    for (renewal, expiry, is_enough) in [
+        (500, 2_000, true),
+        (500, 1_500, true),
+        (500, 1_499, false),
+        (0, 1_000, false),
+        (2_000, 500, false),
+    ] {
         let checked = LeaseIntervals::new(ms(renewal), ms(expiry));
         assert_eq!(checked.is_ok(), is_enough, "{renewal} and {expiry}");
     }
-    let error = LeaseIntervals::new(ms(500), ms(1_000)).expect_err("two renewals").to_string();
-    assert_eq!(error, "the expiry of 1s is less than three times the renewal of 500ms, or the renewal is zero");
+    let error = LeaseIntervals::new(ms(500), ms(1_000))
+        .expect_err("two renewals")
+        .to_string();
+    assert_eq!(
+        error,
+        "the expiry of 1s is less than three times the renewal of 500ms, or the renewal is zero"
+    );
 }
 
 #[test]
 fn a_call_may_take_a_quarter_of_the_expiry_and_no_less_than_a_renewal() {
-    for (renewal, expiry, limit) in
-        [(500, 2_000, 500), (500, 1_500, 500), (100, 2_000, 500), (100, 20_000, 1_000), (2_000, 6_000, 2_000)]
-    {
+    for (renewal, expiry, limit) in [
+        (500, 2_000, 500),
+        (500, 1_500, 500),
+        (100, 2_000, 500),
+        (100, 20_000, 1_000),
+        (2_000, 6_000, 2_000),
+    ] {
         let intervals = LeaseIntervals::new(ms(renewal), ms(expiry)).expect("three renewals");
         assert_eq!(intervals.call_limit(), ms(limit), "{renewal} and {expiry}");
     }
@@ -40,7 +53,13 @@ fn a_call_may_take_a_quarter_of_the_expiry_and_no_less_than_a_renewal() {
 #[test]
 fn an_owner_stops_one_renewal_before_its_lease_ends() {
     let _rows = shows(&["S004-066"]);
-    for (now, may) in [(10_000, true), (11_499, true), (11_500, false), (12_000, false), (9_000, true)] {
+    for (now, may) in [
+        (10_000, true),
+        (11_499, true),
+        (11_500, false),
+        (12_000, false),
+        (9_000, true),
+    ] {
         assert_eq!(intervals().may_act(ms(10_000), ms(now)), may, "{now}");
     }
 }
@@ -50,7 +69,11 @@ fn check(reads: &[(u64, u64, bool)]) {
     let mut nodes = LiveNodes::new(intervals());
     for (index, (at, revision, is_alive)) in reads.iter().enumerate() {
         nodes.read(ms(*at), [(node(1), *revision)]);
-        let expected = if *is_alive { BTreeSet::from([node(1)]) } else { BTreeSet::new() };
+        let expected = if *is_alive {
+            BTreeSet::from([node(1)])
+        } else {
+            BTreeSet::new()
+        };
         assert_eq!(nodes.alive(), expected, "read {index} of {reads:?}");
     }
 }
@@ -58,15 +81,40 @@ fn check(reads: &[(u64, u64, bool)]) {
 #[test]
 fn a_node_is_dead_when_its_record_has_not_changed_for_the_expiry_and_alive_when_it_changes() {
     let _rows = shows(&["S004-036", "S004-063"]);
-    check(&[(0, 7, true), (500, 7, true), (1_000, 7, true), (1_500, 7, true), (2_000, 7, false), (2_500, 8, true)]);
-    check(&[(0, 7, true), (1_000, 7, true), (1_900, 8, true), (2_900, 8, true), (3_899, 8, true), (3_900, 8, false)]);
+    check(&[
+        (0, 7, true),
+        (500, 7, true),
+        (1_000, 7, true),
+        (1_500, 7, true),
+        (2_000, 7, false),
+        (2_500, 8, true),
+    ]);
+    check(&[
+        (0, 7, true),
+        (1_000, 7, true),
+        (1_900, 8, true),
+        (2_900, 8, true),
+        (3_899, 8, true),
+        (3_900, 8, false),
+    ]);
 }
 
 #[test]
 fn time_in_which_nothing_could_be_read_ends_no_connection() {
     // Ten seconds without a read count as one.
-    check(&[(0, 7, true), (10_000, 7, true), (10_500, 7, true), (10_999, 7, true), (11_000, 7, false)]);
-    check(&[(0, 7, true), (10_000, 7, true), (10_500, 8, true), (60_000, 8, true)]);
+    check(&[
+        (0, 7, true),
+        (10_000, 7, true),
+        (10_500, 7, true),
+        (10_999, 7, true),
+        (11_000, 7, false),
+    ]);
+    check(&[
+        (0, 7, true),
+        (10_000, 7, true),
+        (10_500, 8, true),
+        (60_000, 8, true),
+    ]);
 }
 
 #[test]

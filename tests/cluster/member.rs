@@ -1,4 +1,5 @@
-//! The driver of claims, on records in memory and in NATS: what the server learns, and how much is written.
+//! The driver of claims, on records in memory and in NATS: what the server learns, and how much is
+//! written.
 
 use std::{
     collections::BTreeMap,
@@ -23,8 +24,9 @@ use gridhook::cluster::{
     membership::{ClusterSnapshot, Membership, MembershipEnd, RequestError},
     nats::NatsRecords,
     records::{
-        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, RecordError, RecordStore,
-        ShardPosition, StoredRecord, cluster_id, cluster_shards, drained_key, node_key, shard_key,
+        ClusterRecords, CopyState, NodeRecord, OwnershipRecord, OwnershipScope, RecordError,
+        RecordStore, ShardPosition, StoredRecord, cluster_id, cluster_shards, drained_key,
+        node_key, shard_key,
     },
 };
 use gridhook::journal::changelog::nats::NatsConnection;
@@ -53,16 +55,30 @@ struct Running {
 }
 
 fn start(number: usize, store: impl RecordStore, intervals: LeaseIntervals) -> Running {
-    start_with(ClaimSettings { intervals, ..settings(number, 1) }, store)
+    start_with(
+        ClaimSettings {
+            intervals,
+            ..settings(number, 1)
+        },
+        store,
+    )
 }
 
 fn start_with(settings: ClaimSettings, store: impl RecordStore) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address: SocketAddr = listener.local_addr().expect("an address");
-    let settings = ClaimSettings { address: address.to_string(), ..settings };
+    let settings = ClaimSettings {
+        address: address.to_string(),
+        ..settings
+    };
     let (claim, driver) = cluster::claim(0, HeldCopy::Complete);
     let (member, membership) = Member::new(store, settings, vec![driver]);
-    Running { claim, membership, task: tokio::spawn(member.run()), listener: Some(listener) }
+    Running {
+        claim,
+        membership,
+        task: tokio::spawn(member.run()),
+        listener: Some(listener),
+    }
 }
 
 /// A node of a cluster with several shards.
@@ -75,13 +91,26 @@ struct Sharded {
 }
 
 fn start_sharded(number: usize, shards: u16, store: impl RecordStore) -> Sharded {
-    let listeners: Vec<_> = ReservedPort::in_a_row(shards).into_iter().map(ReservedPort::listen).collect();
+    let listeners: Vec<_> = ReservedPort::in_a_row(shards)
+        .into_iter()
+        .map(ReservedPort::listen)
+        .collect();
     let address = listeners[0].local_addr().expect("an address").to_string();
-    let (claims, drivers): (Vec<_>, Vec<_>) =
-        (0..shards.into()).map(|shard| cluster::claim(shard, HeldCopy::Complete)).unzip();
-    let settings = ClaimSettings { address, intervals: long_leases(), ..settings(number, shards.into()) };
+    let (claims, drivers): (Vec<_>, Vec<_>) = (0..shards.into())
+        .map(|shard| cluster::claim(shard, HeldCopy::Complete))
+        .unzip();
+    let settings = ClaimSettings {
+        address,
+        intervals: long_leases(),
+        ..settings(number, shards.into())
+    };
     let (member, _membership) = Member::new(store, settings, drivers);
-    Sharded { claims, _membership, task: tokio::spawn(member.run()), listeners }
+    Sharded {
+        claims,
+        _membership,
+        task: tokio::spawn(member.run()),
+        listeners,
+    }
 }
 
 impl Sharded {
@@ -104,7 +133,9 @@ impl Sharded {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(LONG, owned).await.unwrap_or_else(|_| panic!("it owns {count} shards"));
+        timeout(LONG, owned)
+            .await
+            .unwrap_or_else(|_| panic!("it owns {count} shards"));
     }
 
     /// As after `kill -9`.
@@ -122,11 +153,16 @@ fn long_leases() -> LeaseIntervals {
 impl Running {
     async fn until(&mut self, what: &str, wanted: impl FnMut(&Role) -> bool) -> Role {
         let role = timeout(LONG, self.claim.role.wait_for(wanted)).await;
-        role.unwrap_or_else(|_| panic!("{what}")).expect("it runs").clone()
+        role.unwrap_or_else(|_| panic!("{what}"))
+            .expect("it runs")
+            .clone()
     }
 
     async fn owner(&mut self) -> Lease {
-        match self.until("it owns the shard", |role| matches!(role, Role::Owner(_))).await {
+        match self
+            .until("it owns the shard", |role| matches!(role, Role::Owner(_)))
+            .await
+        {
             Role::Owner(lease) | Role::Draining(lease) => lease,
             Role::Standby { .. } => unreachable!("it waited for an owner"),
         }
@@ -138,25 +174,47 @@ impl Running {
     }
 
     fn address(&self) -> String {
-        self.listener.as_ref().expect("it listens").local_addr().expect("an address").to_string()
+        self.listener
+            .as_ref()
+            .expect("it listens")
+            .local_addr()
+            .expect("an address")
+            .to_string()
     }
 
     async fn give_up_when_asked(&mut self) {
-        let role = self.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
-        self.claim.give_up(role.lease().expect("it has one"), GivenUp::Released);
+        let role = self
+            .until("it is asked", |role| matches!(role, Role::Draining(_)))
+            .await;
+        self.claim
+            .give_up(role.lease().expect("it has one"), GivenUp::Released);
     }
 
     /// Leaves, and gives up what it has when it is asked to.
     async fn leave(self) {
-        let Self { mut claim, membership, task, listener: _listener } = self;
+        let Self {
+            mut claim,
+            membership,
+            task,
+            listener: _listener,
+        } = self;
         membership.leave();
         let gives_up = tokio::spawn(async move {
-            let role = claim.role.wait_for(|role| matches!(role, Role::Draining(_))).await;
+            let role = claim
+                .role
+                .wait_for(|role| matches!(role, Role::Draining(_)))
+                .await;
             if let Some(lease) = role.ok().and_then(|role| role.lease().cloned()) {
                 claim.give_up(&lease, GivenUp::Released);
             }
         });
-        assert_eq!(timeout(LONG, task).await.expect("it ends").expect("no panic"), MembershipEnd::Left);
+        assert_eq!(
+            timeout(LONG, task)
+                .await
+                .expect("it ends")
+                .expect("no panic"),
+            MembershipEnd::Left
+        );
         gives_up.await.expect("no panic");
     }
 
@@ -168,7 +226,11 @@ impl Running {
 }
 
 fn block_on(future: impl Future<Output = ()>) {
-    Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future);
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(future);
 }
 
 #[test]
@@ -188,8 +250,15 @@ fn a_standby_takes_over_at_once_from_a_killed_owner_and_on_request_only_from_a_l
         let lease = other.owner().await;
         assert!(lease.may_act(), "no lease is waited for");
         other.claim.give_up(&lease, GivenUp::Released);
-        let again = other.until("it claims it again", |role| matches!(role, Role::Owner(new) if !new.is_over())).await;
-        let Role::Owner(again) = again else { unreachable!("it waited for an owner") };
+        let again = other
+            .until(
+                "it claims it again",
+                |role| matches!(role, Role::Owner(new) if !new.is_over()),
+            )
+            .await;
+        let Role::Owner(again) = again else {
+            unreachable!("it waited for an owner")
+        };
         assert!(lease.is_over(), "a claim has a lease of its own");
         assert!(!again.is_over());
     });
@@ -204,7 +273,9 @@ fn an_owner_whose_listener_ends_later_than_its_connections_is_seen_to_end() {
         let mut other = start(1, records.for_other(), long_leases());
         other.standby_of(&owner.address()).await;
         let listener = owner.listener.take().expect("it listens");
-        listener.set_nonblocking(true).expect("a socket takes its option");
+        listener
+            .set_nonblocking(true)
+            .expect("a socket takes its option");
         let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
         let watch = listener.accept().await.expect("a connection");
         owner.kill();
@@ -212,7 +283,9 @@ fn an_owner_whose_listener_ends_later_than_its_connections_is_seen_to_end() {
         // The other node asks whether the process has ended.
         let asked = listener.accept().await.expect("a connection");
         drop((listener, asked));
-        timeout(Duration::from_secs(10), other.owner()).await.expect("no lease is waited for");
+        timeout(Duration::from_secs(10), other.owner())
+            .await
+            .expect("no lease is waited for");
     });
 }
 
@@ -240,19 +313,29 @@ fn a_node_that_cannot_serve_a_shard_keeps_the_others() {
     block_on(async {
         let node = start_sharded(0, 2, MemoryRecords::default());
         node.owns(2).await;
-        let leases = node.claims.iter().map(|claim| claim.role.borrow().lease().cloned().expect("it owns it"));
+        let leases = node
+            .claims
+            .iter()
+            .map(|claim| claim.role.borrow().lease().cloned().expect("it owns it"));
         let leases: Vec<Lease> = leases.collect();
         node.claims[1].give_up(&leases[1], GivenUp::Failed);
         let mut role = node.claims[1].role.clone();
-        timeout(LONG, role.wait_for(|role| role.lease().is_none())).await.expect("in time").expect("it runs");
+        timeout(LONG, role.wait_for(|role| role.lease().is_none()))
+            .await
+            .expect("in time")
+            .expect("it runs");
         // As many turns as a request to give everything up would take.
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert!(matches!(&*node.claims[0].role.borrow(), Role::Owner(lease) if !lease.is_over()));
-        assert!(node.claims[1].role.borrow().lease().is_none(), "it is left to others for now");
+        assert!(
+            node.claims[1].role.borrow().lease().is_none(),
+            "it is left to others for now"
+        );
     });
 }
 
-/// Records whose first claim of the shard is written without an answer, while the node is asked to give everything up.
+/// Records whose first claim of the shard is written without an answer, while the node is asked to
+/// give everything up.
 struct LosesClaim(MemoryRecords, AtomicBool);
 
 impl RecordStore for LosesClaim {
@@ -263,7 +346,10 @@ impl RecordStore for LosesClaim {
     async fn write(&self, key: &str, value: Bytes, revision: u64) -> Result<u64, RecordError> {
         let written = self.0.write(key, value, revision).await;
         if key == shard_key(0) && !self.1.swap(true, Ordering::Relaxed) {
-            self.0.write(&drained_key("name0"), "{}".into(), 0).await.expect("a record");
+            self.0
+                .write(&drained_key("name0"), "{}".into(), 0)
+                .await
+                .expect("a record");
             return Err(RecordError::Unavailable("the answer was lost".to_owned()));
         }
         written
@@ -274,12 +360,20 @@ impl RecordStore for LosesClaim {
 fn a_node_that_is_asked_for_a_shard_before_it_was_seen_to_own_it_has_a_lease_to_end() {
     block_on(async {
         let records = MemoryRecords::default();
-        let mut first = start(0, LosesClaim(records.for_other(), AtomicBool::new(false)), long_leases());
-        let role = first.until("it has a claim", |role| role.lease().is_some()).await;
+        let mut first = start(
+            0,
+            LosesClaim(records.for_other(), AtomicBool::new(false)),
+            long_leases(),
+        );
+        let role = first
+            .until("it has a claim", |role| role.lease().is_some())
+            .await;
         assert!(matches!(role, Role::Draining(_)), "{role:?}");
         let mut other = start(1, records.for_other(), long_leases());
         other.standby_of(&first.address()).await;
-        first.claim.give_up(role.lease().expect("it has one"), GivenUp::Released);
+        first
+            .claim
+            .give_up(role.lease().expect("it has one"), GivenUp::Released);
         assert!(role.lease().is_none());
         assert!(other.owner().await.may_act(), "no lease is waited for");
     });
@@ -291,10 +385,21 @@ fn a_claim_that_is_given_up_late_ends_no_newer_claim_of_the_same_node() {
         let records = MemoryRecords::default();
         let mut one = start(0, records.for_other(), long_leases());
         let first = one.owner().await;
-        let shard = || records.all().into_iter().find(|stored| stored.key == shard_key(0)).expect("a record");
+        let shard = || {
+            records
+                .all()
+                .into_iter()
+                .find(|stored| stored.key == shard_key(0))
+                .expect("a record")
+        };
         let set = |owner: usize, claims: u64| {
             let written = || {
-                let StoredRecord { key, value, revision, .. } = shard();
+                let StoredRecord {
+                    key,
+                    value,
+                    revision,
+                    ..
+                } = shard();
                 let mut record: OwnershipRecord = serde_json::from_slice(&value).expect("a record");
                 (record.owner_id, record.claims) = (Some(node(owner)), claims);
                 let value = serde_json::to_vec(&record).expect("a record");
@@ -306,7 +411,10 @@ fn a_claim_that_is_given_up_late_ends_no_newer_claim_of_the_same_node() {
         // The claim is lost to a node that is alive, and won again, before the server has noticed.
         let two = start(1, records.for_other(), long_leases());
         set(1, 2);
-        one.until("it has lost the claim", |role| matches!(role, Role::Standby { .. })).await;
+        one.until("it has lost the claim", |role| {
+            matches!(role, Role::Standby { .. })
+        })
+        .await;
         set(0, 3);
         let second = one.owner().await;
         one.claim.give_up(&first, GivenUp::Released);
@@ -330,14 +438,20 @@ fn a_claim_that_is_given_up_late_ends_no_newer_claim_of_the_same_node() {
 #[test]
 fn the_record_of_a_shard_has_the_six_fields_of_azure_and_changes_at_every_renewal() {
     let _rows = shows(&[
-        "S004-037", "S004-038", "S004-039", "S004-040", "S004-041", "S004-042", "S004-047", "S004-048", "S004-049",
-        "S004-050", "S004-051", "S004-052", "S004-053",
+        "S004-037", "S004-038", "S004-039", "S004-040", "S004-041", "S004-042", "S004-047",
+        "S004-048", "S004-049", "S004-050", "S004-051", "S004-052", "S004-053",
     ]);
     block_on(async {
         let records = MemoryRecords::default();
         let mut owner = start(0, records.for_other(), long_leases());
         owner.owner().await;
-        let read = || records.all().into_iter().find(|stored| stored.key == "shard.0").expect("a record");
+        let read = || {
+            records
+                .all()
+                .into_iter()
+                .find(|stored| stored.key == "shard.0")
+                .expect("a record")
+        };
         let first = read();
         let json: serde_json::Value = serde_json::from_slice(&first.value).expect("JSON");
         let expected = serde_json::json!({
@@ -349,7 +463,10 @@ fn the_record_of_a_shard_has_the_six_fields_of_azure_and_changes_at_every_renewa
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let renewed = read();
-        assert!(renewed.written > first.written, "the time of the last change");
+        assert!(
+            renewed.written > first.written,
+            "the time of the last change"
+        );
         let record: OwnershipRecord = serde_json::from_slice(&renewed.value).expect("a record");
         assert_eq!(record.claims, 1, "a renewal is no claim");
     });
@@ -365,33 +482,70 @@ fn an_operator_moves_a_shard_drains_a_node_and_sees_what_is_wrong() {
         let mut two = start(1, records.for_other(), long_leases());
         two.standby_of(&one.address()).await;
         let ask = &one.membership;
-        assert_eq!(ask.move_shard(1, "name1".to_owned()).await, Err(RequestError::Shard(1, 1)));
+        assert_eq!(
+            ask.move_shard(1, "name1".to_owned()).await,
+            Err(RequestError::Shard(1, 1))
+        );
         let unknown = RequestError::NotAlive("name7".to_owned(), "name0, name1".to_owned());
         assert_eq!(ask.move_shard(0, "name7".to_owned()).await, Err(unknown));
         let unknown = RequestError::NoRecord("name7".to_owned(), "name0, name1".to_owned());
-        assert_eq!(ask.drain("name7".to_owned(), true).await, Err(unknown.clone()));
+        assert_eq!(
+            ask.drain("name7".to_owned(), true).await,
+            Err(unknown.clone())
+        );
         assert_eq!(ask.forget("name7".to_owned()).await, Err(unknown));
-        assert_eq!(ask.move_shard(0, "name0".to_owned()).await, Ok(()), "it has it");
-        assert_eq!(two.membership.move_shard(0, "name1".to_owned()).await, Ok(()));
-        let drained = one.until("it is asked", |role| matches!(role, Role::Draining(_))).await;
-        let Role::Draining(lease) = drained else { unreachable!("it waited for that") };
+        assert_eq!(
+            ask.move_shard(0, "name0".to_owned()).await,
+            Ok(()),
+            "it has it"
+        );
+        assert_eq!(
+            two.membership.move_shard(0, "name1".to_owned()).await,
+            Ok(())
+        );
+        let drained = one
+            .until("it is asked", |role| matches!(role, Role::Draining(_)))
+            .await;
+        let Role::Draining(lease) = drained else {
+            unreachable!("it waited for that")
+        };
         assert!(lease.may_act(), "it finishes what is in flight");
         one.claim.give_up(&lease, GivenUp::Released);
         two.owner().await;
         assert!(lease.is_over());
         assert_eq!(one.membership.drain("name1".to_owned(), true).await, Ok(()));
         let leaving = RequestError::Leaving("name1".to_owned());
-        assert_eq!(one.membership.move_shard(0, "name1".to_owned()).await, Err(leaving));
+        assert_eq!(
+            one.membership.move_shard(0, "name1".to_owned()).await,
+            Err(leaving)
+        );
         two.give_up_when_asked().await;
         one.owner().await;
-        assert_eq!(one.membership.drain("name1".to_owned(), false).await, Ok(()));
-        assert_eq!(one.membership.move_shard(0, "name1".to_owned()).await, Ok(()));
+        assert_eq!(
+            one.membership.drain("name1".to_owned(), false).await,
+            Ok(())
+        );
+        assert_eq!(
+            one.membership.move_shard(0, "name1".to_owned()).await,
+            Ok(())
+        );
         one.membership.leave();
         one.give_up_when_asked().await;
         two.owner().await;
-        assert_eq!(timeout(LONG, one.task).await.expect("it ends").expect("no panic"), MembershipEnd::Left);
-        let stored = records.all().into_iter().find(|stored| stored.key == "node.name0").expect("a record");
-        let record: NodeRecord = serde_json::from_slice(&stored.value).expect("a node that left keeps its record");
+        assert_eq!(
+            timeout(LONG, one.task)
+                .await
+                .expect("it ends")
+                .expect("no panic"),
+            MembershipEnd::Left
+        );
+        let stored = records
+            .all()
+            .into_iter()
+            .find(|stored| stored.key == "node.name0")
+            .expect("a record");
+        let record: NodeRecord =
+            serde_json::from_slice(&stored.value).expect("a node that left keeps its record");
         assert!(record.leaving);
     });
 }
@@ -405,14 +559,29 @@ fn a_node_sees_the_settings_in_which_another_one_differs_and_logs_each_once() {
         let begin = |me: &str, number: usize, copies: &str, later: Option<&str>| {
             let me = NodeId(me.to_owned());
             let shared = [("cluster.copies", Some(copies)), ("cluster.later", later)];
-            let shared = shared.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+            let shared = shared
+                .into_iter()
+                .filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
             let (shared, intervals) = (shared.collect(), long_leases());
-            start_with(ClaimSettings { me, shared, intervals, ..settings(number, 1) }, records.for_other())
+            start_with(
+                ClaimSettings {
+                    me,
+                    shared,
+                    intervals,
+                    ..settings(number, 1)
+                },
+                records.for_other(),
+            )
         };
         let differences = |running: &Running| -> Vec<String> {
-            let ClusterSnapshot { me, records, alive, .. } = running.membership.snapshot.borrow().clone();
+            let ClusterSnapshot {
+                me, records, alive, ..
+            } = running.membership.snapshot.borrow().clone();
             let found = records.setting_differences(&me.expect("it has read"), &alive);
-            found.into_iter().map(|found| [found.node, found.setting, found.here, found.there].join(" ")).collect()
+            found
+                .into_iter()
+                .map(|found| [found.node, found.setting, found.here, found.there].join(" "))
+                .collect()
         };
         let mut one = begin("first", 1, "3", None);
         one.owner().await;
@@ -424,19 +593,40 @@ fn a_node_sees_the_settings_in_which_another_one_differs_and_logs_each_once() {
                 let nodes = &snapshot.records.nodes;
                 nodes.len() == 2 && nodes.values().all(|node| node.value.renewals > 3)
             };
-            running.membership.snapshot.wait_for(is_seen).await.expect("it runs");
+            running
+                .membership
+                .snapshot
+                .wait_for(is_seen)
+                .await
+                .expect("it runs");
         }
         assert_eq!(differences(&one), ["name2 cluster.copies 3 2"]);
         assert_eq!(differences(&two), ["name1 cluster.copies 2 3"]);
         two.leave().await;
         let _again = begin("again", 2, "3", Some("1"));
-        let agree = |snapshot: &ClusterSnapshot| snapshot.records.node(&NodeId("again".to_owned())).is_some();
-        one.membership.snapshot.wait_for(agree).await.expect("it runs");
+        let agree = |snapshot: &ClusterSnapshot| {
+            snapshot.records.node(&NodeId("again".to_owned())).is_some()
+        };
+        one.membership
+            .snapshot
+            .wait_for(agree)
+            .await
+            .expect("it runs");
         assert_eq!(differences(&one), Vec::<String>::new());
     });
     let log = log.text();
-    assert_eq!(log.matches("a node has another value of a setting that all nodes share").count(), 2, "{log}");
-    assert_eq!(log.matches("all living nodes have the same settings again").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("a node has another value of a setting that all nodes share")
+            .count(),
+        2,
+        "{log}"
+    );
+    assert_eq!(
+        log.matches("all living nodes have the same settings again")
+            .count(),
+        1,
+        "{log}"
+    );
 }
 
 #[test]
@@ -446,15 +636,30 @@ fn a_node_claims_nothing_before_it_has_caught_up() {
         let mut behind = start(0, records.for_other(), long_leases());
         behind.claim.progress.note_held(HeldCopy::Incomplete);
         let mut snapshot = behind.membership.snapshot.clone();
-        let first = timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read.is_some())).await.expect("it reads");
-        let later = first.expect("it runs").read.map(|read| read + Duration::from_millis(200));
-        timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read > later)).await.expect("it reads").expect("it runs");
-        assert!(matches!(&*behind.claim.role.borrow(), Role::Standby { owner: None }), "nobody else is there");
+        let first = timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read.is_some()))
+            .await
+            .expect("it reads");
+        let later = first
+            .expect("it runs")
+            .read
+            .map(|read| read + Duration::from_millis(200));
+        timeout(LONG, snapshot.wait_for(|snapshot| snapshot.read > later))
+            .await
+            .expect("it reads")
+            .expect("it runs");
+        assert!(
+            matches!(&*behind.claim.role.borrow(), Role::Standby { owner: None }),
+            "nobody else is there"
+        );
         let mut other = start(1, records.for_other(), long_leases());
         other.owner().await;
         behind.standby_of(&other.address()).await;
         let catching_up = RequestError::CatchingUp("name0".to_owned());
-        assert_eq!(other.membership.move_shard(0, "name0".to_owned()).await, Err(catching_up), "it cannot serve");
+        assert_eq!(
+            other.membership.move_shard(0, "name0".to_owned()).await,
+            Err(catching_up),
+            "it cannot serve"
+        );
         other.leave().await;
         behind.claim.progress.note_held(HeldCopy::Complete);
         behind.owner().await;
@@ -475,13 +680,21 @@ fn nodes_that_have_all_left_or_were_deleted_join_again_under_their_names() {
                     role = two.claim.role.wait_for(is_owner) => drop(role.expect("it runs")),
                 }
             });
-            owner.await.unwrap_or_else(|_| panic!("no owner after {round} restarts of all"));
+            owner
+                .await
+                .unwrap_or_else(|_| panic!("no owner after {round} restarts of all"));
             for node in nodes {
                 node.leave().await;
             }
             // An operator may delete the record of a node that is gone for good.
-            let own = records.all().into_iter().find(|stored| stored.key == node_key("name1")).expect("a record");
-            records.set(&own.key, "".into(), own.revision).expect("nobody else writes");
+            let own = records
+                .all()
+                .into_iter()
+                .find(|stored| stored.key == node_key("name1"))
+                .expect("a record");
+            records
+                .set(&own.key, "".into(), own.revision)
+                .expect("nobody else writes");
         }
     });
 }
@@ -504,29 +717,53 @@ fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            timeout(LONG, is_seen).await.unwrap_or_else(|_| panic!("{what}"));
+            timeout(LONG, is_seen)
+                .await
+                .unwrap_or_else(|_| panic!("{what}"));
         };
         until(7, "both run").await;
         other.leave().await;
         let problem = "a read after the other one has left";
         let seen = owner.membership.snapshot.borrow().read;
         let mut snapshot = owner.membership.snapshot.clone();
-        let later = snapshot.wait_for(|snapshot| snapshot.read > seen.map(|seen| seen + Duration::from_millis(100)));
+        let later = snapshot.wait_for(|snapshot| {
+            snapshot.read > seen.map(|seen| seen + Duration::from_millis(100))
+        });
         timeout(LONG, later).await.expect(problem).expect(problem);
         until(7, "one has left").await;
         let key = node_key("name1");
-        let revision = || records.all().into_iter().find(|stored| stored.key == key).expect("a record").revision;
-        records.set(&key, "{}".into(), revision()).expect("nobody else writes");
+        let revision = || {
+            records
+                .all()
+                .into_iter()
+                .find(|stored| stored.key == key)
+                .expect("a record")
+                .revision
+        };
+        records
+            .set(&key, "{}".into(), revision())
+            .expect("nobody else writes");
         until(0, "its record cannot be read").await;
         let unreadable = RequestError::Unreadable("name1".to_owned());
-        assert_eq!(owner.membership.forget("name1".to_owned()).await, Err(unreadable));
-        records.set(&key, "".into(), revision()).expect("nobody else writes");
+        assert_eq!(
+            owner.membership.forget("name1".to_owned()).await,
+            Err(unreadable)
+        );
+        records
+            .set(&key, "".into(), revision())
+            .expect("nobody else writes");
         until(20, "an operator deleted it").await;
         // A node that was killed is not taken for dead before its lease has ended.
         third.kill();
         let alive = RequestError::Alive("name2".to_owned());
-        assert_eq!(owner.membership.forget("name2".to_owned()).await, Err(alive.clone()));
-        assert_eq!(owner.membership.forget("name0".to_owned()).await, Err(RequestError::Alive("name0".to_owned())));
+        assert_eq!(
+            owner.membership.forget("name2".to_owned()).await,
+            Err(alive.clone())
+        );
+        assert_eq!(
+            owner.membership.forget("name0".to_owned()).await,
+            Err(RequestError::Alive("name0".to_owned()))
+        );
     });
 }
 
@@ -534,16 +771,23 @@ fn the_changelog_keeps_what_a_node_needs_that_has_left_or_whose_record_cannot_be
 fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
     block_on(async {
         let records = MemoryRecords::default();
-        let short = LeaseIntervals::new(Duration::from_millis(40), Duration::from_millis(400)).expect("ten renewals");
+        let short = LeaseIntervals::new(Duration::from_millis(40), Duration::from_millis(400))
+            .expect("ten renewals");
         let mut owner = start(0, records.for_other(), short);
         owner.owner().await;
         owner.claim.progress.flushed.store(20, Ordering::Release);
         let mut gone = start(1, records.for_other(), short);
         gone.claim.progress.flushed.store(7, Ordering::Release);
         gone.standby_of(&owner.address()).await;
-        assert_eq!(owner.membership.drain("name1".to_owned(), true).await, Ok(()));
+        assert_eq!(
+            owner.membership.drain("name1".to_owned(), true).await,
+            Ok(())
+        );
         let view = owner.membership.snapshot.borrow().clone();
-        assert!(view.records.drained["name1"].0, "who has asked sees it: {view:?}");
+        assert!(
+            view.records.drained["name1"].0,
+            "who has asked sees it: {view:?}"
+        );
         gone.kill();
         let asked = async {
             while let Err(error) = owner.membership.forget("name1".to_owned()).await {
@@ -553,13 +797,27 @@ fn a_node_that_is_gone_for_good_is_forgotten_and_may_come_back() {
         };
         timeout(LONG, asked).await.expect("it is dead");
         let view = owner.membership.snapshot.borrow().clone();
-        assert!(!view.records.nodes.contains_key("name1") && !view.records.drained["name1"].0, "{view:?}");
-        assert_eq!(owner.claim.progress.trimmable.load(Ordering::Acquire), 20, "nothing is kept for it");
+        assert!(
+            !view.records.nodes.contains_key("name1") && !view.records.drained["name1"].0,
+            "{view:?}"
+        );
+        assert_eq!(
+            owner.claim.progress.trimmable.load(Ordering::Acquire),
+            20,
+            "nothing is kept for it"
+        );
         let unknown = RequestError::NoRecord("name1".to_owned(), "name0".to_owned());
-        assert_eq!(owner.membership.forget("name1".to_owned()).await, Err(unknown));
+        assert_eq!(
+            owner.membership.forget("name1".to_owned()).await,
+            Err(unknown)
+        );
         let mut back = start(1, records.for_other(), short);
         back.standby_of(&owner.address()).await;
-        assert_eq!(owner.membership.move_shard(0, "name1".to_owned()).await, Ok(()), "it is drained no longer");
+        assert_eq!(
+            owner.membership.move_shard(0, "name1".to_owned()).await,
+            Ok(()),
+            "it is drained no longer"
+        );
     });
 }
 
@@ -571,11 +829,19 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
         owner.owner().await;
         let mut other = start(1, records.for_other(), long_leases());
         other.standby_of(&owner.address()).await;
-        let stored =
-            |name: &str| records.all().into_iter().find(|stored| stored.key == node_key(name)).expect("a record");
+        let stored = |name: &str| {
+            records
+                .all()
+                .into_iter()
+                .find(|stored| stored.key == node_key(name))
+                .expect("a record")
+        };
         let remove = async |name: &str| {
             // The node renews it meanwhile.
-            while records.set(&node_key(name), "".into(), stored(name).revision).is_err() {
+            while records
+                .set(&node_key(name), "".into(), stored(name).revision)
+                .is_err()
+            {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -587,18 +853,34 @@ fn a_running_node_whose_record_was_removed_writes_none_before_it_has_caught_up_a
         };
         for _ in 0..2 {
             remove("name1").await;
-            timeout(LONG, is_behind()).await.expect("it is asked to catch up");
+            timeout(LONG, is_behind())
+                .await
+                .expect("it is asked to catch up");
             let mut snapshot = other.membership.snapshot.clone();
-            let later = snapshot.borrow().read.map(|read| read + Duration::from_millis(200));
-            timeout(LONG, snapshot.wait_for(|seen| seen.read > later)).await.expect("it reads on").expect("it runs");
+            let later = snapshot
+                .borrow()
+                .read
+                .map(|read| read + Duration::from_millis(200));
+            timeout(LONG, snapshot.wait_for(|seen| seen.read > later))
+                .await
+                .expect("it reads on")
+                .expect("it runs");
             assert!(stored("name1").value.is_empty(), "five renewals later");
             caught_up.note_held(HeldCopy::Complete);
             let mut seen = owner.membership.snapshot.clone();
             let joined = seen.wait_for(|seen| seen.records.nodes.contains_key("name1"));
-            drop(timeout(LONG, joined).await.expect("it joins again").expect("it runs"));
+            drop(
+                timeout(LONG, joined)
+                    .await
+                    .expect("it joins again")
+                    .expect("it runs"),
+            );
         }
         other.membership.withdraw();
-        let end = timeout(LONG, other.task).await.expect("it ends").expect("no panic");
+        let end = timeout(LONG, other.task)
+            .await
+            .expect("it ends")
+            .expect("no panic");
         assert_eq!(end, MembershipEnd::Withdrawn);
         // An owner has everything, and cannot catch up. A standby would have taken it for dead.
         remove("name0").await;
@@ -626,16 +908,30 @@ fn a_node_writes_its_records_once_in_an_interval_whatever_happens() {
         let began = tokio::time::Instant::now();
         let before = [&mine, &others].map(|records| records.faults.writes.load(Ordering::Relaxed));
         // Connections that end wake the standby.
-        let listener = owner.listener.as_ref().expect("it listens").try_clone().expect("a socket");
+        let listener = owner
+            .listener
+            .as_ref()
+            .expect("it listens")
+            .try_clone()
+            .expect("a socket");
         listener.set_nonblocking(true).expect("a socket");
         while began.elapsed() < 10 * interval {
             listener.accept().ok();
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let after = [&mine, &others].map(|records| records.faults.writes.load(Ordering::Relaxed));
-        let turns = u64::try_from(began.elapsed().as_nanos() / interval.as_nanos()).expect("few") + 2;
-        assert!(after[0] - before[0] <= 2 * turns, "two records: {} in {turns}", after[0] - before[0]);
-        assert!(after[1] - before[1] <= turns, "one record: {} in {turns}", after[1] - before[1]);
+        let turns =
+            u64::try_from(began.elapsed().as_nanos() / interval.as_nanos()).expect("few") + 2;
+        assert!(
+            after[0] - before[0] <= 2 * turns,
+            "two records: {} in {turns}",
+            after[0] - before[0]
+        );
+        assert!(
+            after[1] - before[1] <= turns,
+            "one record: {} in {turns}",
+            after[1] - before[1]
+        );
     });
 }
 
@@ -644,7 +940,8 @@ fn an_owner_that_cannot_reach_the_records_may_not_act_and_goes_on_when_it_can() 
     block_on(async {
         let records = MemoryRecords::default();
         let mine = records.for_other();
-        let short = LeaseIntervals::new(Duration::from_millis(30), Duration::from_millis(150)).expect("five renewals");
+        let short = LeaseIntervals::new(Duration::from_millis(30), Duration::from_millis(150))
+            .expect("five renewals");
         let mut owner = start(0, mine.clone(), short);
         let lease = owner.owner().await;
         let until = async |may_act: bool| {
@@ -656,9 +953,15 @@ fn an_owner_that_cannot_reach_the_records_may_not_act_and_goes_on_when_it_can() 
         mine.faults.is_cut.store(true, Ordering::Relaxed);
         timeout(LONG, until(false)).await.expect("it stops");
         let problem = || owner.membership.snapshot.borrow().problem.clone();
-        assert!(problem().is_some_and(|problem| problem.contains("cut off")), "{:?}", problem());
+        assert!(
+            problem().is_some_and(|problem| problem.contains("cut off")),
+            "{:?}",
+            problem()
+        );
         mine.faults.is_cut.store(false, Ordering::Relaxed);
-        timeout(LONG, until(true)).await.expect("nobody took the shard");
+        timeout(LONG, until(true))
+            .await
+            .expect("nobody took the shard");
         assert!(!lease.is_over(), "it is the same claim");
     });
 }
@@ -703,18 +1006,45 @@ fn a_store_that_answers_later_than_the_next_renewal_is_due_is_waited_for() {
 async fn keeps_the_contract(one: &impl RecordStore, other: &impl RecordStore) {
     assert_eq!(one.read().await, Ok(Vec::new()), "an empty bucket");
     let first = one.write("node.a", "1".into(), 0).await.expect("it is new");
-    assert_eq!(other.write("node.a", "2".into(), 0).await, Err(RecordError::Conflict), "it exists");
-    let second = other.write("shard.0", "s".into(), 0).await.expect("another key");
+    assert_eq!(
+        other.write("node.a", "2".into(), 0).await,
+        Err(RecordError::Conflict),
+        "it exists"
+    );
+    let second = other
+        .write("shard.0", "s".into(), 0)
+        .await
+        .expect("another key");
     assert!(second > first);
-    let third = other.write("node.a", "2".into(), first).await.expect("it has that revision");
-    assert_eq!(one.write("node.a", "3".into(), first).await, Err(RecordError::Conflict), "it has another one");
-    let deleted = one.write("shard.0", "".into(), second).await.expect("it has that revision");
+    let third = other
+        .write("node.a", "2".into(), first)
+        .await
+        .expect("it has that revision");
+    assert_eq!(
+        one.write("node.a", "3".into(), first).await,
+        Err(RecordError::Conflict),
+        "it has another one"
+    );
+    let deleted = one
+        .write("shard.0", "".into(), second)
+        .await
+        .expect("it has that revision");
     let stored = one.read().await.expect("records");
-    let seen: BTreeMap<&str, (&[u8], u64)> =
-        stored.iter().map(|stored| (stored.key.as_str(), (&stored.value[..], stored.revision))).collect();
-    assert_eq!(seen, BTreeMap::from([("node.a", (&b"2"[..], third)), ("shard.0", (&b""[..], deleted))]));
+    let seen: BTreeMap<&str, (&[u8], u64)> = stored
+        .iter()
+        .map(|stored| (stored.key.as_str(), (&stored.value[..], stored.revision)))
+        .collect();
+    assert_eq!(
+        seen,
+        BTreeMap::from([
+            ("node.a", (&b"2"[..], third)),
+            ("shard.0", (&b""[..], deleted))
+        ])
+    );
     assert!(
-        stored.iter().all(|stored| stored.written.starts_with("20") && stored.written.ends_with('Z')),
+        stored
+            .iter()
+            .all(|stored| stored.written.starts_with("20") && stored.written.ends_with('Z')),
         "{stored:?}"
     );
 }
@@ -724,23 +1054,44 @@ fn the_last_owner_is_that_of_the_last_fence_whatever_its_clock_says() {
     block_on(async {
         let store = MemoryRecords::default();
         // Its clock was five hours ahead when it owned the shard, before the other one did.
-        let ahead = ShardPosition { time: 18_000_000_000, epoch: 7, ..ShardPosition::default() };
-        let right = ShardPosition { time: 1_000, expiry_paused: true, epoch: 9, ..ShardPosition::default() };
+        let ahead = ShardPosition {
+            time: 18_000_000_000,
+            epoch: 7,
+            ..ShardPosition::default()
+        };
+        let right = ShardPosition {
+            time: 1_000,
+            expiry_paused: true,
+            epoch: 9,
+            ..ShardPosition::default()
+        };
         // Each of them reports that as long as it owns nothing again.
-        let nodes = [(0, ahead), (1, right), (2, ShardPosition::default())].map(|(number, earlier)| {
-            let node = start(number, store.for_other(), long_leases());
-            node.claim.progress.continue_clock(earlier);
-            node
-        });
+        let nodes =
+            [(0, ahead), (1, right), (2, ShardPosition::default())].map(|(number, earlier)| {
+                let node = start(number, store.for_other(), long_leases());
+                node.claim.progress.continue_clock(earlier);
+                node
+            });
         let seen = &mut nodes[2].membership.snapshot.clone();
         let reported = |seen: &ClusterSnapshot, epoch| {
-            let mut positions = seen.records.nodes.values().filter_map(|node| node.value.positions.first());
+            let mut positions = seen
+                .records
+                .nodes
+                .values()
+                .filter_map(|node| node.value.positions.first());
             positions.any(|at| at.epoch == epoch)
         };
         let all = seen.wait_for(|seen| reported(seen, 7) && reported(seen, 9));
-        let all = timeout(LONG, all).await.expect("both report").expect("it runs").clone();
+        let all = timeout(LONG, all)
+            .await
+            .expect("both report")
+            .expect("it runs")
+            .clone();
         let (name, at) = all.records.latest_owner(0).expect("an owner");
-        let right = ShardPosition { state: Some(CopyState::Complete), ..right };
+        let right = ShardPosition {
+            state: Some(CopyState::Complete),
+            ..right
+        };
         assert_eq!((name, at), (settings(1, 1).name.as_str(), right));
         nodes.into_iter().for_each(|mut node| node.kill());
     });
@@ -754,14 +1105,30 @@ fn a_cluster_has_one_identifier_and_another_cluster_has_another() {
         // Both nodes begin at once.
         let (first, second) = (cluster_id(&one, &[]).await, cluster_id(&other, &[]).await);
         let first = first.expect("it is new");
-        assert_eq!(second, Ok(first.clone()), "the second node takes that of the first");
+        assert_eq!(
+            second,
+            Ok(first.clone()),
+            "the second node takes that of the first"
+        );
         let known = one.read().await.expect("records");
-        assert_eq!(cluster_id(&one, &known).await, Ok(first.clone()), "a later start");
+        assert_eq!(
+            cluster_id(&one, &known).await,
+            Ok(first.clone()),
+            "a later start"
+        );
         assert_ne!(cluster_id(&elsewhere, &[]).await, Ok(first.clone()));
-        let id = known.iter().find(|record| record.key == "id").expect("it is stored");
-        one.write("id", "".into(), id.revision).await.expect("deleted");
+        let id = known
+            .iter()
+            .find(|record| record.key == "id")
+            .expect("it is stored");
+        one.write("id", "".into(), id.revision)
+            .await
+            .expect("deleted");
         let known = one.read().await.expect("records");
-        assert_ne!(cluster_id(&one, &known).await.expect("it is made again"), first);
+        assert_ne!(
+            cluster_id(&one, &known).await.expect("it is made again"),
+            first
+        );
     });
 }
 
@@ -770,16 +1137,31 @@ fn the_first_node_fixes_the_number_of_shards() {
     block_on(async {
         let one = MemoryRecords::default();
         let other = one.for_other();
-        let (first, second) = (cluster_shards(&one, &[], 4).await, cluster_shards(&other, &[], 8).await);
-        assert_eq!((first, second), (Ok(4), Ok(4)), "the second node finds that of the first");
+        let (first, second) = (
+            cluster_shards(&one, &[], 4).await,
+            cluster_shards(&other, &[], 8).await,
+        );
+        assert_eq!(
+            (first, second),
+            (Ok(4), Ok(4)),
+            "the second node finds that of the first"
+        );
         let known = one.read().await.expect("records");
-        assert_eq!(cluster_shards(&one, &known, 16).await, Ok(4), "a later start");
+        assert_eq!(
+            cluster_shards(&one, &known, 16).await,
+            Ok(4),
+            "a later start"
+        );
         // A cluster of a release that wrote no number.
         let old = MemoryRecords::default();
         cluster_id(&old, &[]).await.expect("it is made");
         let known = old.read().await.expect("records");
         assert_eq!(cluster_shards(&old, &known, 4).await, Ok(1));
-        assert_eq!(old.read().await.expect("records").len(), 1, "it is left as it is");
+        assert_eq!(
+            old.read().await.expect("records").len(),
+            1,
+            "it is left as it is"
+        );
     });
 }
 
@@ -793,13 +1175,17 @@ fn records_in_memory_and_in_nats_are_written_by_revision_and_owned_by_one() {
     }
     let nats = NatsCluster::start(1, "always");
     let connect = || {
-        let options = ConnectOptions::with_user_and_password("gridhook".to_owned(), PASSWORD.to_owned());
+        let options =
+            ConnectOptions::with_user_and_password("gridhook".to_owned(), PASSWORD.to_owned());
         NatsConnection::open(&nats.urls(), options).expect("it runs")
     };
     let connections = [connect(), connect(), connect()];
     let open = |at: usize, bucket| {
         let connection: &NatsConnection = &connections[at];
-        connection.runtime().block_on(NatsRecords::open(connection, bucket, 1)).expect("a bucket")
+        connection
+            .runtime()
+            .block_on(NatsRecords::open(connection, bucket, 1))
+            .expect("a bucket")
     };
     let [one, other] = [0, 1].map(|at| open(at, "contract"));
     connections[0].runtime().block_on(async {
@@ -807,13 +1193,18 @@ fn records_in_memory_and_in_nats_are_written_by_revision_and_owned_by_one() {
     });
     let stores: Vec<NatsRecords> = (0..3).map(|at| open(at, "cluster")).collect();
     block_on(async {
-        let mut nodes: Vec<Running> =
-            stores.into_iter().enumerate().map(|(at, store)| start(at, store, long_leases())).collect();
+        let mut nodes: Vec<Running> = stores
+            .into_iter()
+            .enumerate()
+            .map(|(at, store)| start(at, store, long_leases()))
+            .collect();
         for killed in 0..2 {
             let mut owner = None;
             while owner.is_none() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
-                owner = nodes.iter().position(|node| matches!(&*node.claim.role.borrow(), Role::Owner(_)));
+                owner = nodes
+                    .iter()
+                    .position(|node| matches!(&*node.claim.role.borrow(), Role::Owner(_)));
             }
             let mut node = nodes.remove(owner.expect("one"));
             for standby in &mut nodes {
@@ -832,7 +1223,8 @@ fn records_in_memory_and_in_nats_are_written_by_revision_and_owned_by_one() {
 #[test]
 fn the_example_records_of_azure_are_records_of_shards() {
     let _rows = shows(&["S004-054", "S004-055", "S004-056", "S004-057", "S004-059"]);
-    let shards = usize::try_from(stated("S004-058")["count"].as_u64().expect("a number")).expect("a number");
+    let shards =
+        usize::try_from(stated("S004-058")["count"].as_u64().expect("a number")).expect("a number");
     let mut written = Vec::new();
     for row in ["S004-054", "S004-055", "S004-056", "S004-057"] {
         let example = stated(row);
@@ -857,13 +1249,30 @@ fn the_example_records_of_azure_are_records_of_shards() {
         assert_eq!(guid.hyphenated().to_string(), text("owner"), "{row}");
         let records = ClusterRecords::of(&[stored], shards);
         assert_eq!(records.shards.len(), shards);
-        let read = records.shards.iter().filter(|shard| shard.revision > 0).collect::<Vec<_>>();
+        let read = records
+            .shards
+            .iter()
+            .filter(|shard| shard.revision > 0)
+            .collect::<Vec<_>>();
         assert_eq!(read.len(), 1, "{row}");
-        assert_eq!((&read[0].value, &read[0].written), (&record, &text("last_modified")), "{row}");
+        assert_eq!(
+            (&read[0].value, &read[0].written),
+            (&record, &text("last_modified")),
+            "{row}"
+        );
         written.push(read[0].written.clone());
     }
-    let [min, max] = [written.iter().min(), written.iter().max()].map(|time| time.expect("four times"));
-    let second = |time: &str| time.rsplit(':').next().and_then(|second| second.parse::<u32>().ok()).expect("a second");
+    let [min, max] =
+        [written.iter().min(), written.iter().max()].map(|time| time.expect("four times"));
+    let second = |time: &str| {
+        time.rsplit(':')
+            .next()
+            .and_then(|second| second.parse::<u32>().ok())
+            .expect("a second")
+    };
     let span = format!("PT{}S", second(max) - second(min));
-    fact("S004-060", &serde_json::json!({"min": min, "max": max, "span": span}));
+    fact(
+        "S004-060",
+        &serde_json::json!({"min": min, "max": max, "span": span}),
+    );
 }

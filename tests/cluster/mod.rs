@@ -1,4 +1,5 @@
-//! Which node owns which shard: leases and the balance, against a naive model and in a simulated cluster.
+//! Which node owns which shard: leases and the balance, against a naive model and in a simulated
+//! cluster.
 
 mod balance;
 mod copies;
@@ -15,7 +16,14 @@ fn node(number: usize) -> NodeId {
 /// The nodes of all releases look for a name in the same shard.
 #[test]
 fn a_name_has_the_same_shard_for_ever() {
-    let names = ["orders", "billing", "a", "Contoso-Domain", "shop.eu", "telemetry"];
+    let names = [
+        "orders",
+        "billing",
+        "a",
+        "Contoso-Domain",
+        "shop.eu",
+        "telemetry",
+    ];
     let shards = |count| names.map(|name| shard_of(name, count));
     assert_eq!(shards(1), [0; 6]);
     assert_eq!(shards(16), [4, 12, 3, 15, 7, 14]);
@@ -23,5 +31,8 @@ fn a_name_has_the_same_shard_for_ever() {
     assert_eq!(shard_of("ORDERS", 16), shard_of("orders", 16));
     let mut counts = [0; 16];
     (0..16_000).for_each(|number| counts[shard_of(&format!("topic-{number}"), 16)] += 1);
-    assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
+    assert!(
+        counts.iter().all(|count| (800..1200).contains(count)),
+        "{counts:?}"
+    );
 }

@@ -1,5 +1,6 @@
-//! A cluster in virtual time: nodes read and renew records with delays, are paused, cut off from the records, served by a
-//! server that fell behind, or lose the answers to what they write. At every instant at most one node acts for a shard.
+//! A cluster in virtual time: nodes read and renew records with delays, are paused, cut off from
+//! the records, served by a server that fell behind, or lose the answers to what they write. At
+//! every instant at most one node acts for a shard.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,8 @@ use gridhook::cluster::{
     records::{OwnershipRecord, OwnershipScope, RecordError, ShardPosition, node_key, shard_key},
 };
 use proptest::{
-    collection::vec, option, prelude::any, prop_assert, prop_assert_eq, proptest, test_runner::TestCaseError,
+    collection::vec, option, prelude::any, prop_assert, prop_assert_eq, proptest,
+    test_runner::TestCaseError,
 };
 use serde_json::json;
 
@@ -42,7 +44,10 @@ struct Rules {
     act_wait: bool,
 }
 
-const RULES: Rules = Rules { self_fence: true, act_wait: true };
+const RULES: Rules = Rules {
+    self_fence: true,
+    act_wait: true,
+};
 
 pub(super) fn settings(number: usize, shards: usize) -> ClaimSettings {
     ClaimSettings {
@@ -113,9 +118,16 @@ impl Node {
         let is_owner = matches!(self.claims.role(shard), ShardRole::Owner { .. });
         let mine = now + self.ahead;
         let may_act = match self.rules {
-            Rules { self_fence: false, .. } => true,
-            Rules { act_wait: false, .. } => intervals().may_act(self.looked, mine),
-            Rules { .. } => self.claims.acts_until(shard, mine).is_some_and(|until| mine < until),
+            Rules {
+                self_fence: false, ..
+            } => true,
+            Rules {
+                act_wait: false, ..
+            } => intervals().may_act(self.looked, mine),
+            Rules { .. } => self
+                .claims
+                .acts_until(shard, mine)
+                .is_some_and(|until| mine < until),
         };
         is_owner && may_act && now >= self.paused_until
     }
@@ -125,7 +137,10 @@ impl Node {
         let mine = now + self.ahead;
         let (record, revision) = self.claims.renewal(mine, vec![ShardPosition::default()]);
         let value = serde_json::to_vec(&record).expect("a record");
-        if let Ok(revision) = self.records.set(&node_key(&self.name), value.into(), revision) {
+        if let Ok(revision) = self
+            .records
+            .set(&node_key(&self.name), value.into(), revision)
+        {
             self.claims.renewed(mine, revision);
             self.looked = mine;
             for change in self.claims.shard_renewals() {
@@ -136,7 +151,9 @@ impl Node {
     }
 
     fn read(&mut self, mine: Duration) -> bool {
-        self.records.get().is_ok_and(|stored| self.claims.read(mine, &stored).is_ok())
+        self.records
+            .get()
+            .is_ok_and(|stored| self.claims.read(mine, &stored).is_ok())
     }
 
     /// Acts on what it has read.
@@ -146,7 +163,10 @@ impl Node {
             make(&self.records, &mut self.claims, change, mine);
         }
         for shard in 0..SHARDS {
-            if let ShardRole::Owner { claim, draining: true } = self.claims.role(shard)
+            if let ShardRole::Owner {
+                claim,
+                draining: true,
+            } = self.claims.role(shard)
                 && !self.is_stuck
             {
                 self.claims.give_up(shard, claim, None, mine);
@@ -160,8 +180,14 @@ impl Node {
     }
 }
 
-/// Makes a change, also if the owner renews its record meanwhile and the change may be made nevertheless.
-pub(super) fn make(records: &MemoryRecords, claims: &mut Claims, change: OwnershipChange, now: Duration) {
+/// Makes a change, also if the owner renews its record meanwhile and the change may be made
+/// nevertheless.
+pub(super) fn make(
+    records: &MemoryRecords,
+    claims: &mut Claims,
+    change: OwnershipChange,
+    now: Duration,
+) {
     let mut next = Some(change);
     // A server that is behind may show the same record again.
     for _ in 0..CHANGE_TRIES {
@@ -169,7 +195,11 @@ pub(super) fn make(records: &MemoryRecords, claims: &mut Claims, change: Ownersh
         let value = serde_json::to_vec(&change.record).expect("a record");
         match records.set(&shard_key(change.shard), value.into(), change.revision) {
             Ok(revision) => claims.changed(change, revision, now),
-            Err(RecordError::Conflict) if records.get().is_ok_and(|stored| claims.read(now, &stored).is_ok()) => {
+            Err(RecordError::Conflict)
+                if records
+                    .get()
+                    .is_ok_and(|stored| claims.read(now, &stored).is_ok()) =>
+            {
                 next = claims.again(change);
             }
             Err(_) => {}
@@ -193,13 +223,20 @@ struct Outcome {
 fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> Outcome {
     let records = MemoryRecords::default();
     let mut nodes: Vec<Node> = (0..NODES)
-        .map(|number| Node { is_stuck: stuck == Some(number), rules, ..Node::new(number, SHARDS, &records) })
+        .map(|number| Node {
+            is_stuck: stuck == Some(number),
+            rules,
+            ..Node::new(number, SHARDS, &records)
+        })
         .collect();
     let (mut now, mut twice, mut turn) = (Duration::ZERO, 0, 0);
     // What the nodes do in a number of instants. Returns the time afterwards.
     let mut run_instants = |nodes: &mut [Node], instants: u32| {
         for _ in 0..instants {
-            for node in nodes.iter_mut().filter(|node| now >= node.next && now >= node.paused_until) {
+            for node in nodes
+                .iter_mut()
+                .filter(|node| now >= node.next && now >= node.paused_until)
+            {
                 if now >= node.faulty_until {
                     let faults = &node.records.faults;
                     for fault in [&faults.is_cut, &faults.is_behind, &faults.loses_answers] {
@@ -210,7 +247,9 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
                     node.act(now);
                     // A turn comes late by chance.
                     turn += 1;
-                    let late = delays.get(turn % delays.len().max(1)).map_or(0, |late| late % 3);
+                    let late = delays
+                        .get(turn % delays.len().max(1))
+                        .map_or(0, |late| late % 3);
                     node.next = now + intervals().renewal() + STEP * u32::from(late);
                 } else {
                     node.is_acting = node.look(now);
@@ -243,7 +282,10 @@ fn run(faults: &[Fault], delays: &[u8], stuck: Option<usize>, rules: Rules) -> O
         now = run_instants(&mut nodes, u32::from(*wait));
     }
     run_instants(&mut nodes, 800);
-    Outcome { twice, counts: nodes.iter().map(Node::owned).collect() }
+    Outcome {
+        twice,
+        counts: nodes.iter().map(Node::owned).collect(),
+    }
 }
 
 fn check(faults: &[Fault], delays: &[u8], stuck: Option<usize>) -> Result<(), TestCaseError> {
@@ -277,13 +319,22 @@ fn a_paused_node_loses_its_shards_and_gets_its_share_again() {
 #[test]
 fn an_owner_that_never_gives_up_a_shard_loses_it_and_no_other_acts_beside_it() {
     check(&[], &[], Some(0)).expect("one owner of each shard");
-    let without = Rules { act_wait: false, ..RULES };
-    assert!(run(&[], &[], Some(0), without).twice > 0, "the former owner acts until it looks");
+    let without = Rules {
+        act_wait: false,
+        ..RULES
+    };
+    assert!(
+        run(&[], &[], Some(0), without).twice > 0,
+        "the former owner acts until it looks"
+    );
 }
 
 #[test]
 fn without_the_self_fence_a_paused_or_cut_off_owner_acts_beside_its_successor() {
-    let without = Rules { self_fence: false, ..RULES };
+    let without = Rules {
+        self_fence: false,
+        ..RULES
+    };
     assert!(run(&[(0, CUT, 60, 100)], &[], None, without).twice > 0);
     assert!(run(&PAUSE, &[], None, without).twice > 0);
 }
@@ -309,19 +360,37 @@ fn sixteen_shards_have_records_of_partitions_0_to_15_and_the_nodes_share_them_by
     let [one, two] = &mut nodes;
     let now = settle(&mut [one], Duration::ZERO, 3);
     let read = || -> Vec<OwnershipRecord> {
-        let shards = records.all().into_iter().filter(|stored| stored.key.starts_with("shard."));
-        shards.map(|stored| serde_json::from_slice(&stored.value).expect("a record")).collect()
+        let shards = records
+            .all()
+            .into_iter()
+            .filter(|stored| stored.key.starts_with("shard."));
+        shards
+            .map(|stored| serde_json::from_slice(&stored.value).expect("a record"))
+            .collect()
     };
-    let mut partitions: Vec<u32> = read().iter().map(|record| record.partition_id.parse().expect("a number")).collect();
+    let mut partitions: Vec<u32> = read()
+        .iter()
+        .map(|record| record.partition_id.parse().expect("a number"))
+        .collect();
     partitions.sort_unstable();
-    assert!(partitions.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{partitions:?}");
-    let [first, last] = [partitions[0], partitions[partitions.len() - 1]].map(|number| number.to_string());
-    fact("S004-058", &json!({"first": first, "last": last, "count": partitions.len()}));
+    assert!(
+        partitions.windows(2).all(|pair| pair[0] + 1 == pair[1]),
+        "{partitions:?}"
+    );
+    let [first, last] =
+        [partitions[0], partitions[partitions.len() - 1]].map(|number| number.to_string());
+    fact(
+        "S004-058",
+        &json!({"first": first, "last": last, "count": partitions.len()}),
+    );
     fact("S004-015", &json!(partitions.len()));
     // The second node finds all of them taken, and asks for its half.
     settle(&mut [one, two], now, 20);
     for number in 0..2 {
-        let owned = read().iter().filter(|record| record.owner_id == Some(node(number))).count();
+        let owned = read()
+            .iter()
+            .filter(|record| record.owner_id == Some(node(number)))
+            .count();
         assert_eq!(owned, SHARDS / 2, "node {number}");
     }
 }
@@ -332,14 +401,23 @@ fn a_node_of_the_same_name_that_starts_later_ends_the_earlier_one() {
     let mut first = Node::new(0, 1, &records);
     let now = settle(&mut [&mut first], Duration::ZERO, 2);
     let mut second = Node::new(1, 1, &records);
-    second.claims = with_everything(ClaimSettings { name: first.name.clone(), ..settings(1, 1) });
+    second.claims = with_everything(ClaimSettings {
+        name: first.name.clone(),
+        ..settings(1, 1)
+    });
     second.name.clone_from(&first.name);
     // It reads the revision first.
     settle(&mut [&mut second], now, 2);
-    assert!(matches!(second.claims.role(0), ShardRole::Owner { claim: 2, .. }), "the record of the first is gone");
+    assert!(
+        matches!(second.claims.role(0), ShardRole::Owner { claim: 2, .. }),
+        "the record of the first is gone"
+    );
     assert!(!first.look(now), "it is not the node of this name any more");
     let stored = records.all();
-    let problem = first.claims.read(now, &stored).expect_err("another process");
+    let problem = first
+        .claims
+        .read(now, &stored)
+        .expect_err("another process");
     assert_eq!(problem, gridhook::cluster::claim::ReadProblem::NameTaken);
 }
 
@@ -374,7 +452,13 @@ fn a_node_that_leaves_gives_up_what_it_has_and_its_record_says_so_before() {
     owner.is_stuck = true;
     owner.claims.leave();
     let now = settle(&mut [&mut owner, &mut other], now, 40);
-    assert!(matches!(owner.claims.role(0), ShardRole::Owner { draining: true, .. }), "it has not finished");
+    assert!(
+        matches!(
+            owner.claims.role(0),
+            ShardRole::Owner { draining: true, .. }
+        ),
+        "it has not finished"
+    );
     assert!(!owner.claims.has_left());
     assert_eq!(other.owned(), 0, "an owner that leaves is alive");
     owner.is_stuck = false;
@@ -388,13 +472,25 @@ fn a_running_node_whose_record_was_deleted_writes_it_again() {
     let records = MemoryRecords::default();
     let mut owner = Node::new(0, 1, &records);
     let now = settle(&mut [&mut owner], Duration::ZERO, 3);
-    let own = records.all().into_iter().find(|stored| stored.key == node_key("name0")).expect("a record");
-    records.set(&own.key, "".into(), own.revision).expect("nobody else writes");
+    let own = records
+        .all()
+        .into_iter()
+        .find(|stored| stored.key == node_key("name0"))
+        .expect("a record");
+    records
+        .set(&own.key, "".into(), own.revision)
+        .expect("nobody else writes");
     let now = settle(&mut [&mut owner], now, 2);
     assert!(owner.acts(0, now));
     assert!(owner.claims.records().nodes.contains_key("name0"));
-    let own = records.all().into_iter().find(|stored| stored.key == node_key("name0")).expect("a record");
-    records.set(&own.key, "of a newer release".into(), own.revision).expect("nobody else writes");
+    let own = records
+        .all()
+        .into_iter()
+        .find(|stored| stored.key == node_key("name0"))
+        .expect("a record");
+    records
+        .set(&own.key, "of a newer release".into(), own.revision)
+        .expect("nobody else writes");
     assert!(!owner.look(now), "another process has the name");
 }
 
@@ -403,10 +499,15 @@ fn an_owner_that_failed_leaves_the_shard_to_others_for_a_while() {
     let records = MemoryRecords::default();
     let mut owner = Node::new(0, 1, &records);
     let now = settle(&mut [&mut owner], Duration::ZERO, 3);
-    owner.claims.give_up(0, 1, Some(Duration::from_secs(5)), now);
+    owner
+        .claims
+        .give_up(0, 1, Some(Duration::from_secs(5)), now);
     assert_eq!(owner.claims.role(0), ShardRole::Standby(None));
     let now = settle(&mut [&mut owner], now, 9);
     assert_eq!(owner.owned(), 0);
     settle(&mut [&mut owner], now, 3);
-    assert!(matches!(owner.claims.role(0), ShardRole::Owner { claim: 2, .. }), "nobody else wanted it");
+    assert!(
+        matches!(owner.claims.role(0), ShardRole::Owner { claim: 2, .. }),
+        "nobody else wanted it"
+    );
 }

@@ -27,10 +27,18 @@ impl Stranger {
         thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
                 let reader = BufReader::new(stream.try_clone().expect("a second handle"));
-                let head = reader.lines().map_while(Result::ok).take_while(|line| !line.is_empty());
-                let credentials = head.filter(|line| line.to_ascii_lowercase().starts_with("authorization:"));
+                let head = reader
+                    .lines()
+                    .map_while(Result::ok)
+                    .take_while(|line| !line.is_empty());
+                let credentials =
+                    head.filter(|line| line.to_ascii_lowercase().starts_with("authorization:"));
                 log.lock().expect("nobody panicked").extend(credentials);
-                stream.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").ok();
+                stream
+                    .write_all(
+                        b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                    )
+                    .ok();
             }
         });
         Self { at, received }
@@ -64,17 +72,36 @@ fn the_token_of_this_machine_is_not_sent_to_strangers() {
     for (arguments, variables) in runs {
         let ended = folder.run(arguments, variables);
         let said = ended.error.replace(&foreign, "http://STRANGER");
-        expect!["gridhook: http://STRANGER/: no token for this server; use --token-file, set GRIDHOOK_TOKEN, or add a context with --token-file. The token in data/admin-token is sent only to a server of this machine"]
-            .assert_eq(&said);
+        expect![
+            "gridhook: http://STRANGER/: no token for this server; use --token-file, set \
+             GRIDHOOK_TOKEN, or add a context with --token-file. The token in data/admin-token is \
+             sent only to a server of this machine"
+        ]
+        .assert_eq(&said);
         assert_ne!(ended.code, Some(0), "{arguments:?}");
     }
-    assert_eq!(stranger.take_received(), [""; 0], "a stranger received a credential");
+    assert_eq!(
+        stranger.take_received(),
+        [""; 0],
+        "a stranger received a credential"
+    );
 
     // A publisher's address beside that of the control plane.
     let local = format!("http://{}", stranger.at);
-    let ended = folder.run(&["chaos", "--server", &local, "--publish-to", &foreign], &[]);
-    assert!(ended.error.contains("no token for this server"), "{}", ended.error);
-    assert_eq!(stranger.take_received(), [""; 0], "a stranger received a credential");
+    let ended = folder.run(
+        &["chaos", "--server", &local, "--publish-to", &foreign],
+        &[],
+    );
+    assert!(
+        ended.error.contains("no token for this server"),
+        "{}",
+        ended.error
+    );
+    assert_eq!(
+        stranger.take_received(),
+        [""; 0],
+        "a stranger received a credential"
+    );
 }
 
 #[test]
@@ -83,20 +110,36 @@ fn a_loopback_server_gets_the_token_of_this_machine_and_others_a_named_one() {
     let local = |host: &str| format!("http://{host}:{}", stranger.at.port());
     for host in ["127.0.0.1", "localhost"] {
         let ended = folder.run(&["topics", "list", "--server", &local(host)], &[]);
-        assert_eq!(stranger.take_received(), ["authorization: Bearer the-local-token"], "{host}: {}", ended.error);
+        assert_eq!(
+            stranger.take_received(),
+            ["authorization: Bearer the-local-token"],
+            "{host}: {}",
+            ended.error
+        );
         assert!(!ended.error.contains("warning"), "{}", ended.error);
     }
     // The address that the server of this environment listens on.
     let listen = stranger.at.to_string();
     folder.run(&["topics", "list"], &[("GRIDHOOK_SERVER__LISTEN", &listen)]);
-    assert_eq!(stranger.take_received(), ["authorization: Bearer the-local-token"]);
+    assert_eq!(
+        stranger.take_received(),
+        ["authorization: Bearer the-local-token"]
+    );
 
     folder.write("named", "a-named-token");
     let foreign = stranger.foreign();
-    for (flags, variables) in [(&["--token-file", "named"][..], &[][..]), (&[], &[("GRIDHOOK_TOKEN", "a-named-token")])]
-    {
-        let ended = folder.run(&[&["topics", "list", "--server", &foreign], flags].concat(), variables);
-        assert_eq!(stranger.take_received(), ["authorization: Bearer a-named-token"]);
+    for (flags, variables) in [
+        (&["--token-file", "named"][..], &[][..]),
+        (&[], &[("GRIDHOOK_TOKEN", "a-named-token")]),
+    ] {
+        let ended = folder.run(
+            &[&["topics", "list", "--server", &foreign], flags].concat(),
+            variables,
+        );
+        assert_eq!(
+            stranger.take_received(),
+            ["authorization: Bearer a-named-token"]
+        );
         expect![[r#"
             gridhook: warning: the token is sent to 0.0.0.0 without encryption; use https://
             gridhook: the server responded 403 Forbidden: the response has no body"#]]
@@ -105,7 +148,9 @@ fn a_loopback_server_gets_the_token_of_this_machine_and_others_a_named_one() {
     let url = format!("{foreign}/topics/orders/api/events");
     let ended = folder.run(&["publish", &url], &[("GRIDHOOK_KEY", "a-key")]);
     assert!(
-        ended.error.starts_with("gridhook: warning: the access key is sent to 0.0.0.0 without encryption"),
+        ended
+            .error
+            .starts_with("gridhook: warning: the access key is sent to 0.0.0.0 without encryption"),
         "{}",
         ended.error
     );

@@ -1,7 +1,8 @@
 //! Each command has an example in its help, and its first example runs.
 //!
-//! Those of `cluster` run on a cluster (`server::cluster::membership`). Addresses, folders of the machine and long times are
-//! replaced, and a command that goes on until it is stopped must print something.
+//! Those of `cluster` run on a cluster (`server::cluster::membership`). Addresses, folders of the
+//! machine and long times are replaced, and a command that goes on until it is stopped must print
+//! something.
 
 use std::{
     fs::{self, File},
@@ -21,14 +22,26 @@ const LONG: Duration = Duration::from_secs(60);
 /// The first example of a command, without its indentation.
 fn first_example(command: &clap::Command) -> Option<String> {
     let help = command.get_after_help()?.to_string();
-    let mut lines = help.lines().skip_while(|line| !matches!(*line, "Example:" | "Examples:"));
-    lines.find_map(|line| line.strip_prefix("  ")).map(str::to_owned)
+    let mut lines = help
+        .lines()
+        .skip_while(|line| !matches!(*line, "Example:" | "Examples:"));
+    lines
+        .find_map(|line| line.strip_prefix("  "))
+        .map(str::to_owned)
 }
 
 /// The words of the example of a command of a cluster, for its test there.
 pub(crate) fn example_words(name: &str) -> Vec<String> {
-    let (_, command) = leaves().into_iter().find(|(leaf, _)| leaf == name).expect("a command");
-    first_example(&command).expect("an example").split(' ').skip(1).map(str::to_owned).collect()
+    let (_, command) = leaves()
+        .into_iter()
+        .find(|(leaf, _)| leaf == name)
+        .expect("a command");
+    first_example(&command)
+        .expect("an example")
+        .split(' ')
+        .skip(1)
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -88,9 +101,10 @@ struct Scene {
 fn scene(name: &str) -> Scene {
     let (before, replaced): (&str, &[(&str, &str)]) = match name {
         "health" => ("", &[("--server http://127.0.0.1:8080 ", "")]),
-        "event-types show" | "event-types delete" => {
-            ("gridhook event-types put orders Order.Placed --body placed.json", &[])
-        }
+        "event-types show" | "event-types delete" => (
+            "gridhook event-types put orders Order.Placed --body placed.json",
+            &[],
+        ),
         "subscriptions create" => ("", &[("https://example.com/hook", "SINK/shipping")]),
         "subscriptions resume" => ("gridhook subscriptions hold orders billing", &[]),
         "subscriptions probe" | "subscriptions release" => (
@@ -104,9 +118,10 @@ fn scene(name: &str) -> Scene {
             &[],
         ),
         "explain" => ("gridhook publish orders explained.json", &[]),
-        "context use" | "context list" | "context remove" => {
-            ("gridhook context add prod --server http://127.0.0.1:9 || true", &[])
-        }
+        "context use" | "context list" | "context remove" => (
+            "gridhook context add prod --server http://127.0.0.1:9 || true",
+            &[],
+        ),
         "context add" => ("gridhook context remove prod || true", &[]),
         "dead-letters show" => (DEAD_LETTER, &[(" KEY", " \"$KEY\"")]),
         "dead-letters redrive" | "dead-letters purge" => (DEAD_LETTER, &[]),
@@ -114,10 +129,14 @@ fn scene(name: &str) -> Scene {
         "replay resume" => (PAUSED_REPLAY, &[(" ID", " \"$ID\"")]),
         "replay start" | "trace" | "ledger" => ("gridhook publish orders events.json", &[]),
         "fsck" => (
-            "rm -rf store copy; gridhook backup \"$PWD/copy\"; gridhook restore copy --data-dir store",
+            "rm -rf store copy; gridhook backup \"$PWD/copy\"; gridhook restore copy --data-dir \
+             store",
             &[("--data-dir data", "--data-dir store")],
         ),
-        "backup" => ("rm -rf srv; mkdir -p srv/backups", &[("/srv/", "\"$PWD\"/srv/")]),
+        "backup" => (
+            "rm -rf srv; mkdir -p srv/backups",
+            &[("/srv/", "\"$PWD\"/srv/")],
+        ),
         "backup list" => (
             "rm -rf srv; mkdir -p srv/backups; gridhook backup \"$PWD/srv/backups/monday\"",
             &[("/srv/", "\"$PWD\"/srv/")],
@@ -129,12 +148,19 @@ fn scene(name: &str) -> Scene {
         ),
         "tokens revoke" => ("gridhook tokens create shop --role publish || true", &[]),
         "tokens create" => ("gridhook tokens revoke shop --yes || true", &[]),
-        "chaos" => {
-            ("", &[("--duration 60s --rate 2000 --kill-every 20ms", "--duration 500ms --rate 20 --kill-every 200ms")])
-        }
+        "chaos" => (
+            "",
+            &[(
+                "--duration 60s --rate 2000 --kill-every 20ms",
+                "--duration 500ms --rate 20 --kill-every 200ms",
+            )],
+        ),
         "simulate" => ("", &[("--plot", "--subscriptions 20 --days 0.01 --plot")]),
         "completions" => ("", &[("/etc/bash_completion.d/", "completion-of-")]),
-        "man" => ("", &[("/usr/local/share/man/man1 && man gridhook-serve", "pages")]),
+        "man" => (
+            "",
+            &[("/usr/local/share/man/man1 && man gridhook-serve", "pages")],
+        ),
         "listen" => ("", &[("--port 9090", "--port 0")]),
         _ => ("", &[]),
     };
@@ -162,13 +188,23 @@ fn the_example_of_every_command_runs() {
     prepare_files(&folder, &repository);
     let mut wrong = Vec::new();
     let mut examples = 0;
-    for (name, command) in leaves().into_iter().filter(|(name, _)| !name.starts_with("cluster ")) {
+    for (name, command) in leaves()
+        .into_iter()
+        .filter(|(name, _)| !name.starts_with("cluster "))
+    {
         let Scene { before, replaced } = scene(&name);
         let example = first_example(&command).expect("an example");
-        let example = replaced.iter().fold(example, |example, (from, to)| example.replace(from, to));
+        let example = replaced
+            .iter()
+            .fold(example, |example, (from, to)| example.replace(from, to));
         let script = format!(
-            "{{ set -e; {BASE}\n{before}\n}} > before.log 2>&1 || {{ cat before.log >&2; exit 99; }}\n{}{example}",
-            if LASTING.contains(&name.as_str()) { "exec " } else { "" }
+            "{{ set -e; {BASE}\n{before}\n}} > before.log 2>&1 || \
+             {{ cat before.log >&2; exit 99; }}\n{}{example}",
+            if LASTING.contains(&name.as_str()) {
+                "exec "
+            } else {
+                ""
+            }
         );
         let script = script.replace("SINK", &sink.url(""));
         examples += 1;
@@ -179,13 +215,18 @@ fn the_example_of_every_command_runs() {
         };
         wrong.extend(failure.map(|failure| format!("{name}: {example}\n{failure}")));
     }
-    assert!(wrong.is_empty() && examples >= 60, "of {examples} examples these failed:\n{}", wrong.join("\n\n"));
+    assert!(
+        wrong.is_empty() && examples >= 60,
+        "of {examples} examples these failed:\n{}",
+        wrong.join("\n\n")
+    );
 }
 
 fn prepare_files(folder: &Folder, repository: &str) {
     let bin = folder.path().join("bin");
     fs::create_dir(&bin).expect("a folder");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gridhook"), bin.join("gridhook")).expect("a link");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_gridhook"), bin.join("gridhook"))
+        .expect("a link");
     let edition = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/editions/current.toml");
     fs::copy(edition, folder.path().join("my.toml")).expect("an edition");
     let event = |id: &str, subject: &str| {
@@ -211,14 +252,26 @@ fn prepare_files(folder: &Folder, repository: &str) {
 
 fn bash(server: &Server, folder: &Folder, script: &str) -> std::process::Command {
     let token = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
-    let path = format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!(
+        "{}:{}",
+        folder.path().join("bin").display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
     let at = format!("http://{}", server.at());
-    let variables = [("GRIDHOOK_SERVER", at.as_str()), ("GRIDHOOK_TOKEN", token.trim()), ("PATH", path.as_str())];
+    let variables = [
+        ("GRIDHOOK_SERVER", at.as_str()),
+        ("GRIDHOOK_TOKEN", token.trim()),
+        ("PATH", path.as_str()),
+    ];
     folder.command("bash", &["-c", script], &variables)
 }
 
 fn run_to_its_end(server: &Server, folder: &Folder, script: &str) -> Option<String> {
-    let ended = Ended::from_output(&bash(server, folder, script).output().expect("bash is there"));
+    let ended = Ended::from_output(
+        &bash(server, folder, script)
+            .output()
+            .expect("bash is there"),
+    );
     (ended.code != Some(0)).then(|| format!("{:?}: {}{}", ended.code, ended.out, ended.error))
 }
 
@@ -227,7 +280,10 @@ fn run_until_it_prints(server: &Server, folder: &Folder, script: &str) -> Option
     let printed = folder.path().join("printed");
     let log = File::create(&printed).expect("a file");
     let mut command = bash(server, folder, script);
-    command.stdout(log.try_clone().expect("a second handle")).stderr(log).stdin(Stdio::null());
+    command
+        .stdout(log.try_clone().expect("a second handle"))
+        .stderr(log)
+        .stdin(Stdio::null());
     let mut child: Child = command.spawn().expect("bash is there");
     let text = || fs::read_to_string(&printed).unwrap_or_default();
     let mut ended = None;

@@ -7,16 +7,42 @@ use crate::support::{server::Server, sink::Sink};
 
 #[test]
 fn every_list_is_an_object_with_its_items_in_value() {
-    let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "1h")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("JOURNAL__RETENTION", "1h")]),
+        Sink::start(),
+    );
     let folder = Folder::of_server(&server);
     folder.done(&server, &["topics", "create", "orders"]);
-    folder.done(&server, &["subscriptions", "create", "orders", "billing", "--endpoint", &sink.url("/a")]);
+    folder.done(
+        &server,
+        &[
+            "subscriptions",
+            "create",
+            "orders",
+            "billing",
+            "--endpoint",
+            &sink.url("/a"),
+        ],
+    );
     folder.write("placed.json", "{}");
-    folder.done(&server, &["event-types", "put", "orders", "Order.Placed", "--body", "placed.json"]);
+    folder.done(
+        &server,
+        &[
+            "event-types",
+            "put",
+            "orders",
+            "Order.Placed",
+            "--body",
+            "placed.json",
+        ],
+    );
     folder.write("events.json", EVENT);
     folder.done(&server, &["publish", "orders", "events.json"]);
     folder.done(&server, &["tokens", "create", "reader", "--role", "read"]);
-    folder.done(&server, &["context", "add", "prod", "--server", "http://127.0.0.1:9"]);
+    folder.done(
+        &server,
+        &["context", "add", "prod", "--server", "http://127.0.0.1:9"],
+    );
     let backups = folder.path().join("backups");
     std::fs::create_dir(&backups).expect("a folder");
     let monday = backups.join("monday");
@@ -41,11 +67,19 @@ fn every_list_is_an_object_with_its_items_in_value() {
     ] {
         let arguments: Vec<&str> = line.split(' ').chain(["--output", "json"]).collect();
         let list: Value = serde_json::from_str(&folder.done(&server, &arguments)).expect("JSON");
-        let items = list["value"].as_array().unwrap_or_else(|| panic!("{line}: {list}"));
-        assert!(items.len() >= least && items.iter().all(Value::is_object), "{line}: {list}");
+        let items = list["value"]
+            .as_array()
+            .unwrap_or_else(|| panic!("{line}: {list}"));
+        assert!(
+            items.len() >= least && items.iter().all(Value::is_object),
+            "{line}: {list}"
+        );
     }
     let listed = folder.done(&server, &["backup", "list", "backups"]);
-    assert!(listed.contains("/backups/monday ") && listed.contains(" sound "), "{listed}");
+    assert!(
+        listed.contains("/backups/monday ") && listed.contains(" sound "),
+        "{listed}"
+    );
     std::fs::create_dir(folder.path().join("none")).expect("a folder");
     let empty = folder.done(&server, &["backup", "list", "none"]);
     assert!(empty.starts_with("no backups in "), "{empty}");

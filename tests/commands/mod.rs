@@ -1,4 +1,5 @@
-//! Rules that hold for all commands: whom they trust, how they end, what their flags and lists mean, their examples.
+//! Rules that hold for all commands: whom they trust, how they end, what their flags and lists
+//! mean, their examples.
 
 mod credentials;
 pub(crate) mod examples;
@@ -57,10 +58,15 @@ impl Folder {
 
     fn command(&self, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new(program);
-        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_"))
+        {
             command.env_remove(name);
         }
-        command.args(arguments).current_dir(self.path()).env("XDG_CONFIG_HOME", self.path());
+        command
+            .args(arguments)
+            .current_dir(self.path())
+            .env("XDG_CONFIG_HOME", self.path());
         command.envs(variables.iter().copied()).stdin(Stdio::null());
         command
     }
@@ -73,14 +79,20 @@ impl Folder {
 
     /// Runs the binary on a server, which must carry the command out.
     fn done(&self, server: &Server, arguments: &[&str]) -> String {
-        let ended = self.run(arguments, &[("GRIDHOOK_SERVER", &format!("http://{}", server.at()))]);
+        let ended = self.run(
+            arguments,
+            &[("GRIDHOOK_SERVER", &format!("http://{}", server.at()))],
+        );
         assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.error);
         ended.out
     }
 
     /// Runs the binary on a server, which must refuse.
     fn refused(&self, server: &Server, arguments: &[&str]) -> Ended {
-        let ended = self.run(arguments, &[("GRIDHOOK_SERVER", &format!("http://{}", server.at()))]);
+        let ended = self.run(
+            arguments,
+            &[("GRIDHOOK_SERVER", &format!("http://{}", server.at()))],
+        );
         assert_ne!(ended.code, Some(0), "{arguments:?}: {}", ended.out);
         ended
     }
@@ -89,7 +101,11 @@ impl Folder {
 impl Ended {
     fn from_output(output: &std::process::Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-        Self { code: output.status.code(), out: text(&output.stdout), error: text(&output.stderr) }
+        Self {
+            code: output.status.code(),
+            out: text(&output.stdout),
+            error: text(&output.stderr),
+        }
     }
 }
 
@@ -97,7 +113,9 @@ impl Ended {
 fn leaves() -> Vec<(String, clap::Command)> {
     fn collect(command: &clap::Command, above: &str, leaves: &mut Vec<(String, clap::Command)>) {
         for child in command.get_subcommands() {
-            let name = format!("{above} {}", child.get_name()).trim_start().to_owned();
+            let name = format!("{above} {}", child.get_name())
+                .trim_start()
+                .to_owned();
             // `backup` runs by itself, too.
             if child.get_subcommands().next().is_none() || name == "backup" {
                 leaves.push((name.clone(), child.clone()));

@@ -1,4 +1,5 @@
-//! Exit statuses: 2 for a command line that cannot be used, also where the command finds that, and 1 for what could not be done.
+//! Exit statuses: 2 for a command line that cannot be used, also where the command finds that, and
+//! 1 for what could not be done.
 
 use std::fmt::Write as _;
 
@@ -57,7 +58,10 @@ fn unusable_command_lines_end_with_2_and_failures_with_1() {
     for line in lines {
         let ended = folder.run(&line.split(' ').collect::<Vec<_>>(), &[]);
         let code = ended.code.expect("a status");
-        assert!(code == 0 || !ended.error.is_empty() || line.starts_with("health"), "{line} says why");
+        assert!(
+            code == 0 || !ended.error.is_empty() || line.starts_with("health"),
+            "{line} says why"
+        );
         writeln!(statuses, "{code} {line}").expect("a string");
     }
     expect![[r#"

@@ -13,23 +13,35 @@ fn event(id: u64, kind: &str) -> Value {
 
 fn sequences(page: &Value) -> Vec<u64> {
     let events = page["events"].as_array().expect("events");
-    events.iter().map(|event| event["sequence"].as_u64().expect("a sequence")).collect()
+    events
+        .iter()
+        .map(|event| event["sequence"].as_u64().expect("a sequence"))
+        .collect()
 }
 
 #[test]
 fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest() {
-    // The publishers' address does not serve the control plane; the page has no other address to publish to. No event
-    // subscription keeps the log.
+    // The publishers' address does not serve the control plane; the page has no other address to
+    // publish to. No event subscription keeps the log.
     let server = Server::start(&[("JOURNAL__RETENTION", "1h")]);
     server.topic("orders", "EventGridSchema");
     for first in (0..1_000).step_by(100) {
         let kinds = ["Made", "Sent", "Lost", "Made"];
-        let events: Vec<Value> = (first..first + 100).map(|id| event(id, kinds[id as usize % 4])).collect();
+        let events: Vec<Value> = (first..first + 100)
+            .map(|id| event(id, kinds[id as usize % 4]))
+            .collect();
         server.command("POST", &format!("{TOPIC}/publish"), &events.into());
     }
-    let ask = |query: &str| server.command("GET", &format!("{TOPIC}/events?{query}"), &Value::Null).json();
+    let ask = |query: &str| {
+        server
+            .command("GET", &format!("{TOPIC}/events?{query}"), &Value::Null)
+            .json()
+    };
     let first = ask("top=300");
-    assert_eq!((&first["logFromSequence"], &first["logBeforeSequence"]), (&json!(1), &json!(1_001)));
+    assert_eq!(
+        (&first["logFromSequence"], &first["logBeforeSequence"]),
+        (&json!(1), &json!(1_001))
+    );
     assert_eq!(sequences(&first), (701..=1_000).rev().collect::<Vec<_>>());
     let newest = &first["events"][0];
     assert_eq!(
@@ -38,8 +50,20 @@ fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest()
     );
     for (query, expected) in [
         ("", (1..=1_000).rev().collect::<Vec<u64>>()),
-        ("&type=Sent", (1..=1_000).rev().filter(|sequence| sequence % 4 == 2).collect()),
-        ("&subject=/99", (1..=1_000).rev().filter(|sequence| (sequence - 1).to_string().starts_with("99")).collect()),
+        (
+            "&type=Sent",
+            (1..=1_000)
+                .rev()
+                .filter(|sequence| sequence % 4 == 2)
+                .collect(),
+        ),
+        (
+            "&subject=/99",
+            (1..=1_000)
+                .rev()
+                .filter(|sequence| (sequence - 1).to_string().starts_with("99"))
+                .collect(),
+        ),
         ("&id=0", vec![1]),
         ("&id=none", Vec::new()),
     ] {
@@ -48,15 +72,25 @@ fn an_operator_publishes_events_and_browses_them_from_the_newest_to_the_oldest()
             let page = ask(&format!("top=150{query}{before}"));
             all.extend(sequences(&page));
             pages += 1;
-            let Some(next) = page["before"].as_str() else { break };
+            let Some(next) = page["before"].as_str() else {
+                break;
+            };
             before = format!("&before={next}");
             assert!(pages < 20, "the pages of {query} do not end");
         }
         assert_eq!(all, expected, "{query}");
     }
-    for (query, text) in [("top=0", "1 to 500"), ("before=x", "sequence number"), ("order=up", "allowed are")] {
+    for (query, text) in [
+        ("top=0", "1 to 500"),
+        ("before=x", "sequence number"),
+        ("order=up", "allowed are"),
+    ] {
         let answer = server.admin("GET", &format!("{TOPIC}/events?{query}"), &Value::Null);
-        assert!(answer.status == 400 && answer.text().contains(text), "{query}: {}", answer.text());
+        assert!(
+            answer.status == 400 && answer.text().contains(text),
+            "{query}: {}",
+            answer.text()
+        );
     }
 }
 
@@ -65,10 +99,22 @@ fn one_event_is_returned_as_it_was_published_and_a_refused_one_says_why() {
     let server = Server::start(&[]);
     server.topic("orders", "EventGridSchema");
     let publish = |body: &str| {
-        let token = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+        let token =
+            std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
         let authorization = format!("Bearer {}", token.trim());
-        let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
-        server.client().ask("POST", &format!("{TOPIC}/publish"), &headers, body.as_bytes()).expect("an answer")
+        let headers = [
+            ("authorization", authorization.as_str()),
+            ("content-type", "application/json"),
+        ];
+        server
+            .client()
+            .ask(
+                "POST",
+                &format!("{TOPIC}/publish"),
+                &headers,
+                body.as_bytes(),
+            )
+            .expect("an answer")
     };
     // Neither the number nor the order of keys survives a program that reads the data.
     let data = r#"{"z":9007199254740993,"a":1.10,"text":"\u00e4<script>"}"#;
@@ -82,7 +128,9 @@ fn one_event_is_returned_as_it_was_published_and_a_refused_one_says_why() {
     assert_eq!(stored.header("content-type"), Some("application/json"));
     for (sequence, status) in [("2", 404), ("0", 404), ("99999999999", 404), ("x", 400)] {
         assert_eq!(
-            server.admin("GET", &format!("{TOPIC}/events/{sequence}"), &Value::Null).status,
+            server
+                .admin("GET", &format!("{TOPIC}/events/{sequence}"), &Value::Null)
+                .status,
             status,
             "{sequence}"
         );
@@ -90,11 +138,17 @@ fn one_event_is_returned_as_it_was_published_and_a_refused_one_says_why() {
     let refused = publish(r#"[{"id":"1"}]"#);
     assert_eq!(refused.status, 400, "{}", refused.text());
     assert!(
-        refused.json()["error"]["message"].as_str().expect("a message").contains("'subject'"),
+        refused.json()["error"]["message"]
+            .as_str()
+            .expect("a message")
+            .contains("'subject'"),
         "{}",
         refused.text()
     );
-    assert_eq!(server.open("POST", &format!("{TOPIC}/publish"), &[]).status, 401);
+    assert_eq!(
+        server.open("POST", &format!("{TOPIC}/publish"), &[]).status,
+        401
+    );
 }
 
 #[test]
@@ -103,28 +157,61 @@ fn a_topic_shows_its_figures_and_tests_a_filter_before_there_is_an_event_subscri
     server.topic("orders", "EventGridSchema");
     let status = server.topic_status("orders");
     assert_eq!(status["published"], 0);
-    assert!(status["publishedPerSecond"].as_f64().is_none_or(|rate| rate == 0.0), "{status}");
-    let events: Vec<Value> = (0..40).map(|id| event(id, if id % 4 == 0 { "Made" } else { "Sent" })).collect();
+    assert!(
+        status["publishedPerSecond"]
+            .as_f64()
+            .is_none_or(|rate| rate == 0.0),
+        "{status}"
+    );
+    let events: Vec<Value> = (0..40)
+        .map(|id| event(id, if id % 4 == 0 { "Made" } else { "Sent" }))
+        .collect();
     server.command("POST", &format!("{TOPIC}/publish"), &events.into());
     let status = server.topic_status("orders");
-    for (field, expected) in
-        [("published", 40), ("subscriptions", 0), ("logFromSequence", 1), ("logBeforeSequence", 41)]
-    {
+    for (field, expected) in [
+        ("published", 40),
+        ("subscriptions", 0),
+        ("logFromSequence", 1),
+        ("logBeforeSequence", 41),
+    ] {
         assert_eq!(status[field], expected, "{field}: {status}");
     }
-    assert!(status["publishedBytes"].as_u64() > Some(40 * 100), "{status}");
+    assert!(
+        status["publishedBytes"].as_u64() > Some(40 * 100),
+        "{status}"
+    );
     assert!(status["logFrom"].is_string(), "{status}");
 
     let test = |body: Value| server.admin("POST", &format!("{TOPIC}/testFilter"), &body);
     let report = test(json!({"filter": {"includedEventTypes": ["Made"]}, "last": 20})).json();
-    assert_eq!((&report["tested"], &report["matched"]), (&json!(20), &json!(5)));
-    let given = test(json!({"filter": {"subjectEndsWith": "/7"}, "events": [event(7, "x"), event(8, "x")]})).json();
-    assert_eq!((&given["tested"], &given["matched"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&report["tested"], &report["matched"]),
+        (&json!(20), &json!(5))
+    );
+    let given = test(
+        json!({"filter": {"subjectEndsWith": "/7"}, "events": [event(7, "x"), event(8, "x")]}),
+    )
+    .json();
+    assert_eq!(
+        (&given["tested"], &given["matched"]),
+        (&json!(2), &json!(1))
+    );
     let missing = test(json!({"last": 20}));
-    assert!(missing.status == 400 && missing.text().contains("filter is missing"), "{}", missing.text());
+    assert!(
+        missing.status == 400 && missing.text().contains("filter is missing"),
+        "{}",
+        missing.text()
+    );
 
-    server.subscribe("orders", "all", &SubscriptionSpec::of("http://127.0.0.1:9/"));
+    server.subscribe(
+        "orders",
+        "all",
+        &SubscriptionSpec::of("http://127.0.0.1:9/"),
+    );
     assert_eq!(server.topic_status("orders")["subscriptions"], 1);
     let below = format!("{}/testFilter", subscription("orders", "all"));
-    assert_eq!(server.command("POST", &below, &json!({"last": 20})).json()["matched"], 20);
+    assert_eq!(
+        server.command("POST", &below, &json!({"last": 20})).json()["matched"],
+        20
+    );
 }

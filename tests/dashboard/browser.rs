@@ -1,7 +1,7 @@
 //! The page in a browser: Debian's headless Chromium, driven by Playwright, on the real binary.
 //!
-//! The scenes are in `browser/`. Each is a program for Node that starts a server and a browser, and ends well or says what
-//! was wrong.
+//! The scenes are in `browser/`. Each is a program for Node that starts a server and a browser, and
+//! ends well or says what was wrong.
 
 use std::{fs::File, path::PathBuf, process::Command, time::Duration};
 
@@ -12,7 +12,8 @@ use crate::{
     support::{nats::has_nats, needs, server::wait_for, turn::Turn},
 };
 
-/// A scene ends itself before, and takes its server and its browser with it. The long form has a tail of an hour.
+/// A scene ends itself before, and takes its server and its browser with it. The long form has a
+/// tail of an hour.
 fn longest() -> Duration {
     Duration::from_secs(needs::many(1_200, 4_500))
 }
@@ -21,7 +22,11 @@ fn longest() -> Duration {
 const CHROMIUM: &str = "/usr/bin/chromium-headless-shell";
 
 fn is_there() -> bool {
-    needs::node() && needs::can_run("chromium", Command::new(CHROMIUM).args(["--no-sandbox", "--version"]))
+    needs::node()
+        && needs::can_run(
+            "chromium",
+            Command::new(CHROMIUM).args(["--no-sandbox", "--version"]),
+        )
 }
 
 /// Plays a scene to its end.
@@ -44,17 +49,32 @@ fn play_with(scene: &str, variables: &[(&str, &str)]) {
         .arg(stage.path().join(scene))
         .env("GRIDHOOK_BINARY", env!("CARGO_BIN_EXE_gridhook"))
         .env("GRIDHOOK_CHROMIUM", CHROMIUM)
-        .env("GRIDHOOK_SCENE_SECONDS", (longest().as_secs() - 30).to_string())
+        .env(
+            "GRIDHOOK_SCENE_SECONDS",
+            (longest().as_secs() - 30).to_string(),
+        )
         .envs(variables.iter().copied())
-        .env("GRIDHOOK_PAGE", PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/dashboard/page"));
-    let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the scene begins");
+        .env(
+            "GRIDHOOK_PAGE",
+            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/dashboard/page"),
+        );
+    let mut child = program
+        .stdout(file("out"))
+        .stderr(file("err"))
+        .spawn()
+        .expect("the scene begins");
     let mut ended = None;
     wait_for("the scene to end", longest(), || {
         ended = child.try_wait().expect("a child is waited for");
         ended.is_some()
     });
     let read = |name: &str| std::fs::read_to_string(logs.path().join(name)).unwrap_or_default();
-    assert!(ended.is_some_and(|status| status.success()), "{scene}:\n{}{}", read("out"), read("err"));
+    assert!(
+        ended.is_some_and(|status| status.success()),
+        "{scene}:\n{}{}",
+        read("out"),
+        read("err")
+    );
     print!("{}", read("out"));
 }
 

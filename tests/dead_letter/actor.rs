@@ -22,7 +22,9 @@ fn written(count: u64) -> impl Fn(&DeadLetterTotals) -> bool {
 
 #[test]
 fn files_appear_after_the_delay_several_events_in_one() {
-    let _rows = crate::spec::shows(&["S000-095", "S000-108", "S002-036", "S002-044", "S003-072", "S003-085"]);
+    let _rows = crate::spec::shows(&[
+        "S000-095", "S000-108", "S002-036", "S002-044", "S003-072", "S003-085",
+    ]);
     in_world(async |world, folder| {
         let _actor = world.actor();
         let due = START.after(DELAY);
@@ -34,10 +36,29 @@ fn files_appear_after_the_delay_several_events_in_one() {
         let totals = world.until(subscription_key(1), written(5)).await;
         let found = files(folder);
         let counts: Vec<usize> = found.values().map(Vec::len).collect();
-        assert_eq!((counts.iter().sum::<usize>(), counts.len(), totals.files), (5, 2, 2), "3 events a file");
-        assert!(found.keys().all(|path| path.starts_with("letters/MY-SUBSCRIPTION/2020/8/13/18")), "{found:?}");
-        let bytes: u64 = found.keys().map(|path| fs::metadata(folder.join(path)).expect("a file").len()).sum();
-        assert_eq!((totals.bytes, totals.lost, world.waiting(subscription_key(1)).await), (bytes, 0, 0));
+        assert_eq!(
+            (counts.iter().sum::<usize>(), counts.len(), totals.files),
+            (5, 2, 2),
+            "3 events a file"
+        );
+        assert!(
+            found
+                .keys()
+                .all(|path| path.starts_with("letters/MY-SUBSCRIPTION/2020/8/13/18")),
+            "{found:?}"
+        );
+        let bytes: u64 = found
+            .keys()
+            .map(|path| fs::metadata(folder.join(path)).expect("a file").len())
+            .sum();
+        assert_eq!(
+            (
+                totals.bytes,
+                totals.lost,
+                world.waiting(subscription_key(1)).await
+            ),
+            (bytes, 0, 0)
+        );
     });
 }
 
@@ -46,12 +67,23 @@ fn many_subscriptions_are_written_and_each_has_its_own_totals() {
     in_world(async |world, folder| {
         let _actor = world.actor();
         for subscription in 1..=9 {
-            world.add_dead_letters(subscription_key(subscription), subscription, START).await;
-            world.enqueue(subscription_key(subscription), target(&format!("letters-{subscription}")), START);
+            world
+                .add_dead_letters(subscription_key(subscription), subscription, START)
+                .await;
+            world.enqueue(
+                subscription_key(subscription),
+                target(&format!("letters-{subscription}")),
+                START,
+            );
         }
         for subscription in 1..=9 {
-            world.until(subscription_key(subscription), written(subscription.into())).await;
-            assert_eq!(ids(&folder.join(format!("letters-{subscription}"))).len(), subscription as usize);
+            world
+                .until(subscription_key(subscription), written(subscription.into()))
+                .await;
+            assert_eq!(
+                ids(&folder.join(format!("letters-{subscription}"))).len(),
+                subscription as usize
+            );
         }
     });
 }
@@ -81,9 +113,17 @@ fn waiting_subscriptions_are_found_at_the_start() {
         let due = START.after(DELAY);
         world.add_dead_letters(subscription_key(1), 5, due).await;
         world.add_dead_letters(subscription_key(2), 0, due).await;
-        world.add_dead_letters(subscription_key(u32::MAX), 1, START).await;
+        world
+            .add_dead_letters(subscription_key(u32::MAX), 1, START)
+            .await;
         let all = world.journal.reads().all_dead().expect("read");
-        assert_eq!(all, [(subscription_key(1), due), (subscription_key(u32::MAX), START)]);
+        assert_eq!(
+            all,
+            [
+                (subscription_key(1), due),
+                (subscription_key(u32::MAX), START)
+            ]
+        );
         world.stop().await;
     });
 }
@@ -105,7 +145,8 @@ fn a_new_incarnation_waits_for_the_turn_of_the_previous_one() {
     run(async {
         let world = World::start(&memory, folder.path(), START);
         world.add_dead_letters(subscription_key(1), 3, START).await;
-        // The journal has no room for the removal of the dead letters, so it waits there and completes late.
+        // The journal has no room for the removal of the dead letters, so it waits there and
+        // completes late.
         memory.fail(memory.writes() + 1..memory.writes() + 2, WriteFault::Full);
         let first = world.actor();
         world.enqueue(subscription_key(1), target("letters"), START);
@@ -129,17 +170,30 @@ fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
         world.add_dead_letters(subscription_key(1), 4, START).await;
         world.add_dead_letters(subscription_key(2), 4, START).await;
         world.enqueue(subscription_key(1), target("broken"), START);
-        let begun = world.until(subscription_key(1), |totals| totals.in_progress.is_some()).await;
+        let begun = world
+            .until(subscription_key(1), |totals| totals.in_progress.is_some())
+            .await;
         world.enqueue(subscription_key(2), target("whole"), START);
         world.until(subscription_key(2), written(4)).await;
-        let still = world.dead_letters.totals(subscription_key(1)).await.expect("read");
+        let still = world
+            .dead_letters
+            .totals(subscription_key(1))
+            .await
+            .expect("read");
         assert_eq!(still.in_progress, begun.in_progress, "the same name");
-        assert_eq!((still.lost, world.waiting(subscription_key(1)).await), (0, 4), "and nothing is lost");
+        assert_eq!(
+            (still.lost, world.waiting(subscription_key(1)).await),
+            (0, 4),
+            "and nothing is lost"
+        );
 
         fs::remove_file(folder.join("broken")).expect("removed");
         world.until(subscription_key(1), written(4)).await;
         let name = begun.in_progress.expect("it is begun").name;
-        assert!(folder.join(name).is_file(), "the name that was in the journal is the file's");
+        assert!(
+            folder.join(name).is_file(),
+            "the name that was in the journal is the file's"
+        );
     });
 }
 
@@ -150,9 +204,14 @@ fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
         let _actor = world.actor();
         fs::write(folder.join("broken"), b"").expect("written");
         world.add_dead_letters(subscription_key(1), 2, START).await;
-        let patient = DeadLetterTarget { outage_window: Duration::from_secs(48 * 3600), ..target("broken") };
+        let patient = DeadLetterTarget {
+            outage_window: Duration::from_secs(48 * 3600),
+            ..target("broken")
+        };
         world.enqueue(subscription_key(1), patient, START);
-        world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
+        world
+            .until(subscription_key(1), |totals| totals.outage.is_some())
+            .await;
         // Its four hours are long over, and nearly its two days.
         for hours in [5, 42] {
             world.hand.advance(Duration::from_secs(hours * 3600));
@@ -161,7 +220,10 @@ fn a_dead_letter_outlives_its_time_to_live_for_the_whole_retry_period() {
         }
         fs::remove_file(folder.join("broken")).expect("removed");
         let totals = world.until(subscription_key(1), written(2)).await;
-        assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 0));
+        assert_eq!(
+            (totals.lost, world.waiting(subscription_key(1)).await),
+            (0, 0)
+        );
     });
 }
 
@@ -174,20 +236,42 @@ fn after_the_outage_window_dead_letters_are_lost_and_counted() {
         world.add_dead_letters(subscription_key(1), 7, START).await;
         world.enqueue(subscription_key(1), target("broken"), START);
         // The outage must begin before the clock advances.
-        world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
+        world
+            .until(subscription_key(1), |totals| totals.outage.is_some())
+            .await;
         world.hand.advance(Duration::from_secs(3 * 3600));
         actix_rt::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(world.waiting(subscription_key(1)).await, 7, "the window is 4 hours");
+        assert_eq!(
+            world.waiting(subscription_key(1)).await,
+            7,
+            "the window is 4 hours"
+        );
         // A later dead letter has its own window.
         let late = START.after(Duration::from_secs(3 * 3600));
         world.add_dead_letters(subscription_key(1), 1, late).await;
         world.hand.advance(Duration::from_secs(3600));
 
-        let totals = world.until(subscription_key(1), |totals| totals.lost == 7).await;
-        assert_eq!((totals.written, totals.files, world.waiting(subscription_key(1)).await), (0, 0, 1));
+        let totals = world
+            .until(subscription_key(1), |totals| totals.lost == 7)
+            .await;
+        assert_eq!(
+            (
+                totals.written,
+                totals.files,
+                world.waiting(subscription_key(1)).await
+            ),
+            (0, 0, 1)
+        );
         fs::remove_file(folder.join("broken")).expect("removed");
         let totals = world.until(subscription_key(1), written(1)).await;
-        assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (7, None, 0));
+        assert_eq!(
+            (
+                totals.lost,
+                totals.in_progress,
+                world.waiting(subscription_key(1)).await
+            ),
+            (7, None, 0)
+        );
     });
 }
 
@@ -199,19 +283,33 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         world.add_dead_letters(subscription_key(1), 7, START).await;
         world.add_dead_letters(subscription_key(2), 1, START).await;
         world.enqueue(subscription_key(1), target("broken"), START);
-        world.until(subscription_key(1), |totals| totals.outage.is_some()).await;
+        world
+            .until(subscription_key(1), |totals| totals.outage.is_some())
+            .await;
         world.hand.pause_expiry(true);
         world.hand.advance(Duration::from_secs(400 * 24 * 3600));
-        // A turn at the new time: a subscription that has just failed shows that the actor was woken.
+        // A turn at the new time: a subscription that has just failed shows that the actor was
+        // woken.
         world.enqueue(subscription_key(2), target("broken"), START);
-        world.until(subscription_key(2), |totals| totals.outage.is_some()).await;
+        world
+            .until(subscription_key(2), |totals| totals.outage.is_some())
+            .await;
         actix_rt::time::sleep(Duration::from_millis(50)).await;
-        let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
-        assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 7));
+        let totals = world
+            .dead_letters
+            .totals(subscription_key(1))
+            .await
+            .expect("read");
+        assert_eq!(
+            (totals.lost, world.waiting(subscription_key(1)).await),
+            (0, 7)
+        );
 
         world.hand.pause_expiry(false);
         world.hand.advance(Duration::from_secs(3600));
-        world.until(subscription_key(1), |totals| totals.lost == 7).await;
+        world
+            .until(subscription_key(1), |totals| totals.lost == 7)
+            .await;
     });
 }
 
@@ -228,7 +326,9 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         world.add_dead_letters(subscription_key(2), 3, START).await;
         for number in [1, 2] {
             world.enqueue(subscription_key(number), target("broken"), START);
-            world.until(subscription_key(number), |totals| totals.outage.is_some()).await;
+            world
+                .until(subscription_key(number), |totals| totals.outage.is_some())
+                .await;
         }
         world.stop().await;
     });
@@ -238,9 +338,20 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
             let _actor = world.actor();
             world.enqueue(subscription_key(1), target("broken"), START);
             actix_rt::time::sleep(Duration::from_millis(50)).await;
-            let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
-            assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (0, 3), "after {now} hours");
-            assert!(totals.outage.is_some_and(|outage| outage.since < hours(1)), "it began with the first process");
+            let totals = world
+                .dead_letters
+                .totals(subscription_key(1))
+                .await
+                .expect("read");
+            assert_eq!(
+                (totals.lost, world.waiting(subscription_key(1)).await),
+                (0, 3),
+                "after {now} hours"
+            );
+            assert!(
+                totals.outage.is_some_and(|outage| outage.since < hours(1)),
+                "it began with the first process"
+            );
             world.stop().await;
         });
     }
@@ -248,18 +359,30 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
         let world = World::start(&memory, folder.path(), hours(5));
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("broken"), START);
-        world.until(subscription_key(1), |totals| totals.lost == 3).await;
+        world
+            .until(subscription_key(1), |totals| totals.lost == 3)
+            .await;
         // The other subscription got another destination meanwhile, which has its own window.
         fs::write(folder.path().join("other"), b"").expect("written");
         world.enqueue(subscription_key(2), target("other"), START);
         let totals = world.until(subscription_key(2), |totals| {
-            totals.outage.as_ref().is_some_and(|outage| outage.destination.starts_with("other/"))
+            totals
+                .outage
+                .as_ref()
+                .is_some_and(|outage| outage.destination.starts_with("other/"))
         });
         let totals = totals.await;
-        assert_eq!((totals.lost, world.waiting(subscription_key(2)).await), (0, 3));
+        assert_eq!(
+            (totals.lost, world.waiting(subscription_key(2)).await),
+            (0, 3)
+        );
         fs::remove_file(folder.path().join("other")).expect("removed");
         let totals = world.until(subscription_key(2), written(3)).await;
-        assert_eq!((totals.lost, totals.outage), (0, None), "what is written ends it");
+        assert_eq!(
+            (totals.lost, totals.outage),
+            (0, None),
+            "what is written ends it"
+        );
         world.stop().await;
     });
 }
@@ -272,11 +395,17 @@ fn a_container_outside_the_store_is_never_written_until_its_target_changes() {
         let world = World::start(&MemoryStore::new(), &root, START);
         let _actor = world.actor();
         for (subscription, container) in [(1, ".."), (2, "a//b"), (3, "/a")] {
-            world.add_dead_letters(subscription_key(subscription), 1, START).await;
+            world
+                .add_dead_letters(subscription_key(subscription), 1, START)
+                .await;
             world.enqueue(subscription_key(subscription), target(container), START);
         }
         actix_rt::time::sleep(Duration::from_millis(50)).await;
-        assert!(files(folder.path()).is_empty(), "{:?}", files(folder.path()));
+        assert!(
+            files(folder.path()).is_empty(),
+            "{:?}",
+            files(folder.path())
+        );
         world.enqueue(subscription_key(1), target("letters"), START);
         world.until(subscription_key(1), written(1)).await;
         assert_eq!(ids(&root), ["1-0"]);
@@ -288,19 +417,43 @@ fn a_container_outside_the_store_is_never_written_until_its_target_changes() {
 fn a_file_in_progress_starts_over_at_a_new_target() {
     in_world(async |world, folder| {
         world.add_dead_letters(subscription_key(1), 2, START).await;
-        let last = DeadLetterKey { due: START, seq: Seq(2), lane: Lane::LIVE };
-        let begun = FileInProgress { name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(), last };
-        let totals = DeadLetterTotals { written: 40, in_progress: Some(begun), ..DeadLetterTotals::default() };
-        let record = Some((DeadLetterTotals::name(subscription_key(1)), totals.encode().into()));
+        let last = DeadLetterKey {
+            due: START,
+            seq: Seq(2),
+            lane: Lane::LIVE,
+        };
+        let begun = FileInProgress {
+            name: "old/MY-SUBSCRIPTION/2020/8/13/17/a.json".to_owned(),
+            last,
+        };
+        let totals = DeadLetterTotals {
+            written: 40,
+            in_progress: Some(begun),
+            ..DeadLetterTotals::default()
+        };
+        let record = Some((
+            DeadLetterTotals::name(subscription_key(1)),
+            totals.encode().into(),
+        ));
         world
             .journal
-            .write_dead_letters(subscription_key(1), DeadLetterWrite { totals: record, ..DeadLetterWrite::default() })
+            .write_dead_letters(
+                subscription_key(1),
+                DeadLetterWrite {
+                    totals: record,
+                    ..DeadLetterWrite::default()
+                },
+            )
             .await
             .expect("written");
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("new"), START);
         world.until(subscription_key(1), written(42)).await;
-        assert!(files(folder).keys().all(|path| path.starts_with("new/MY-SUBSCRIPTION/2020/8/13/18")));
+        assert!(
+            files(folder)
+                .keys()
+                .all(|path| path.starts_with("new/MY-SUBSCRIPTION/2020/8/13/18"))
+        );
     });
 }
 
@@ -308,13 +461,26 @@ fn a_file_in_progress_starts_over_at_a_new_target() {
 fn a_missing_event_is_lost_and_the_others_are_written() {
     in_world(async |world, _| {
         world.add_dead_letters(subscription_key(1), 2, START).await;
-        let owner = world.journal.open(subscription_key(1)).await.expect("opened").owner;
+        let owner = world
+            .journal
+            .open(subscription_key(1))
+            .await
+            .expect("opened")
+            .owner;
         let gone: RecordChange = dead_letter_change(Seq(1_000), START, dead());
-        world.journal.append(owner, vec![gone], WriteUrgency::Now, Box::new(|answer| answer.expect("written")));
+        world.journal.append(
+            owner,
+            vec![gone],
+            WriteUrgency::Now,
+            Box::new(|answer| answer.expect("written")),
+        );
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("letters"), START);
         let totals = world.until(subscription_key(1), written(2)).await;
-        assert_eq!((totals.lost, world.waiting(subscription_key(1)).await), (1, 0));
+        assert_eq!(
+            (totals.lost, world.waiting(subscription_key(1)).await),
+            (1, 0)
+        );
     });
 }
 
@@ -323,21 +489,36 @@ fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
     in_world(async |world, folder| {
         world.add_dead_letters(subscription_key(1), 1, START).await;
         world.add_dead_letters(subscription_key(2), 1, START).await;
-        let garbage = Some((DeadLetterTotals::name(subscription_key(1)), "garbage".into()));
+        let garbage = Some((
+            DeadLetterTotals::name(subscription_key(1)),
+            "garbage".into(),
+        ));
         world
             .journal
-            .write_dead_letters(subscription_key(1), DeadLetterWrite { totals: garbage, ..DeadLetterWrite::default() })
+            .write_dead_letters(
+                subscription_key(1),
+                DeadLetterWrite {
+                    totals: garbage,
+                    ..DeadLetterWrite::default()
+                },
+            )
             .await
             .expect("written");
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("letters"), START);
         world.enqueue(subscription_key(2), target("letters"), START);
         world.until(subscription_key(2), written(1)).await;
-        assert_eq!((world.waiting(subscription_key(1)).await, ids(folder)), (1, vec!["2-0".to_owned()]));
+        assert_eq!(
+            (world.waiting(subscription_key(1)).await, ids(folder)),
+            (1, vec!["2-0".to_owned()])
+        );
         let kept = world
             .journal
             .reads()
-            .meta(MetaKind::DeadLetters, DeadLetterTotals::name(subscription_key(1)))
+            .meta(
+                MetaKind::DeadLetters,
+                DeadLetterTotals::name(subscription_key(1)),
+            )
             .await
             .expect("read");
         assert_eq!(kept.as_deref(), Some(&b"garbage"[..]));

@@ -5,7 +5,10 @@ use std::{fs, path::Path};
 use gridhook::{
     dead_letter::{
         DeadLetterTarget, Owner,
-        browse::{BrowseCursor, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery, DeadLetterStage},
+        browse::{
+            BrowseCursor, DeadLetterId, DeadLetterLocation, DeadLetterPage, DeadLetterQuery,
+            DeadLetterStage,
+        },
         file::folder,
         purge::PurgeCursor,
     },
@@ -34,7 +37,10 @@ fn location(subscription_key: SubscriptionKey) -> DeadLetterLocation {
 }
 
 fn ids(page: &DeadLetterPage) -> Vec<&str> {
-    page.found.iter().map(|found| found.dead_letter.id.as_deref().expect("an id")).collect()
+    page.found
+        .iter()
+        .map(|found| found.dead_letter.id.as_deref().expect("an id"))
+        .collect()
 }
 
 /// Seven dead letters of one subscription: six in two files, and one waiting.
@@ -43,9 +49,13 @@ async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> Wor
     let _actor = world.actor();
     world.add_dead_letters(subscription_key(1), 6, START).await;
     world.enqueue(subscription_key(1), target("c"), START);
-    world.until(subscription_key(1), |totals| totals.written == 6).await;
+    world
+        .until(subscription_key(1), |totals| totals.written == 6)
+        .await;
     let later = gridhook::event::Timestamp::NEVER;
-    world.add_more_dead_letters(subscription_key(1), 1, later).await;
+    world
+        .add_more_dead_letters(subscription_key(1), 1, later)
+        .await;
     world
 }
 
@@ -53,11 +63,20 @@ async fn six_written_and_one_waiting(memory: &MemoryStore, folder: &Path) -> Wor
 async fn all(world: &World, query: &DeadLetterQuery, top: usize) -> Vec<String> {
     let (mut found, mut at) = (Vec::new(), Some(BrowseCursor::START));
     while let Some(from) = at {
-        let page = world.dead_letters.page(&location(subscription_key(1)), query, from, top).await.expect("read");
-        assert!(page.found.len() <= top && page.problems.is_empty(), "{page:?}");
+        let page = world
+            .dead_letters
+            .page(&location(subscription_key(1)), query, from, top)
+            .await
+            .expect("read");
+        assert!(
+            page.found.len() <= top && page.problems.is_empty(),
+            "{page:?}"
+        );
         found.extend(ids(&page).into_iter().map(str::to_owned));
         // The cursor as a client passes it back.
-        at = page.next.map(|next| next.to_string().parse().expect("the marker parses"));
+        at = page
+            .next
+            .map(|next| next.to_string().parse().expect("the marker parses"));
     }
     found.sort();
     found
@@ -70,22 +89,62 @@ fn waiting_and_written_dead_letters_are_found_on_pages_of_any_size() {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
         let expected = ["1-0", "1-0", "1-1", "1-2", "1-3", "1-4", "1-5"];
         for top in [1, 2, 3, 7, 50] {
-            assert_eq!(all(&world, &DeadLetterQuery::default(), top).await, expected, "{top}");
+            assert_eq!(
+                all(&world, &DeadLetterQuery::default(), top).await,
+                expected,
+                "{top}"
+            );
         }
-        let waiting = DeadLetterQuery { stage: Some(DeadLetterStage::Waiting), ..DeadLetterQuery::default() };
+        let waiting = DeadLetterQuery {
+            stage: Some(DeadLetterStage::Waiting),
+            ..DeadLetterQuery::default()
+        };
         assert_eq!(all(&world, &waiting, 50).await, ["1-0"]);
-        let written = DeadLetterQuery { stage: Some(DeadLetterStage::Written), ..DeadLetterQuery::default() };
+        let written = DeadLetterQuery {
+            stage: Some(DeadLetterStage::Written),
+            ..DeadLetterQuery::default()
+        };
         assert_eq!(all(&world, &written, 50).await.len(), 6);
-        let by_id = DeadLetterQuery { id: Some("1-4".to_owned()), ..DeadLetterQuery::default() };
+        let by_id = DeadLetterQuery {
+            id: Some("1-4".to_owned()),
+            ..DeadLetterQuery::default()
+        };
         assert_eq!(all(&world, &by_id, 50).await, ["1-4"]);
-        let reason = |reason: &str| DeadLetterQuery { reason: Some(reason.to_owned()), ..DeadLetterQuery::default() };
-        assert_eq!(all(&world, &reason("maxdeliveryattemptsexceeded"), 50).await.len(), 7);
-        assert_eq!(all(&world, &reason("TimeToLiveExceeded"), 50).await.len(), 0);
+        let reason = |reason: &str| DeadLetterQuery {
+            reason: Some(reason.to_owned()),
+            ..DeadLetterQuery::default()
+        };
+        assert_eq!(
+            all(&world, &reason("maxdeliveryattemptsexceeded"), 50)
+                .await
+                .len(),
+            7
+        );
+        assert_eq!(
+            all(&world, &reason("TimeToLiveExceeded"), 50).await.len(),
+            0
+        );
         let tried = super::dead().tried.expect("it was tried");
         let (at, past) = (Some(tried), Some(gridhook::event::Timestamp(tried.0 + 1)));
-        for (from, to, found) in [(at, None, 7), (past, None, 0), (None, at, 0), (None, past, 7), (at, past, 7)] {
+        for (from, to, found) in [
+            (at, None, 7),
+            (past, None, 0),
+            (None, at, 0),
+            (None, past, 7),
+            (at, past, 7),
+        ] {
             assert_eq!(
-                all(&world, &DeadLetterQuery { from, to, ..DeadLetterQuery::default() }, 50).await.len(),
+                all(
+                    &world,
+                    &DeadLetterQuery {
+                        from,
+                        to,
+                        ..DeadLetterQuery::default()
+                    },
+                    50
+                )
+                .await
+                .len(),
                 found,
                 "{from:?} {to:?}"
             );
@@ -93,7 +152,12 @@ fn waiting_and_written_dead_letters_are_found_on_pages_of_any_size() {
         assert_eq!(
             world
                 .dead_letters
-                .page(&location(subscription_key(2)), &waiting, BrowseCursor::START, 9)
+                .page(
+                    &location(subscription_key(2)),
+                    &waiting,
+                    BrowseCursor::START,
+                    9
+                )
                 .await
                 .expect("read")
                 .found,
@@ -110,12 +174,21 @@ fn each_one_is_found_by_its_key_alone() {
         let world = six_written_and_one_waiting(&MemoryStore::new(), folder.path()).await;
         let page = world
             .dead_letters
-            .page(&location(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
+            .page(
+                &location(subscription_key(1)),
+                &DeadLetterQuery::default(),
+                BrowseCursor::START,
+                50,
+            )
             .await
             .expect("read");
         for found in page.found {
             let key: DeadLetterId = found.key.to_string().parse().expect("a key");
-            let one = world.dead_letters.one(&location(subscription_key(1)), key).await.expect("read");
+            let one = world
+                .dead_letters
+                .one(&location(subscription_key(1)), key)
+                .await
+                .expect("read");
             assert_eq!(one, Ok(Some(found)));
         }
         for none in ["waiting~1~1~0", "2020~8~13~18~nothing.json~0"] {
@@ -126,7 +199,16 @@ fn each_one_is_found_by_its_key_alone() {
                 .expect("read");
             assert_eq!(one, Ok(None), "{none}");
         }
-        for bad in ["", "~", "a", "..~..~etc~0", "a~", "waiting~1~1~x", "a~-1", "a/b~0"] {
+        for bad in [
+            "",
+            "~",
+            "a",
+            "..~..~etc~0",
+            "a~",
+            "waiting~1~1~x",
+            "a~-1",
+            "a/b~0",
+        ] {
             assert!(bad.parse::<DeadLetterId>().is_err(), "{bad}");
         }
         world.stop().await;
@@ -142,26 +224,59 @@ fn a_purged_dead_letter_is_removed_and_counted_once() {
             let dead_letters = world.dead_letters.clone();
             async move {
                 dead_letters
-                    .purge(&location(subscription_key(1)), &query, PurgeCursor::START, dry_run)
+                    .purge(
+                        &location(subscription_key(1)),
+                        &query,
+                        PurgeCursor::START,
+                        dry_run,
+                    )
                     .await
                     .expect("purged")
             }
         };
-        assert_eq!(purge(DeadLetterQuery::default(), true).await.dead_letters, 7, "a dry run only counts");
+        assert_eq!(
+            purge(DeadLetterQuery::default(), true).await.dead_letters,
+            7,
+            "a dry run only counts"
+        );
         assert_eq!(all(&world, &DeadLetterQuery::default(), 50).await.len(), 7);
 
-        let first = DeadLetterQuery { id: Some("1-1".to_owned()), ..DeadLetterQuery::default() };
+        let first = DeadLetterQuery {
+            id: Some("1-1".to_owned()),
+            ..DeadLetterQuery::default()
+        };
         assert_eq!(purge(first.clone(), false).await.dead_letters, 1);
         assert_eq!(purge(first, false).await.dead_letters, 0, "it is gone");
         assert_eq!(all(&world, &DeadLetterQuery::default(), 50).await.len(), 6);
-        let marked = files(folder.path()).into_keys().filter(|path| path.to_string_lossy().ends_with(SUFFIX)).count();
-        assert_eq!(marked, 1, "its file stays for the others, and says so beside it");
+        let marked = files(folder.path())
+            .into_keys()
+            .filter(|path| path.to_string_lossy().ends_with(SUFFIX))
+            .count();
+        assert_eq!(
+            marked, 1,
+            "its file stays for the others, and says so beside it"
+        );
 
-        assert_eq!(purge(DeadLetterQuery::default(), false).await.dead_letters, 6);
+        assert_eq!(
+            purge(DeadLetterQuery::default(), false).await.dead_letters,
+            6
+        );
         assert_eq!(all(&world, &DeadLetterQuery::default(), 50).await.len(), 0);
-        assert_eq!(files(folder.path()).len(), 0, "files of which nothing is left go, and what stood beside them");
-        let totals = world.dead_letters.totals(subscription_key(1)).await.expect("read");
-        assert_eq!((totals.written, totals.purged, totals.lost), (6, 1, 0), "written is written");
+        assert_eq!(
+            files(folder.path()).len(),
+            0,
+            "files of which nothing is left go, and what stood beside them"
+        );
+        let totals = world
+            .dead_letters
+            .totals(subscription_key(1))
+            .await
+            .expect("read");
+        assert_eq!(
+            (totals.written, totals.purged, totals.lost),
+            (6, 1, 0),
+            "written is written"
+        );
         assert_eq!(world.waiting(subscription_key(1)).await, 0);
         world.stop().await;
     });
@@ -174,8 +289,16 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
         let world = World::start(&MemoryStore::new(), folder.path(), START);
         world.add_dead_letters(subscription_key(1), 6, START).await;
         let (location, query) = (location(subscription_key(1)), DeadLetterQuery::default());
-        let mut counting = Box::pin(world.dead_letters.purge(&location, &query, PurgeCursor::START, true));
-        assert!(futures_util::poll!(&mut counting).is_pending(), "it waits for the journal");
+        let mut counting = Box::pin(world.dead_letters.purge(
+            &location,
+            &query,
+            PurgeCursor::START,
+            true,
+        ));
+        assert!(
+            futures_util::poll!(&mut counting).is_pending(),
+            "it waits for the journal"
+        );
         let _actor = world.actor();
         world.enqueue(subscription_key(1), target("c"), START);
         // Between any two steps, the writer has time to write both files.
@@ -190,8 +313,14 @@ fn a_dead_letter_written_during_a_count_is_counted_once() {
         };
         assert_eq!((counted.dead_letters, counted.next), (6, None));
         drop(counting);
-        world.until(subscription_key(1), |totals| totals.written == 6).await;
-        let counted = world.dead_letters.purge(&location, &query, PurgeCursor::START, true).await.expect("counted");
+        world
+            .until(subscription_key(1), |totals| totals.written == 6)
+            .await;
+        let counted = world
+            .dead_letters
+            .purge(&location, &query, PurgeCursor::START, true)
+            .await
+            .expect("counted");
         assert_eq!(counted.dead_letters, 6, "in their files");
         world.stop().await;
     });
@@ -206,15 +335,19 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
         let _actor = world.actor();
         world.add_dead_letters(subscription_key(1), 3, START).await;
         world.enqueue(subscription_key(1), target("c"), START);
-        world.until(subscription_key(1), |totals| totals.written == 3).await;
-        // More names than one call reads come before the file, which is an hour old by the server's clock.
+        world
+            .until(subscription_key(1), |totals| totals.written == 3)
+            .await;
+        // More names than one call reads come before the file, which is an hour old by the server's
+        // clock.
         let folder = root.path().join(folder(&target("c")));
         for number in 0..70 {
             fs::create_dir_all(folder.join("0")).expect("a folder");
             fs::write(folder.join(format!("0/{number}.json{SUFFIX}")), "{}").expect("written");
         }
         for file in files(root.path()).into_keys() {
-            let hour_ago = std::time::UNIX_EPOCH + std::time::Duration::from_micros(START.0 - 3_600_000_000);
+            let hour_ago =
+                std::time::UNIX_EPOCH + std::time::Duration::from_micros(START.0 - 3_600_000_000);
             fs::File::options()
                 .write(true)
                 .open(root.path().join(file))
@@ -222,17 +355,29 @@ fn a_dead_letter_written_between_two_parts_of_a_count_is_counted_once() {
                 .expect("its time");
         }
         let now = world.clock.now();
-        world.add_more_dead_letters(subscription_key(1), 6, now).await;
-        let first = world.dead_letters.purge(&location, &query, PurgeCursor::START, true).await.expect("counted");
+        world
+            .add_more_dead_letters(subscription_key(1), 6, now)
+            .await;
+        let first = world
+            .dead_letters
+            .purge(&location, &query, PurgeCursor::START, true)
+            .await
+            .expect("counted");
         assert_eq!(first.dead_letters, 6, "those that wait");
         world.enqueue(subscription_key(1), target("c"), now);
-        world.until(subscription_key(1), |totals| totals.written == 9).await;
+        world
+            .until(subscription_key(1), |totals| totals.written == 9)
+            .await;
         let (mut counted, mut next) = (first.dead_letters, first.next);
         assert!(next.is_some(), "files are left");
         while let Some(at) = next {
             // As a client passes it back.
             let at = at.to_string().parse().expect("the cursor of a response");
-            let part = world.dead_letters.purge(&location, &query, at, true).await.expect("counted");
+            let part = world
+                .dead_letters
+                .purge(&location, &query, at, true)
+                .await
+                .expect("counted");
             (counted, next) = (counted + part.dead_letters, part.next);
         }
         assert_eq!(counted, 9, "3 in the old file and 6 that waited");
@@ -251,19 +396,41 @@ fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
         fs::write(own.join("0~name.json"), "[]").expect("a file");
         let page = world
             .dead_letters
-            .page(&location(subscription_key(1)), &DeadLetterQuery::default(), BrowseCursor::START, 50)
+            .page(
+                &location(subscription_key(1)),
+                &DeadLetterQuery::default(),
+                BrowseCursor::START,
+                50,
+            )
             .await
             .expect("read");
         assert_eq!(page.found.len(), 7);
-        let problems: Vec<(String, String)> =
-            page.problems.into_iter().map(|problem| (problem.at, problem.why)).collect();
+        let problems: Vec<(String, String)> = page
+            .problems
+            .into_iter()
+            .map(|problem| (problem.at, problem.why))
+            .collect();
         assert_eq!(problems.len(), 3, "{problems:?}");
-        assert!(problems[0].0.ends_with("0-cut.json") && problems[0].1.contains("EOF"), "{problems:?}");
-        assert!(problems[1].0.ends_with("0-not.json~0") && problems[1].1.contains("not a dead letter"), "{problems:?}");
-        assert!(problems[2].0.ends_with("0~name.json") && problems[2].1.contains('~'), "{problems:?}");
+        assert!(
+            problems[0].0.ends_with("0-cut.json") && problems[0].1.contains("EOF"),
+            "{problems:?}"
+        );
+        assert!(
+            problems[1].0.ends_with("0-not.json~0") && problems[1].1.contains("not a dead letter"),
+            "{problems:?}"
+        );
+        assert!(
+            problems[2].0.ends_with("0~name.json") && problems[2].1.contains('~'),
+            "{problems:?}"
+        );
         let purged = world
             .dead_letters
-            .purge(&location(subscription_key(1)), &DeadLetterQuery::default(), PurgeCursor::START, false)
+            .purge(
+                &location(subscription_key(1)),
+                &DeadLetterQuery::default(),
+                PurgeCursor::START,
+                false,
+            )
             .await
             .expect("purged");
         assert_eq!((purged.dead_letters, purged.problems.len()), (7, 3));
@@ -274,11 +441,14 @@ fn a_damaged_file_is_reported_and_kept_and_hides_no_other() {
 
 /// A subscription of this name in another topic.
 fn of_topic(topic: &str) -> Owner {
-    Owner { source: topic.to_owned(), name: "MY-subscription".to_owned() }
+    Owner {
+        source: topic.to_owned(),
+        name: "MY-subscription".to_owned(),
+    }
 }
 
-/// Subscriptions of two topics with the same name write into one folder: neither sees the other's files, and files
-/// without an owner are reported and kept.
+/// Subscriptions of two topics with the same name write into one folder: neither sees the other's
+/// files, and files without an owner are reported and kept.
 #[test]
 fn files_in_a_shared_folder_are_separated_by_owner() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -287,13 +457,20 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
         let _actor = world.actor();
         let topics = ["/topics/heat", "/topics/cold"];
         for (number, topic) in (1..).zip(topics) {
-            world.add_dead_letters(subscription_key(number), 3, START).await;
+            world
+                .add_dead_letters(subscription_key(number), 3, START)
+                .await;
             world.enqueue(
                 subscription_key(number),
-                DeadLetterTarget { source: topic.to_owned(), ..target("c") },
+                DeadLetterTarget {
+                    source: topic.to_owned(),
+                    ..target("c")
+                },
                 START,
             );
-            world.until(subscription_key(number), |totals| totals.written == 3).await;
+            world
+                .until(subscription_key(number), |totals| totals.written == 3)
+                .await;
         }
         let of = |number: u32, topic: usize, others: &[&str]| DeadLetterLocation {
             owner: Some(of_topic(topics[topic])),
@@ -303,34 +480,72 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
         let page = async |location: &DeadLetterLocation| {
             let page = world
                 .dead_letters
-                .page(location, &DeadLetterQuery::default(), BrowseCursor::START, 99)
+                .page(
+                    location,
+                    &DeadLetterQuery::default(),
+                    BrowseCursor::START,
+                    99,
+                )
                 .await
                 .expect("read");
             let mut found: Vec<String> = ids(&page).into_iter().map(str::to_owned).collect();
             found.sort();
-            (found, page.problems.into_iter().map(|problem| problem.why).collect::<Vec<_>>())
+            (
+                found,
+                page.problems
+                    .into_iter()
+                    .map(|problem| problem.why)
+                    .collect::<Vec<_>>(),
+            )
         };
         let (heat, cold) = (of(1, 0, &topics[1..]), of(2, 1, &topics[..1]));
-        assert_eq!(page(&heat).await, (vec!["1-0".to_owned(), "1-1".to_owned(), "1-2".to_owned()], vec![]));
-        assert_eq!(page(&cold).await, (vec!["2-0".to_owned(), "2-1".to_owned(), "2-2".to_owned()], vec![]));
+        assert_eq!(
+            page(&heat).await,
+            (
+                vec!["1-0".to_owned(), "1-1".to_owned(), "1-2".to_owned()],
+                vec![]
+            )
+        );
+        assert_eq!(
+            page(&cold).await,
+            (
+                vec!["2-0".to_owned(), "2-1".to_owned(), "2-2".to_owned()],
+                vec![]
+            )
+        );
         // The other one was deleted: its files have no owner.
         let (found, problems) = page(&of(1, 0, &[])).await;
         assert_eq!((found.len(), problems.len()), (3, 1), "{problems:?}");
-        assert!(problems.iter().all(|why| why.contains("another event subscription")), "{problems:?}");
+        assert!(
+            problems
+                .iter()
+                .all(|why| why.contains("another event subscription")),
+            "{problems:?}"
+        );
 
         // A file from elsewhere: its events may identify the owner.
-        let fate = r#""deadLetterReason":"x","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound""#;
-        let dead_letter =
-            |id: &str, topic: &str| format!(r#"{{"id":"{id}","topic":"{topic}","eventType":"T","data":1,{fate}}}"#);
-        let dead_letters =
-            [dead_letter("a", "/TOPICS/heat"), dead_letter("b", "/topics/cold"), dead_letter("c", "/from/elsewhere")];
+        let fate =
+            r#""deadLetterReason":"x","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound""#;
+        let dead_letter = |id: &str, topic: &str| {
+            format!(r#"{{"id":"{id}","topic":"{topic}","eventType":"T","data":1,{fate}}}"#)
+        };
+        let dead_letters = [
+            dead_letter("a", "/TOPICS/heat"),
+            dead_letter("b", "/topics/cold"),
+            dead_letter("c", "/from/elsewhere"),
+        ];
         let name = "c/MY-SUBSCRIPTION/2020/8/13/18/c33cc2e5-54a8-49bf-98d7-1b2c3d4e5f60.json";
-        fs::write(folder.path().join(name), format!("[{}]", dead_letters.join(","))).expect("written");
+        fs::write(
+            folder.path().join(name),
+            format!("[{}]", dead_letters.join(",")),
+        )
+        .expect("written");
         let (found, problems) = page(&heat).await;
         assert_eq!(found, ["1-0", "1-1", "1-2", "a"]);
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert!(
-            problems[0].contains("/topics/cold") && problems[0].contains("identifies its event subscription"),
+            problems[0].contains("/topics/cold")
+                && problems[0].contains("identifies its event subscription"),
             "{problems:?}"
         );
         assert_eq!(page(&cold).await.0, ["2-0", "2-1", "2-2", "b"]);
@@ -341,7 +556,12 @@ fn files_in_a_shared_folder_are_separated_by_owner() {
         // A purge removes only its own.
         let purged = world
             .dead_letters
-            .purge(&heat, &DeadLetterQuery::default(), PurgeCursor::START, false)
+            .purge(
+                &heat,
+                &DeadLetterQuery::default(),
+                PurgeCursor::START,
+                false,
+            )
             .await
             .expect("purged");
         assert_eq!(purged.dead_letters, 4);
@@ -359,7 +579,14 @@ fn the_name_of_a_file_identifies_its_subscription() {
     assert_eq!(first, owner.guid([1; 8]));
     assert_ne!(first, of_topic("/topics/cold").guid([1; 8]));
     // Names and ids are compared without case; and a GUID has the usual form.
-    assert_eq!(first, Owner { name: "my-SUBSCRIPTION".to_owned(), ..of_topic("/Topics/HEAT") }.guid([1; 8]));
+    assert_eq!(
+        first,
+        Owner {
+            name: "my-SUBSCRIPTION".to_owned(),
+            ..of_topic("/Topics/HEAT")
+        }
+        .guid([1; 8])
+    );
     assert_eq!(first.get_version_num(), 8);
     assert_eq!(first.to_string().len(), 36);
     expect_test::expect!["01010101-0101-8101"].assert_eq(&first.to_string()[..18]);

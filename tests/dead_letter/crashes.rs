@@ -10,12 +10,15 @@ use super::{
 };
 use crate::support::memory_store::{MemoryStore, WriteFault};
 
-/// 7 dead letters make 3 files, and each file two writes: its name, and the removal of its dead letters.
+/// 7 dead letters make 3 files, and each file two writes: its name, and the removal of its dead
+/// letters.
 const DEAD_LETTERS: u32 = 7;
 pub(super) const WRITES: u64 = 6;
 
 fn expected() -> Vec<String> {
-    (0..DEAD_LETTERS).map(|index| format!("1-{index}")).collect()
+    (0..DEAD_LETTERS)
+        .map(|index| format!("1-{index}"))
+        .collect()
 }
 
 async fn finish(world: &World) -> DeadLetterTotals {
@@ -23,7 +26,11 @@ async fn finish(world: &World) -> DeadLetterTotals {
     for (subscription_key, due) in world.journal.reads().all_dead().expect("read") {
         world.enqueue(subscription_key, target("letters"), due);
     }
-    world.until(subscription_key(1), |totals| totals.written == u64::from(DEAD_LETTERS)).await
+    world
+        .until(subscription_key(1), |totals| {
+            totals.written == u64::from(DEAD_LETTERS)
+        })
+        .await
 }
 
 /// When the process is killed, and what is kept.
@@ -39,11 +46,19 @@ pub(super) struct Kill {
 
 /// Runs until the process is killed, then a new process on what is left.
 pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) -> S) {
-    let Kill { write: killed, kept, more_meanwhile } = kill;
+    let Kill {
+        write: killed,
+        kept,
+        more_meanwhile,
+    } = kill;
     let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     let world = World::on(through(memory.clone()), folder.path(), START);
     world
-        .add_dead_letters(subscription_key(1), DEAD_LETTERS - more_meanwhile, START.after(Duration::from_secs(1)))
+        .add_dead_letters(
+            subscription_key(1),
+            DEAD_LETTERS - more_meanwhile,
+            START.after(Duration::from_secs(1)),
+        )
         .await;
     world.hand.advance(Duration::from_millis(1_000));
     let at = memory.writes() + killed;
@@ -56,7 +71,11 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
         }
         actix_rt::time::sleep(Duration::from_millis(2)).await;
     }
-    assert_eq!(world.journal.state(), JournalState::Closed, "write {killed} never came");
+    assert_eq!(
+        world.journal.state(),
+        JournalState::Closed,
+        "write {killed} never came"
+    );
     let before = files(folder.path());
     world.stop().await;
 
@@ -64,19 +83,40 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
     // The clock was set back: a new dead letter is due before those in the file.
     let world = World::on(through(memory), folder.path(), START);
     if more_meanwhile > 0 {
-        world.add_dead_letters(subscription_key(1), more_meanwhile, START).await;
+        world
+            .add_dead_letters(subscription_key(1), more_meanwhile, START)
+            .await;
     }
     world.hand.advance(Duration::from_secs(2));
     let totals = finish(&world).await;
     let case = format!("killed at write {killed}, {kept} kept, {more_meanwhile} more");
     let after = files(folder.path());
-    assert!(before.keys().all(|name| after.contains_key(name)), "{case}: {before:?} {after:?}");
-    assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0), "{case}");
+    assert!(
+        before.keys().all(|name| after.contains_key(name)),
+        "{case}: {before:?} {after:?}"
+    );
+    assert_eq!(
+        (
+            totals.lost,
+            totals.in_progress,
+            world.waiting(subscription_key(1)).await
+        ),
+        (0, None, 0),
+        "{case}"
+    );
     assert_eq!(totals.files as usize, after.len(), "{case}");
     if more_meanwhile == 0 {
-        assert_eq!(ids(folder.path()), expected(), "{case}: each is in one file, once");
+        assert_eq!(
+            ids(folder.path()),
+            expected(),
+            "{case}: each is in one file, once"
+        );
     } else {
-        assert_eq!(ids(folder.path()).len(), DEAD_LETTERS as usize, "{case}: {after:?}");
+        assert_eq!(
+            ids(folder.path()).len(),
+            DEAD_LETTERS as usize,
+            "{case}: {after:?}"
+        );
     }
     world.stop().await;
 }
@@ -85,7 +125,14 @@ pub(super) async fn survive<S: Store>(kill: Kill, through: impl Fn(MemoryStore) 
 fn no_kill_at_any_write_loses_or_repeats_a_dead_letter() {
     for kept in [0, 1] {
         for write in 0..WRITES {
-            run(survive(Kill { write, kept, more_meanwhile: 0 }, |memory| memory));
+            run(survive(
+                Kill {
+                    write,
+                    kept,
+                    more_meanwhile: 0,
+                },
+                |memory| memory,
+            ));
         }
     }
 }
@@ -95,7 +142,14 @@ fn no_kill_at_any_write_is_confused_by_dead_letters_before_the_repeat() {
     for kept in [0, 1] {
         // 5 dead letters make 2 files.
         for write in 0..4 {
-            run(survive(Kill { write, kept, more_meanwhile: 2 }, |memory| memory));
+            run(survive(
+                Kill {
+                    write,
+                    kept,
+                    more_meanwhile: 2,
+                },
+                |memory| memory,
+            ));
         }
     }
 }

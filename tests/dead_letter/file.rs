@@ -32,7 +32,12 @@ use crate::{
 fn file(context: FileContext<'_>, events: &[(Event, DeadLetterRecord)]) -> String {
     let mut draft = FileBuilder::new(usize::MAX);
     for (event, dead) in events {
-        assert!(draft.add(context, event, Lane::LIVE, dead).expect("an event"), "there is room");
+        assert!(
+            draft
+                .add(context, event, Lane::LIVE, dead)
+                .expect("an event"),
+            "there is room"
+        );
     }
     draft.finish()
 }
@@ -47,14 +52,23 @@ fn blob_created() -> Event {
         "contentLength": 0,
         "storageDiagnostics": { "batchId": "cfb32f79-3006-0010-0095-711faa000000" }
     },"eventType":"Microsoft.Storage.BlobCreated","eventTime":"2020-08-13T17:18:13.1647262Z","metadataVersion":"1","dataVersion":""}"#;
-    event(Schema::EventGrid, wire, ["93902694", "Microsoft.Storage.BlobCreated", "/blobs/myBlobFile.txt"])
+    event(
+        Schema::EventGrid,
+        wire,
+        [
+            "93902694",
+            "Microsoft.Storage.BlobCreated",
+            "/blobs/myBlobFile.txt",
+        ],
+    )
 }
 
 #[test]
 fn an_event_grid_event_is_written_as_in_the_sample() {
     let _rows = crate::spec::shows(&[
-        "S000-126", "S000-128", "S000-129", "S000-130", "S000-131", "S000-132", "S000-133", "S003-094", "S003-102",
-        "S003-103", "S003-104", "S003-105", "S003-106", "S003-107", "S003-108", "S003-109", "S003-110", "S003-111",
+        "S000-126", "S000-128", "S000-129", "S000-130", "S000-131", "S000-132", "S000-133",
+        "S003-094", "S003-102", "S003-103", "S003-104", "S003-105", "S003-106", "S003-107",
+        "S003-108", "S003-109", "S003-110", "S003-111",
     ]);
     check(
         FORM,
@@ -97,21 +111,36 @@ fn a_dead_letter_of_a_replay_names_its_job() {
     let marked = |schema, wire, mark| {
         let mut draft = FileBuilder::new(usize::MAX);
         let event = event(schema, wire, ["a", "t", "s"]);
-        draft.add(FileContext { delivery: schema, ..FORM }, &event, Lane(17), &dead()).expect("an event");
+        draft
+            .add(
+                FileContext {
+                    delivery: schema,
+                    ..FORM
+                },
+                &event,
+                Lane(17),
+                &dead(),
+            )
+            .expect("an event");
         let text = draft.finish();
         assert!(text.contains(mark), "{text}");
         let again = event_of(&text[1..text.len() - 1], false).expect("an event");
         assert!(!again.to_lowercase().contains("replayjob"), "{again}");
     };
     marked(Schema::EventGrid, r#"{"id":"a"}"#, r#""replayJob":"17"}"#);
-    marked(Schema::CloudEvents, r#"{"id":"a","specversion":"1.0","source":"s","type":"t"}"#, r#""replayjob":"17"}"#);
+    marked(
+        Schema::CloudEvents,
+        r#"{"id":"a","specversion":"1.0","source":"s","type":"t"}"#,
+        r#""replayjob":"17"}"#,
+    );
 }
 
 #[test]
 fn a_cloud_event_is_written_as_in_the_sample_with_names_in_lower_case() {
     let _rows = crate::spec::shows(&[
-        "S000-175", "S000-176", "S000-177", "S000-178", "S000-179", "S000-180", "S000-181", "S003-094", "S003-116",
-        "S003-117", "S003-118", "S003-119", "S003-120", "S003-121", "S003-122", "S003-123", "S003-124",
+        "S000-175", "S000-176", "S000-177", "S000-178", "S000-179", "S000-180", "S000-181",
+        "S003-094", "S003-116", "S003-117", "S003-118", "S003-119", "S003-120", "S003-121",
+        "S003-122", "S003-123", "S003-124",
     ]);
     let wire = r#"{
     "id": "caee971c-3ca0-4254-8f99-1395b394588e",
@@ -126,8 +155,15 @@ fn a_cloud_event_is_written_as_in_the_sample_with_names_in_lower_case() {
     }
 }"#;
     check(
-        FileContext { delivery: Schema::CloudEvents, ..FORM },
-        &event(Schema::CloudEvents, wire, ["caee971c", "fooEventType", "mySubject"]),
+        FileContext {
+            delivery: Schema::CloudEvents,
+            ..FORM
+        },
+        &event(
+            Schema::CloudEvents,
+            wire,
+            ["caee971c", "fooEventType", "mySubject"],
+        ),
         &dead(),
         expect![[r#"
             [{"id":"caee971c-3ca0-4254-8f99-1395b394588e","source":"mysource","dataversion":"1.0","subject":"mySubject","type":"fooEventType","datacontenttype":"application/json","data":{
@@ -153,7 +189,10 @@ fn a_cloud_event_that_was_dead_lettered_before_has_no_name_twice() {
 #[test]
 fn an_event_grid_event_delivered_as_a_cloud_event_is_written_as_one() {
     check(
-        FileContext { delivery: Schema::CloudEvents, ..FORM },
+        FileContext {
+            delivery: Schema::CloudEvents,
+            ..FORM
+        },
         &event(
             Schema::EventGrid,
             r#"{"id":"a","topic":"/t","subject":"","data":1.0,"eventType":"T","eventTime":"2020-08-13T17:18:13Z","metadataVersion":"1","dataVersion":""}"#,
@@ -170,8 +209,15 @@ fn an_event_grid_event_delivered_as_a_cloud_event_is_written_as_one() {
 fn a_custom_event_is_written_in_an_envelope_with_its_object_last() {
     let wire = r#"{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }"#;
     check(
-        FileContext { delivery: Schema::Custom, ..FORM },
-        &event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]),
+        FileContext {
+            delivery: Schema::Custom,
+            ..FORM
+        },
+        &event(
+            Schema::Custom,
+            wire,
+            ["8bc07e6f", "my\\\"EventType", "subjectDefault"],
+        ),
         &dead(),
         expect![[
             r#"[{"id":"8bc07e6f","eventTime":"2020-08-13T17:18:14.0265750Z","eventType":"my\"EventType","dataVersion":"1.0","metadataVersion":"1","topic":"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic","subject":"subjectDefault","deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","data":{ "prop1": "my property", "prop2": 5, "myEventType": "fooEventType" }}]"#
@@ -179,31 +225,54 @@ fn a_custom_event_is_written_in_an_envelope_with_its_object_last() {
     );
 }
 
-/// The sample's envelope says `myEventType`, although the event has a property of that name with another value: in that
-/// topic the type is constant. A dead letter has the delivery schema.
+/// The sample's envelope says `myEventType`, although the event has a property of that name with
+/// another value: in that topic the type is constant. A dead letter has the delivery schema.
 #[test]
 fn a_custom_event_delivered_as_a_cloud_event_is_dead_lettered_as_one() {
     let wire = r#"{ "prop1": "my property", "n": 1.50 }"#;
-    let event = event(Schema::Custom, wire, ["8bc07e6f", "my\\\"EventType", "subjectDefault"]);
+    let event = event(
+        Schema::Custom,
+        wire,
+        ["8bc07e6f", "my\\\"EventType", "subjectDefault"],
+    );
     let sent = delivered(&event, Schema::CloudEvents).expect("it can be delivered");
-    let text = file(FileContext { delivery: Schema::CloudEvents, ..FORM }, &[(event, dead())]);
+    let text = file(
+        FileContext {
+            delivery: Schema::CloudEvents,
+            ..FORM
+        },
+        &[(event, dead())],
+    );
     let dead_letter = text.trim_start_matches('[').trim_end_matches(']');
     let fate = r#","deadletterreason":"MaxDeliveryAttemptsExceeded","deliveryattempts":1,"lastdeliveryoutcome":"NotFound","publishtime":"2020-08-13T17:18:14.0265750Z"}"#;
     let sent = std::str::from_utf8(&sent).expect("JSON is UTF-8");
-    assert_eq!(dead_letter, format!("{}{fate}", sent.strip_suffix('}').expect("an object")));
+    assert_eq!(
+        dead_letter,
+        format!("{}{fate}", sent.strip_suffix('}').expect("an object"))
+    );
     // It is read as the event that would have been delivered.
-    let read = gridhook::dead_letter::event::DeadLetterEvent::read(dead_letter, true).expect("a dead letter");
-    assert_eq!((read.event.as_str(), read.schema), (sent, Schema::CloudEvents));
+    let read = gridhook::dead_letter::event::DeadLetterEvent::read(dead_letter, true)
+        .expect("a dead letter");
+    assert_eq!(
+        (read.event.as_str(), read.schema),
+        (sent, Schema::CloudEvents)
+    );
 }
 
 #[test]
 fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
     let _rows = crate::spec::shows(&[
-        "S000-184", "S000-185", "S000-186", "S000-190", "S000-195", "S003-094", "S003-127", "S003-128", "S003-129",
-        "S003-130", "S003-131", "S003-132", "S003-133", "S003-134", "S003-135", "S003-136", "S003-137", "S003-138",
+        "S000-184", "S000-185", "S000-186", "S000-190", "S000-195", "S003-094", "S003-127",
+        "S003-128", "S003-129", "S003-130", "S003-131", "S003-132", "S003-133", "S003-134",
+        "S003-135", "S003-136", "S003-137", "S003-138",
     ]);
     let sent = include_str!("../data/my-event.custom.json");
-    let default = |text: &str| Some(MappedFieldOrDefault { source_field: None, default_value: Some(text.to_owned()) });
+    let default = |text: &str| {
+        Some(MappedFieldOrDefault {
+            source_field: None,
+            default_value: Some(text.to_owned()),
+        })
+    };
     let mut topic = topic("myCustomSchemaTopic", Schema::Custom);
     topic.ingress.mapping = Some(InputSchemaMapping {
         event_type: default("myEventType"),
@@ -211,22 +280,44 @@ fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
         data_version: default("1.0"),
         ..InputSchemaMapping::default()
     });
-    let draft =
-        schema::read(&EventTarget::of(&topic), &RequestContent::default(), &sent.into(), &PublishLimits::default());
-    let sealed = draft.expect("it is an event").into_chunks().remove(0).stamp(PUBLISHED, LogTail::default());
+    let draft = schema::read(
+        &EventTarget::of(&topic),
+        &RequestContent::default(),
+        &sent.into(),
+        &PublishLimits::default(),
+    );
+    let sealed = draft
+        .expect("it is an event")
+        .into_chunks()
+        .remove(0)
+        .stamp(PUBLISHED, LogTail::default());
     let chunk = Chunk::decode(Seq(7), sealed).expect("what was written is read");
     let event = chunk.events().expect("what was written is read").remove(0);
-    let own = sent.trim().trim_start_matches('[').trim_end_matches(']').trim();
+    let own = sent
+        .trim()
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .trim();
     let sent = delivered(&event, Schema::Custom).expect("it is of that schema");
     assert_eq!(sent, own);
     let sent: Value = serde_json::from_slice(&sent).expect("JSON");
     fact("S000-183", &sent);
     fact("S003-126", &sent);
 
-    let text = file(FileContext { delivery: Schema::Custom, topic: &topic.resource_id(), ..FORM }, &[(event, dead())]);
+    let text = file(
+        FileContext {
+            delivery: Schema::Custom,
+            topic: &topic.resource_id(),
+            ..FORM
+        },
+        &[(event, dead())],
+    );
     let [dead_letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
     let id = text.split('"').nth(3).expect("the id comes first");
-    assert!(id.parse::<uuid::Uuid>().is_ok() && !own.contains(id), "a GUID that the event does not have: {id}");
+    assert!(
+        id.parse::<uuid::Uuid>().is_ok() && !own.contains(id),
+        "a GUID that the event does not have: {id}"
+    );
     expect![[r#"{"id":"<guid>","eventTime":"2020-08-13T17:18:14.0265750Z","eventType":"myEventType","dataVersion":"1.0","metadataVersion":"1","topic":"/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic","subject":"subjectDefault","deadLetterReason":"MaxDeliveryAttemptsExceeded","deliveryAttempts":1,"lastDeliveryOutcome":"NotFound","publishTime":"2020-08-13T17:18:14.0265750Z","lastDeliveryAttemptTime":"2020-08-13T17:18:14.0465750Z","data":<the event>}"#]]
         .assert_eq(&dead_letter.get().replace(id, "<guid>").replace(own, "<the event>"));
     let found: Value = serde_json::from_str(dead_letter.get()).expect("JSON");
@@ -250,10 +341,22 @@ fn data_is_byte_for_byte_what_was_published() {
         let generated: Vec<_> = events(schema, 11).take(1_000).collect();
         let put: Vec<_> = generated
             .iter()
-            .map(|one| (event(schema, &one.json, [&one.id, &one.event_type, &one.subject]), dead()))
+            .map(|one| {
+                (
+                    event(schema, &one.json, [&one.id, &one.event_type, &one.subject]),
+                    dead(),
+                )
+            })
             .collect();
-        let text = file(FileContext { delivery: schema, ..FORM }, &put);
-        let read: Vec<BTreeMap<String, &RawValue>> = serde_json::from_str(&text).expect("a JSON array of objects");
+        let text = file(
+            FileContext {
+                delivery: schema,
+                ..FORM
+            },
+            &put,
+        );
+        let read: Vec<BTreeMap<String, &RawValue>> =
+            serde_json::from_str(&text).expect("a JSON array of objects");
         assert_eq!(read.len(), generated.len());
         for (read, generated) in read.iter().zip(&generated) {
             assert_eq!(read["data"].get(), generated.data);
@@ -267,10 +370,23 @@ fn the_event_of_a_dead_letter_is_what_it_was_before() {
     let wire = r#"{"id":"a","eventTime":"2020-08-13T17:18:13Z","eventType":"T","dataVersion":"1","metadataVersion":"1","topic":"/t","subject":"s","data":{ "a" : 1.0 }}"#;
     let cloud = r#"{"specversion":"1.0","id":"a","source":"/s","type":"T","tenant":"x","data":{ "a" : 1.0 }}"#;
     let own = r#"{ "deadLetterReason": "mine", "data": 5 }"#;
-    for (schema, wire) in [(Schema::EventGrid, wire), (Schema::CloudEvents, cloud), (Schema::Custom, own)] {
-        let text = file(FileContext { delivery: schema, ..FORM }, &[(event(schema, wire, ["a", "T", "s"]), dead())]);
+    for (schema, wire) in [
+        (Schema::EventGrid, wire),
+        (Schema::CloudEvents, cloud),
+        (Schema::Custom, own),
+    ] {
+        let text = file(
+            FileContext {
+                delivery: schema,
+                ..FORM
+            },
+            &[(event(schema, wire, ["a", "T", "s"]), dead())],
+        );
         let [dead_letter]: [&RawValue; 1] = serde_json::from_str(&text).expect("an array of one");
-        assert_eq!(event_of(dead_letter.get(), schema == Schema::Custom).expect("a dead letter"), wire);
+        assert_eq!(
+            event_of(dead_letter.get(), schema == Schema::Custom).expect("a dead letter"),
+            wire
+        );
     }
     assert!(event_of(r#"{"id":"no envelope"}"#, true).is_err());
     assert!(event_of("[1]", false).is_err());
@@ -281,10 +397,20 @@ fn a_file_has_a_limit_but_takes_at_least_one_event() {
     let event = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
     for bytes_max in [0, 500] {
         let mut draft = FileBuilder::new(bytes_max);
-        let added = (0..).take_while(|_| draft.add(FORM, &event, Lane::LIVE, &dead()).expect("an event")).count();
+        let added = (0..)
+            .take_while(|_| {
+                draft
+                    .add(FORM, &event, Lane::LIVE, &dead())
+                    .expect("an event")
+            })
+            .count();
         assert_eq!(draft.count(), added);
         let text = draft.finish();
-        assert!(added == 1 && bytes_max == 0 || added == 2 && text.len() <= bytes_max, "{added} in {}", text.len());
+        assert!(
+            added == 1 && bytes_max == 0 || added == 2 && text.len() <= bytes_max,
+            "{added} in {}",
+            text.len()
+        );
         serde_json::from_str::<Vec<BTreeMap<String, &RawValue>>>(&text).expect("whole");
     }
 }
@@ -293,13 +419,27 @@ fn a_file_has_a_limit_but_takes_at_least_one_event() {
 fn an_invalid_event_is_refused_and_leaves_the_file_unchanged() {
     let mut draft = FileBuilder::new(1 << 20);
     let whole = event(Schema::EventGrid, r#"{"id":"a"}"#, ["a", "t", "s"]);
-    draft.add(FORM, &whole, Lane::LIVE, &dead()).expect("an event");
-    for (schema, wire) in
-        [(Schema::EventGrid, "[1]"), (Schema::CloudEvents, r#"{"id":"a"}x"#), (Schema::Custom, r#"{"id":"#)]
-    {
-        draft.add(FORM, &event(schema, wire, ["a", "t", "s"]), Lane::LIVE, &dead()).expect_err("it is no object");
+    draft
+        .add(FORM, &whole, Lane::LIVE, &dead())
+        .expect("an event");
+    for (schema, wire) in [
+        (Schema::EventGrid, "[1]"),
+        (Schema::CloudEvents, r#"{"id":"a"}x"#),
+        (Schema::Custom, r#"{"id":"#),
+    ] {
+        draft
+            .add(
+                FORM,
+                &event(schema, wire, ["a", "t", "s"]),
+                Lane::LIVE,
+                &dead(),
+            )
+            .expect_err("it is no object");
     }
-    assert_eq!((draft.count(), draft.finish()), (1, file(FORM, &[(whole, dead())])));
+    assert_eq!(
+        (draft.count(), draft.finish()),
+        (1, file(FORM, &[(whole, dead())]))
+    );
 }
 
 #[test]
@@ -311,6 +451,8 @@ fn a_path_has_the_name_in_upper_case_and_no_leading_zeros() {
         ..target("myblobcontainer")
     };
     let path = path(&folder(&target), Timestamp(1_565_240_767_000_000), id);
-    expect!["myblobcontainer/MY-BLOB-SUBSCRIPTION/2019/8/8/5/11111111-1111-1111-1111-111111111111.json"]
-        .assert_eq(&path);
+    expect![
+        "myblobcontainer/MY-BLOB-SUBSCRIPTION/2019/8/8/5/11111111-1111-1111-1111-111111111111.json"
+    ]
+    .assert_eq(&path);
 }

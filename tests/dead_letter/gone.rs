@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use gridhook::dead_letter::{DeadLetterTarget, Sink};
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, path::Path,
 };
 
 use super::{
@@ -20,7 +20,10 @@ use crate::support::memory_store::MemoryStore;
 struct Gone;
 
 fn gone(path: &Path) -> Error {
-    Error::NotFound { path: path.to_string(), source: "the container is gone".into() }
+    Error::NotFound {
+        path: path.to_string(),
+        source: "the container is gone".into(),
+    }
 }
 
 impl fmt::Display for Gone {
@@ -35,7 +38,11 @@ impl ObjectStore for Gone {
         Err(gone(path))
     }
 
-    async fn put_multipart_opts(&self, path: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+    async fn put_multipart_opts(
+        &self,
+        path: &Path,
+        _: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
         Err(gone(path))
     }
 
@@ -43,7 +50,10 @@ impl ObjectStore for Gone {
         Err(gone(path))
     }
 
-    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+    fn delete_stream(
+        &self,
+        paths: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
         paths.map(|path| Err(gone(&path?))).boxed()
     }
 
@@ -67,14 +77,44 @@ fn without_a_destination_dead_letters_are_dropped_at_once_if_the_edition_says_so
         let world = World::over(&MemoryStore::new(), Sink::over(Arc::new(Gone)), START);
         let _actor = world.actor();
         for subscription in [1, 2] {
-            world.add_dead_letters(subscription_key(subscription), 5, START).await;
+            world
+                .add_dead_letters(subscription_key(subscription), 5, START)
+                .await;
         }
-        world.enqueue(subscription_key(1), DeadLetterTarget { drop_where_not_found: true, ..target("gone") }, START);
-        world.enqueue(subscription_key(2), DeadLetterTarget { drop_where_not_found: false, ..target("gone") }, START);
-        let totals = world.until(subscription_key(1), |totals| totals.lost == 5).await;
-        assert_eq!((totals.written, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0));
-        let waits = world.until(subscription_key(2), |totals| totals.in_progress.is_some()).await;
-        assert_eq!((waits.lost, world.waiting(subscription_key(2)).await), (0, 5));
+        world.enqueue(
+            subscription_key(1),
+            DeadLetterTarget {
+                drop_where_not_found: true,
+                ..target("gone")
+            },
+            START,
+        );
+        world.enqueue(
+            subscription_key(2),
+            DeadLetterTarget {
+                drop_where_not_found: false,
+                ..target("gone")
+            },
+            START,
+        );
+        let totals = world
+            .until(subscription_key(1), |totals| totals.lost == 5)
+            .await;
+        assert_eq!(
+            (
+                totals.written,
+                totals.in_progress,
+                world.waiting(subscription_key(1)).await
+            ),
+            (0, None, 0)
+        );
+        let waits = world
+            .until(subscription_key(2), |totals| totals.in_progress.is_some())
+            .await;
+        assert_eq!(
+            (waits.lost, world.waiting(subscription_key(2)).await),
+            (0, 5)
+        );
         world.stop().await;
     });
 }

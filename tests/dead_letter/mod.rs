@@ -20,7 +20,8 @@ use bytes::BufMut;
 use gridhook::{
     dead_letter::{DeadLetterTarget, file::FileContext},
     event::{
-        Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp,
+        Event, EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
+        Timestamp,
         chunk::{Chunk, ChunkBuilder, LogTail, WriterStamp},
     },
     policy::{
@@ -34,13 +35,21 @@ use gridhook::{
 /// 2020-08-13T17:18:14.026575Z
 const PUBLISHED: Timestamp = Timestamp(1_597_339_094_026_575);
 
-const TOPIC: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic";
+const TOPIC: &str =
+    "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/myCustomSchemaTopic";
 
-const FORM: FileContext<'static> =
-    FileContext { layout: FileLayout::Basic, delivery: Schema::EventGrid, topic: TOPIC, properties: &[] };
+const FORM: FileContext<'static> = FileContext {
+    layout: FileLayout::Basic,
+    delivery: Schema::EventGrid,
+    topic: TOPIC,
+    properties: &[],
+};
 
 fn subscription_key(subscription: u32) -> SubscriptionKey {
-    SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(subscription) }
+    SubscriptionKey {
+        partition: PartitionId(1),
+        subscription: SubscriptionId(subscription),
+    }
 }
 
 fn target(folder: &str) -> DeadLetterTarget {
@@ -59,7 +68,8 @@ fn target(folder: &str) -> DeadLetterTarget {
     }
 }
 
-/// An event with the stored form `wire`; the strings are stored behind it, as for the custom schema.
+/// An event with the stored form `wire`; the strings are stored behind it, as for the custom
+/// schema.
 fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Event {
     let mut draft = ChunkBuilder::new(schema);
     draft.push(|out| {
@@ -68,10 +78,17 @@ fn event(schema: Schema, wire: &str, [id, event_type, subject]: [&str; 3]) -> Ev
         let mut put = |text: &str| {
             let start = out.len() as u32;
             out.put_slice(text.as_bytes());
-            TextRange { start, len: text.len() as u32 }
+            TextRange {
+                start,
+                len: text.len() as u32,
+            }
         };
-        let spans =
-            EventRanges { id: put(id), event_type: put(event_type), subject: put(subject), ..EventRanges::default() };
+        let spans = EventRanges {
+            id: put(id),
+            event_type: put(event_type),
+            subject: put(subject),
+            ..EventRanges::default()
+        };
         WriterStamp { wire_end, spans }
     });
     let sealed = draft.into_chunks().pop().expect("one event is one chunk");

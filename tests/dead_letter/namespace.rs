@@ -1,5 +1,5 @@
-//! The form of namespaces, compared with the examples of the documentation (seed 001), byte for byte except line
-//! breaks.
+//! The form of namespaces, compared with the examples of the documentation (seed 001), byte for
+//! byte except line breaks.
 
 use std::time::Duration;
 
@@ -22,8 +22,7 @@ use serde_json::json;
 use super::{event, target};
 use crate::spec::fact;
 
-const TOPIC: &str =
-    "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/namespaces/mynamespace/topics/mytopic";
+const TOPIC: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/namespaces/mynamespace/topics/mytopic";
 
 /// 2023-06-19T23:28:08.306389Z: the example's time in microseconds.
 const PUBLISHED: Timestamp = Timestamp(1_687_217_288_306_389);
@@ -38,7 +37,8 @@ const BINARY: &str = r#"{"specversion":"1.0","type":"com.example.someevent","sou
 fn headers() -> Vec<DeliveryProperty> {
     let header = |name: &str, value: &str, secret: bool| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": secret}});
     let dynamic = json!({"name": "Kind", "type": "Dynamic", "properties": {"sourceField": "comexampleextension1"}});
-    let absent = json!({"name": "Absent", "type": "Dynamic", "properties": {"sourceField": "data.absent"}});
+    let absent =
+        json!({"name": "Absent", "type": "Dynamic", "properties": {"sourceField": "data.absent"}});
     let all = json!([
         header("Custom-Header-1", "value1", false),
         header("Authorization", "Bearer x", true),
@@ -63,27 +63,47 @@ fn unauthorized() -> DeadLetterRecord {
 }
 
 fn file(properties: &[DeliveryProperty], event: &Event, dead: &DeadLetterRecord) -> String {
-    let context = FileContext { layout: FileLayout::Namespace, delivery: event.schema, topic: TOPIC, properties };
+    let context = FileContext {
+        layout: FileLayout::Namespace,
+        delivery: event.schema,
+        topic: TOPIC,
+        properties,
+    };
     let mut draft = FileBuilder::new(usize::MAX);
-    assert!(draft.add(context, event, Lane::LIVE, dead).expect("an event"), "there is room");
+    assert!(
+        draft
+            .add(context, event, Lane::LIVE, dead)
+            .expect("an event"),
+        "there is room"
+    );
     draft.finish()
 }
 
-fn check(properties: &[DeliveryProperty], event: &Event, dead: &DeadLetterRecord, expected: Expect) {
+fn check(
+    properties: &[DeliveryProperty],
+    event: &Event,
+    dead: &DeadLetterRecord,
+    expected: Expect,
+) {
     expected.assert_eq(&file(properties, event, dead));
 }
 
 fn cloud(wire: &str) -> Event {
-    event(Schema::CloudEvents, wire, ["A234-1234-1234", "com.example.someevent", ""])
+    event(
+        Schema::CloudEvents,
+        wire,
+        ["A234-1234-1234", "com.example.someevent", ""],
+    )
 }
 
 #[test]
 fn an_event_of_structured_mode_is_written_with_headers_and_result() {
     let _rows = crate::spec::shows(&[
-        "S001-013", "S001-014", "S001-019", "S001-020", "S001-021", "S001-023", "S001-024", "S001-025", "S001-026",
-        "S001-027", "S001-029", "S001-030", "S001-031", "S001-034", "S001-035", "S001-039", "S001-040", "S001-041",
-        "S001-042", "S001-043", "S001-044", "S001-045", "S001-046", "S001-047", "S001-049", "S001-050", "S001-051",
-        "S001-052", "S001-053", "S001-055", "S001-056", "S001-064", "S001-067", "S001-069",
+        "S001-013", "S001-014", "S001-019", "S001-020", "S001-021", "S001-023", "S001-024",
+        "S001-025", "S001-026", "S001-027", "S001-029", "S001-030", "S001-031", "S001-034",
+        "S001-035", "S001-039", "S001-040", "S001-041", "S001-042", "S001-043", "S001-044",
+        "S001-045", "S001-046", "S001-047", "S001-049", "S001-050", "S001-051", "S001-052",
+        "S001-053", "S001-055", "S001-056", "S001-064", "S001-067", "S001-069",
     ]);
     check(
         &property::open(&headers()),
@@ -97,9 +117,13 @@ fn an_event_of_structured_mode_is_written_with_headers_and_result() {
 
 #[test]
 fn the_first_headers_of_the_documents_are_written_as_they_were_set() {
-    let header =
-        |(name, value)| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": false}});
-    let given: Vec<_> = crate::spec::stated("S001-036").as_object().expect("headers").iter().map(header).collect();
+    let header = |(name, value)| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": false}});
+    let given: Vec<_> = crate::spec::stated("S001-036")
+        .as_object()
+        .expect("headers")
+        .iter()
+        .map(header)
+        .collect();
     let given: Vec<DeliveryProperty> = serde_json::from_value(given.into()).expect("properties");
     let written = file(&property::open(&given), &cloud(STRUCTURED), &unauthorized());
     let [found]: [serde_json::Value; 1] = serde_json::from_str(&written).expect("one");
@@ -109,7 +133,8 @@ fn the_first_headers_of_the_documents_are_written_as_they_were_set() {
 #[test]
 fn an_event_of_binary_mode_has_its_data_in_base64() {
     let _rows = crate::spec::shows(&[
-        "S001-014", "S001-056", "S001-078", "S001-082", "S001-083", "S001-084", "S001-088", "S001-089",
+        "S001-014", "S001-056", "S001-078", "S001-082", "S001-083", "S001-084", "S001-088",
+        "S001-089",
     ]);
     check(
         &property::open(&headers()),
@@ -144,24 +169,54 @@ fn without_headers_there_is_no_object_for_them_and_no_attempt_where_none_was_mad
 
 #[test]
 fn an_attempt_is_never_before_the_publication() {
-    let dead = DeadLetterRecord { tried: Some(PUBLISHED.before(Duration::from_secs(864_000))), ..unauthorized() };
-    assert!(file(&[], &cloud(STRUCTURED), &dead).contains(r#""deliveryattemptutc":"2023-06-19T23:28:08.3063890Z""#));
+    let dead = DeadLetterRecord {
+        tried: Some(PUBLISHED.before(Duration::from_secs(864_000))),
+        ..unauthorized()
+    };
+    assert!(
+        file(&[], &cloud(STRUCTURED), &dead)
+            .contains(r#""deliveryattemptutc":"2023-06-19T23:28:08.3063890Z""#)
+    );
 }
 
 #[test]
 fn every_reason_is_a_sentence() {
     let sentence = |reason| {
-        let file = file(&[], &cloud(STRUCTURED), &DeadLetterRecord { reason, ..unauthorized() });
+        let file = file(
+            &[],
+            &cloud(STRUCTURED),
+            &DeadLetterRecord {
+                reason,
+                ..unauthorized()
+            },
+        );
         let read: serde_json::Value = serde_json::from_str(&file).expect("a file");
-        read[0]["deadletterProperties"]["deadletterreason"].as_str().expect("a reason").to_owned()
+        read[0]["deadletterProperties"]["deadletterreason"]
+            .as_str()
+            .expect("a reason")
+            .to_owned()
     };
     let of = |outcome| sentence(Reason::Undeliverable(outcome));
-    for outcome in [Failure::BadRequest, Failure::Unauthorized, Failure::Forbidden, Failure::NotFound] {
+    for outcome in [
+        Failure::BadRequest,
+        Failure::Unauthorized,
+        Failure::Forbidden,
+        Failure::NotFound,
+    ] {
         assert_eq!(of(outcome), "Undeliverable due to client error");
     }
-    assert_eq!(sentence(Reason::ProbationCausedByClientError), "Undeliverable due to client error");
-    assert_eq!(sentence(Reason::MaxDeliveryAttemptsExceeded), "Maximum delivery attempts was exceeded.");
-    assert_eq!(sentence(Reason::TimeToLiveExceeded), "Time to live was exceeded.");
+    assert_eq!(
+        sentence(Reason::ProbationCausedByClientError),
+        "Undeliverable due to client error"
+    );
+    assert_eq!(
+        sentence(Reason::MaxDeliveryAttemptsExceeded),
+        "Maximum delivery attempts was exceeded."
+    );
+    assert_eq!(
+        sentence(Reason::TimeToLiveExceeded),
+        "Time to live was exceeded."
+    );
     assert_eq!(sentence(Reason::Rejected), "Event was rejected.");
     assert_eq!(sentence(Reason::Quarantined), "Event is a poison message.");
     assert_eq!(of(Failure::TimedOut), "Undeliverable due to TimedOut");
@@ -171,12 +226,26 @@ fn every_reason_is_a_sentence() {
 fn an_event_that_clients_pulled_without_acknowledgement_says_so() {
     for (reason, says) in [
         (Reason::Rejected, "Event was rejected."),
-        (Reason::MaxDeliveryAttemptsExceeded, "Event was not acknowledged nor rejected."),
-        (Reason::TimeToLiveExceeded, "Event was not acknowledged nor rejected."),
+        (
+            Reason::MaxDeliveryAttemptsExceeded,
+            "Event was not acknowledged nor rejected.",
+        ),
+        (
+            Reason::TimeToLiveExceeded,
+            "Event was not acknowledged nor rejected.",
+        ),
     ] {
-        let dead = DeadLetterRecord { reason, outcome: LastOutcome::Delivering, status: None, ..unauthorized() };
+        let dead = DeadLetterRecord {
+            reason,
+            outcome: LastOutcome::Delivering,
+            status: None,
+            ..unauthorized()
+        };
         let file = file(&[], &cloud(STRUCTURED), &dead);
-        assert!(file.contains(&format!(r#""deliveryresult":"{says}""#)), "{file}");
+        assert!(
+            file.contains(&format!(r#""deliveryresult":"{says}""#)),
+            "{file}"
+        );
     }
 }
 
@@ -205,24 +274,40 @@ fn events_of_other_schemas_are_written_as_cloud_events() {
 #[test]
 fn a_file_has_several_events_and_an_invalid_one_changes_nothing() {
     let _rows = crate::spec::shows(&["S001-092"]);
-    let context =
-        FileContext { layout: FileLayout::Namespace, delivery: Schema::CloudEvents, topic: TOPIC, properties: &[] };
+    let context = FileContext {
+        layout: FileLayout::Namespace,
+        delivery: Schema::CloudEvents,
+        topic: TOPIC,
+        properties: &[],
+    };
     let mut draft = FileBuilder::new(usize::MAX);
     for wire in [STRUCTURED, BINARY] {
-        draft.add(context, &cloud(wire), Lane::LIVE, &unauthorized()).expect("an event");
-        draft.add(context, &cloud(r#"{"specversion""#), Lane::LIVE, &unauthorized()).expect_err("it is no object");
+        draft
+            .add(context, &cloud(wire), Lane::LIVE, &unauthorized())
+            .expect("an event");
+        draft
+            .add(
+                context,
+                &cloud(r#"{"specversion""#),
+                Lane::LIVE,
+                &unauthorized(),
+            )
+            .expect_err("it is no object");
     }
     let read: Vec<serde_json::Value> = serde_json::from_str(&draft.finish()).expect("an array");
     assert_eq!(
-        read.iter().map(|dead_letter| dead_letter["event"]["id"] == "A234-1234-1234").collect::<Vec<_>>(),
+        read.iter()
+            .map(|dead_letter| dead_letter["event"]["id"] == "A234-1234-1234")
+            .collect::<Vec<_>>(),
         [true, true]
     );
 }
 
 #[test]
 fn a_path_keeps_the_case_of_names_and_has_no_leading_zeros() {
-    let _rows =
-        crate::spec::shows(&["S001-090", "S001-091", "S001-094", "S001-095", "S001-096", "S001-097", "S001-098"]);
+    let _rows = crate::spec::shows(&[
+        "S001-090", "S001-091", "S001-094", "S001-095", "S001-096", "S001-097", "S001-098",
+    ]);
     let id = uuid::uuid!("480b2295-0c38-40d0-b25a-f34b30aac1a9");
     // 2023-09-23T02:03:04Z
     let made = Timestamp(1_695_434_584_000_000);
@@ -243,7 +328,8 @@ fn a_path_keeps_the_case_of_names_and_has_no_leading_zeros() {
 #[test]
 fn topics_whose_names_are_words_of_a_resource_id_have_folders_of_their_own() {
     let below = |group: &str, rest: &str| {
-        let topic = format!("/subscriptions/s/resourceGroups/{group}/providers/Microsoft.EventGrid/{rest}");
+        let topic =
+            format!("/subscriptions/s/resourceGroups/{group}/providers/Microsoft.EventGrid/{rest}");
         folder(&DeadLetterTarget {
             layout: FileLayout::Namespace,
             topic,
@@ -251,12 +337,26 @@ fn topics_whose_names_are_words_of_a_resource_id_have_folders_of_their_own() {
             ..target("mycontainer")
         })
     };
-    for group in ["g", "namespaces", "resourceGroups", "RESOURCEGROUPS", "providers", "domains"] {
-        assert_eq!(below(group, "topics/orders"), format!("mycontainer/{group}/orders/hook"));
+    for group in [
+        "g",
+        "namespaces",
+        "resourceGroups",
+        "RESOURCEGROUPS",
+        "providers",
+        "domains",
+    ] {
+        assert_eq!(
+            below(group, "topics/orders"),
+            format!("mycontainer/{group}/orders/hook")
+        );
         for parent in ["plant", "other", "namespaces", "resourceGroups", "topics"] {
             for kind in ["namespaces", "domains"] {
                 let found = below(group, &format!("{kind}/{parent}/topics/heat"));
-                assert_eq!(found, format!("mycontainer/{parent}/heat/hook"), "in {group}");
+                assert_eq!(
+                    found,
+                    format!("mycontainer/{parent}/heat/hook"),
+                    "in {group}"
+                );
             }
         }
     }

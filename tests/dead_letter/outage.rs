@@ -21,7 +21,10 @@ const START: Timestamp = Timestamp(1_597_341_600_000_000);
 
 /// When files are tried, in seconds from the first try, until the dead letters are lost.
 fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
-    let edition = Editions::load(None, None).expect("editions").get(edition).expect("an edition");
+    let edition = Editions::load(None, None)
+        .expect("editions")
+        .get(edition)
+        .expect("an edition");
     let destination = StorageBlobDestination {
         resource_id: "/r".to_owned(),
         container: "letters".to_owned(),
@@ -29,19 +32,35 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
     };
     let target = DeadLetterTarget {
         retry: edition.dead_letter.retry.clone(),
-        outage_window: destination.retry_period().unwrap_or(edition.dead_letter.outage_window),
+        outage_window: destination
+            .retry_period()
+            .unwrap_or(edition.dead_letter.outage_window),
         ..target("letters")
     };
     let mut staging = Staging::new(StagingRules::default());
-    staging.enqueue(WaitingDeadLetters { subscription_key: subscription_key(1), target, due: START });
-    let outage = Outage { since: START, destination: "letters".to_owned() };
+    staging.enqueue(WaitingDeadLetters {
+        subscription_key: subscription_key(1),
+        target,
+        due: START,
+    });
+    let outage = Outage {
+        since: START,
+        destination: "letters".to_owned(),
+    };
     let mut tries = Vec::new();
     for _ in 0..1_000 {
         let now = staging.next_due().expect("it is tried again");
-        assert_eq!(staging.take(now.before(Duration::from_micros(1))), [], "never early");
+        assert_eq!(
+            staging.take(now.before(Duration::from_micros(1))),
+            [],
+            "never early"
+        );
         let job = staging.take(now).pop().expect("a turn");
         tries.push(now.since(START).as_secs());
-        if outage.lost_by(job.target.outage_window, now).is_some_and(|by| START <= by) {
+        if outage
+            .lost_by(job.target.outage_window, now)
+            .is_some_and(|by| START <= by)
+        {
             return tries;
         }
         staging.finished(subscription_key(1), TurnReport::Unreachable, now);
@@ -50,8 +69,15 @@ fn tries(edition: &str, days: Option<u32>) -> Vec<u64> {
 }
 
 fn assert_schedule(tries: &[u64], window: u64) {
-    assert_eq!(tries[..6], [0, 10, 70, 370, 670, 970], "10 s, 1 m, 5 m, then every 5 m");
-    assert!(tries[3..].windows(2).all(|pair| pair[1] - pair[0] == 300), "{tries:?}");
+    assert_eq!(
+        tries[..6],
+        [0, 10, 70, 370, 670, 970],
+        "10 s, 1 m, 5 m, then every 5 m"
+    );
+    assert!(
+        tries[3..].windows(2).all(|pair| pair[1] - pair[0] == 300),
+        "{tries:?}"
+    );
     let last = tries.last().copied().expect("there are some");
     assert!((window..window + 300).contains(&last), "lost at {last}");
 }
@@ -66,7 +92,8 @@ fn in_the_basic_tier_a_store_is_tried_for_four_hours() {
 #[test]
 fn in_namespaces_a_store_is_tried_for_two_days_or_for_as_many_as_the_subscription_says() {
     let _rows = crate::spec::shows(&[
-        "S001-099", "S001-101", "S001-102", "S001-103", "S001-104", "S001-105", "S001-107", "S001-108",
+        "S001-099", "S001-101", "S001-102", "S001-103", "S001-104", "S001-105", "S001-107",
+        "S001-108",
     ]);
     assert_schedule(&tries("namespace", None), 2 * 24 * 3600);
     assert_schedule(&tries("namespace", Some(2)), 2 * 24 * 3600);

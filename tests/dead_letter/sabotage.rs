@@ -1,5 +1,5 @@
-//! Negative controls of the crash tests: a store that omits one part of the actor's writes. The crash tests must detect
-//! each.
+//! Negative controls of the crash tests: a store that omits one part of the actor's writes. The
+//! crash tests must detect each.
 
 use std::{
     ops::ControlFlow,
@@ -38,7 +38,12 @@ enum Bug {
     RemoveOneMore,
 }
 
-const BUGS: [Bug; 4] = [Bug::ForgetTheName, Bug::ForgetToRemove, Bug::ForgetToCount, Bug::RemoveOneMore];
+const BUGS: [Bug; 4] = [
+    Bug::ForgetTheName,
+    Bug::ForgetToRemove,
+    Bug::ForgetToCount,
+    Bug::RemoveOneMore,
+];
 
 /// A store that omits.
 struct Forgetful {
@@ -51,7 +56,11 @@ impl Forgetful {
     /// The batch that is written; [`None`] if there is nothing to omit.
     fn changed(&self, batch: &Batch) -> Option<Batch> {
         let removes = batch.0.iter().any(is_removal);
-        let names = batch.0.iter().filter_map(totals).any(|totals| totals.in_progress.is_some());
+        let names = batch
+            .0
+            .iter()
+            .filter_map(totals)
+            .any(|totals| totals.in_progress.is_some());
         let counts = !names && batch.0.iter().filter_map(totals).count() > 0;
         let mut batch = batch.clone();
         match self.bug {
@@ -78,19 +87,28 @@ impl Forgetful {
             found = Some(WriteOp::Delete(Family::Dead, key.to_vec()));
             ControlFlow::Break(())
         };
-        self.memory.scan(Family::Dead, &[], &[u8::MAX; 40], visit).expect("a store in memory");
+        self.memory
+            .scan(Family::Dead, &[], &[u8::MAX; 40], visit)
+            .expect("a store in memory");
         found
     }
 }
 
 fn is_removal(op: &WriteOp) -> bool {
-    matches!(op, WriteOp::Delete(Family::Dead, _) | WriteOp::SingleDelete(Family::Dead, _))
+    matches!(
+        op,
+        WriteOp::Delete(Family::Dead, _) | WriteOp::SingleDelete(Family::Dead, _)
+    )
 }
 
 /// The totals that an operation writes.
 fn totals(op: &WriteOp) -> Option<DeadLetterTotals> {
-    let WriteOp::Put(Family::Meta, key, value) = op else { return None };
-    keys::meta_of(MetaKind::DeadLetters).contains(key).then(|| DeadLetterTotals::decode(value).expect("whole"))
+    let WriteOp::Put(Family::Meta, key, value) = op else {
+        return None;
+    };
+    keys::meta_of(MetaKind::DeadLetters)
+        .contains(key)
+        .then(|| DeadLetterTotals::decode(value).expect("whole"))
 }
 
 impl layer::StoreLayer for Forgetful {
@@ -101,7 +119,9 @@ impl layer::StoreLayer for Forgetful {
     }
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
-        let Some(changed) = self.changed(batch) else { return self.memory.write(batch) };
+        let Some(changed) = self.changed(batch) else {
+            return self.memory.write(batch);
+        };
         self.injected.fetch_add(1, Ordering::SeqCst);
         self.memory.write(&changed)
     }
@@ -111,8 +131,16 @@ impl layer::StoreLayer for Forgetful {
 fn hunt(bug: Bug) -> Result<(u64, u32), u32> {
     let injected = Arc::new(AtomicU32::new(0));
     for write in 0..WRITES {
-        let through = |memory| Forgetful { memory, bug, injected: Arc::clone(&injected) };
-        let kill = Kill { write, kept: 0, more_meanwhile: 0 };
+        let through = |memory| Forgetful {
+            memory,
+            bug,
+            injected: Arc::clone(&injected),
+        };
+        let kill = Kill {
+            write,
+            kept: 0,
+            more_meanwhile: 0,
+        };
         if catch_unwind(AssertUnwindSafe(|| run(survive(kill, through)))).is_err() {
             return Ok((write, injected.load(Ordering::SeqCst)));
         }

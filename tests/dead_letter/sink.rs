@@ -8,8 +8,8 @@ use gridhook::{
     policy::dead_letter_store::{StoreAddress, check_part},
 };
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, path::Path as ObjectPath,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, path::Path as ObjectPath,
 };
 
 const NAME: &str = "letters/SUB/2020/8/13/17/a.json";
@@ -24,7 +24,9 @@ fn a_file_is_stored_under_its_name_in_a_new_folder() {
     let root = folder.path().join("not/there/yet");
     run(async {
         let sink = Sink::local(&root).expect("a folder");
-        sink.put(NAME, Bytes::from_static(b"[1]")).await.expect("written");
+        sink.put(NAME, Bytes::from_static(b"[1]"))
+            .await
+            .expect("written");
     });
     assert_eq!(fs::read(root.join(NAME)).expect("a file"), b"[1]");
 }
@@ -35,14 +37,20 @@ fn a_repeat_overwrites_and_deletes_the_temporary_file_of_a_kill() {
     let path = folder.path().join(NAME);
     run(async {
         let sink = Sink::local(folder.path()).expect("a folder");
-        sink.put(NAME, Bytes::from_static(b"[1, 2, 3]")).await.expect("written");
+        sink.put(NAME, Bytes::from_static(b"[1, 2, 3]"))
+            .await
+            .expect("written");
         for number in [1, 2] {
             fs::write(path.with_file_name(format!("a.json#{number}")), b"[1, ").expect("written");
         }
-        sink.put(NAME, Bytes::from_static(b"[4]")).await.expect("written");
+        sink.put(NAME, Bytes::from_static(b"[4]"))
+            .await
+            .expect("written");
     });
     assert_eq!(fs::read(&path).expect("a file"), b"[4]");
-    let files = fs::read_dir(path.parent().expect("a folder")).expect("a folder").count();
+    let files = fs::read_dir(path.parent().expect("a folder"))
+        .expect("a folder")
+        .count();
     assert_eq!(files, 1);
 }
 
@@ -52,10 +60,21 @@ fn no_name_points_outside_the_folder() {
     let root = folder.path().join("root");
     run(async {
         let sink = Sink::local(&root).expect("a folder");
-        for name in ["../a.json", "a/../../b.json", "/a.json", "a//b.json", "a/./b.json", "a/\0.json", "a\\b.json", ""]
-        {
+        for name in [
+            "../a.json",
+            "a/../../b.json",
+            "/a.json",
+            "a//b.json",
+            "a/./b.json",
+            "a/\0.json",
+            "a\\b.json",
+            "",
+        ] {
             let refused = sink.put(name, Bytes::from_static(b"[]")).await;
-            assert!(matches!(refused, Err(SinkError::Name(_))), "{name:?}: {refused:?}");
+            assert!(
+                matches!(refused, Err(SinkError::Name(_))),
+                "{name:?}: {refused:?}"
+            );
         }
     });
     assert_eq!(fs::read_dir(&root).expect("a folder").count(), 0);
@@ -69,7 +88,9 @@ fn odd_names_are_kept_as_they_are() {
         let name = format!("{container}/a.json");
         run(async {
             let sink = Sink::local(folder.path()).expect("a folder");
-            sink.put(&name, Bytes::from_static(b"[]")).await.expect("written");
+            sink.put(&name, Bytes::from_static(b"[]"))
+                .await
+                .expect("written");
         });
         assert!(folder.path().join(&name).is_file(), "{name}");
     }
@@ -81,46 +102,100 @@ fn a_folder_that_cannot_be_created_fails_at_the_start() {
     let file = folder.path().join("file");
     fs::write(&file, b"").expect("written");
     let refused = Sink::local(&file.join("root"));
-    assert!(matches!(refused, Err(SinkError::Root { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(SinkError::Root { .. })),
+        "{refused:?}"
+    );
 }
 
 #[test]
 fn files_are_listed_in_pages_in_order_then_read_and_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
-    let names = ["letters/SUB/2020/8/13/17/b.json", "letters/SUB/2020/8/13/17/c.json", "letters/SUB/2020/8/9/1/a.json"];
+    let names = [
+        "letters/SUB/2020/8/13/17/b.json",
+        "letters/SUB/2020/8/13/17/c.json",
+        "letters/SUB/2020/8/9/1/a.json",
+    ];
     run(async {
         let sink = Sink::local(folder.path()).expect("a folder");
-        assert_eq!(sink.list("letters/SUB", None, 9).await.expect("a listing"), [], "there is no such folder");
-        for name in names.iter().rev().chain(&["letters/SUB-2/2020/8/9/1/a.json"]) {
-            sink.put(name, Bytes::from_static(b"[1]")).await.expect("written");
+        assert_eq!(
+            sink.list("letters/SUB", None, 9).await.expect("a listing"),
+            [],
+            "there is no such folder"
+        );
+        for name in names
+            .iter()
+            .rev()
+            .chain(&["letters/SUB-2/2020/8/9/1/a.json"])
+        {
+            sink.put(name, Bytes::from_static(b"[1]"))
+                .await
+                .expect("written");
         }
-        let named = |page: Vec<ListedFile>| page.into_iter().map(|file| (file.name, file.bytes)).collect::<Vec<_>>();
+        let named = |page: Vec<ListedFile>| {
+            page.into_iter()
+                .map(|file| (file.name, file.bytes))
+                .collect::<Vec<_>>()
+        };
         let expected = names.map(|name| (name.to_owned(), 3));
         let first = sink.list("letters/SUB", None, 2).await.expect("a listing");
-        assert!(first.iter().all(|file| file.modified > Timestamp::default()), "a folder knows when: {first:?}");
+        assert!(
+            first
+                .iter()
+                .all(|file| file.modified > Timestamp::default()),
+            "a folder knows when: {first:?}"
+        );
         assert_eq!(named(first), expected[..2]);
-        let rest = sink.list("letters/SUB", Some(names[1]), 2).await.expect("a listing");
+        let rest = sink
+            .list("letters/SUB", Some(names[1]), 2)
+            .await
+            .expect("a listing");
         assert_eq!(named(rest), expected[2..]);
 
         assert_eq!(sink.get(names[0], 3).await.expect("a file"), "[1]");
-        assert!(matches!(sink.get(names[0], 2).await, Err(SinkError::TooLong { bytes: 3, bytes_max: 2 })));
+        assert!(matches!(
+            sink.get(names[0], 2).await,
+            Err(SinkError::TooLong {
+                bytes: 3,
+                bytes_max: 2
+            })
+        ));
         sink.delete(names[0]).await.expect("taken away");
         sink.delete(names[0]).await.expect("it is gone already");
-        assert!(sink.get(names[0], 3).await.is_err_and(|error| error.is_not_found()));
-        assert_eq!(sink.list("letters/SUB", None, 9).await.expect("a listing").len(), 2);
+        assert!(
+            sink.get(names[0], 3)
+                .await
+                .is_err_and(|error| error.is_not_found())
+        );
+        assert_eq!(
+            sink.list("letters/SUB", None, 9)
+                .await
+                .expect("a listing")
+                .len(),
+            2
+        );
     });
 }
 
 /// The location of the file `a b/SUB/1.json` in a store.
-fn blob(address: &str, endpoint: Option<&str>, credentials: &[(&'static str, &str)]) -> BlobLocation {
+fn blob(
+    address: &str,
+    endpoint: Option<&str>,
+    credentials: &[(&'static str, &str)],
+) -> BlobLocation {
     let settings = CloudSettings {
         address: StoreAddress::parse(address).expect("an address"),
         endpoint: endpoint.map(|endpoint| endpoint.parse().expect("an address")),
         region: Some("eu-central-1".to_owned()),
         allow_http: true,
-        credentials: credentials.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+        credentials: credentials
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect(),
     };
-    Sink::cloud(settings).expect("a store").blob("a b/SUB/1.json")
+    Sink::cloud(settings)
+        .expect("a store")
+        .blob("a b/SUB/1.json")
 }
 
 #[test]
@@ -133,7 +208,11 @@ fn a_file_in_each_kind_of_store_has_a_container_a_path_and_a_url() {
     let s3 = [("access_key_id", "k"), ("secret_access_key", "s")];
     assert_eq!(
         blob("s3://bucket/kept", None, &s3),
-        of("bucket", "kept/a b/SUB/1.json", "https://bucket.s3.eu-central-1.amazonaws.com/kept/a%20b/SUB/1.json")
+        of(
+            "bucket",
+            "kept/a b/SUB/1.json",
+            "https://bucket.s3.eu-central-1.amazonaws.com/kept/a%20b/SUB/1.json"
+        )
     );
     assert_eq!(
         blob("s3://", Some("http://127.0.0.1:9/"), &s3),
@@ -142,7 +221,11 @@ fn a_file_in_each_kind_of_store_has_a_container_a_path_and_a_url() {
     let azure = [("access_key", "c2VjcmV0")];
     assert_eq!(
         blob("az://account1/letters", None, &azure),
-        of("letters", "a b/SUB/1.json", "https://account1.blob.core.windows.net/letters/a%20b/SUB/1.json")
+        of(
+            "letters",
+            "a b/SUB/1.json",
+            "https://account1.blob.core.windows.net/letters/a%20b/SUB/1.json"
+        )
     );
     let google = [(
         "service_account_key",
@@ -150,12 +233,25 @@ fn a_file_in_each_kind_of_store_has_a_container_a_path_and_a_url() {
     )];
     assert_eq!(
         blob("gs://bucket", None, &google),
-        of("bucket", "a b/SUB/1.json", "https://storage.googleapis.com/bucket/a%20b/SUB/1.json")
+        of(
+            "bucket",
+            "a b/SUB/1.json",
+            "https://storage.googleapis.com/bucket/a%20b/SUB/1.json"
+        )
     );
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path().canonicalize().expect("a folder");
-    let local = Sink::local(&root).expect("a folder").blob("letters/SUB/1.json");
-    assert_eq!(local, of("letters", "SUB/1.json", &format!("file://{}/letters/SUB/1.json", root.display())));
+    let local = Sink::local(&root)
+        .expect("a folder")
+        .blob("letters/SUB/1.json");
+    assert_eq!(
+        local,
+        of(
+            "letters",
+            "SUB/1.json",
+            &format!("file://{}/letters/SUB/1.json", root.display())
+        )
+    );
 }
 
 #[test]
@@ -177,15 +273,37 @@ fn only_regular_files_are_read() {
     fs::write(folder.path().join("whole"), b"[1]").expect("written");
     std::os::unix::fs::symlink("/dev/zero", folder.path().join("link")).expect("a link");
     fs::create_dir(folder.path().join("folder")).expect("a folder");
-    assert!(Command::new("mkfifo").arg(folder.path().join("pipe")).status().expect("it runs").success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(folder.path().join("pipe"))
+            .status()
+            .expect("it runs")
+            .success()
+    );
     run(async {
         let sink = Sink::local(folder.path()).expect("a folder");
         assert_eq!(sink.get("whole", 3).await.expect("read"), "[1]");
-        assert!(matches!(sink.get("whole", 2).await, Err(SinkError::TooLong { bytes: 3, bytes_max: 2 })));
-        assert!(sink.get("missing", 3).await.expect_err("missing").is_not_found());
+        assert!(matches!(
+            sink.get("whole", 2).await,
+            Err(SinkError::TooLong {
+                bytes: 3,
+                bytes_max: 2
+            })
+        ));
+        assert!(
+            sink.get("missing", 3)
+                .await
+                .expect_err("missing")
+                .is_not_found()
+        );
         for other in ["link", "folder", "pipe"] {
-            let read = tokio::time::timeout(Duration::from_secs(60), sink.get(other, 1000)).await.expect("at once");
-            assert!(matches!(read, Err(SinkError::Unreadable(_))), "{other}: {read:?}");
+            let read = tokio::time::timeout(Duration::from_secs(60), sink.get(other, 1000))
+                .await
+                .expect("at once");
+            assert!(
+                matches!(read, Err(SinkError::Unreadable(_))),
+                "{other}: {read:?}"
+            );
         }
     });
 }
@@ -202,8 +320,16 @@ impl std::fmt::Display for EndlessList {
 
 #[async_trait::async_trait]
 impl ObjectStore for EndlessList {
-    async fn put_opts(&self, _: &ObjectPath, _: PutPayload, _: PutOptions) -> object_store::Result<PutResult> {
-        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    async fn put_opts(
+        &self,
+        _: &ObjectPath,
+        _: PutPayload,
+        _: PutOptions,
+    ) -> object_store::Result<PutResult> {
+        Err(object_store::Error::NotImplemented {
+            operation: String::new(),
+            implementer: String::new(),
+        })
     }
 
     async fn put_multipart_opts(
@@ -211,11 +337,17 @@ impl ObjectStore for EndlessList {
         _: &ObjectPath,
         _: PutMultipartOptions,
     ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+        Err(object_store::Error::NotImplemented {
+            operation: String::new(),
+            implementer: String::new(),
+        })
     }
 
     async fn get_opts(&self, _: &ObjectPath, _: GetOptions) -> object_store::Result<GetResult> {
-        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+        Err(object_store::Error::NotImplemented {
+            operation: String::new(),
+            implementer: String::new(),
+        })
     }
 
     fn delete_stream(
@@ -236,19 +368,38 @@ impl ObjectStore for EndlessList {
         futures_util::stream::repeat_with(move || Ok(file.clone())).boxed()
     }
 
-    async fn list_with_delimiter(&self, _: Option<&ObjectPath>) -> object_store::Result<ListResult> {
-        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    async fn list_with_delimiter(
+        &self,
+        _: Option<&ObjectPath>,
+    ) -> object_store::Result<ListResult> {
+        Err(object_store::Error::NotImplemented {
+            operation: String::new(),
+            implementer: String::new(),
+        })
     }
 
-    async fn copy_opts(&self, _: &ObjectPath, _: &ObjectPath, _: CopyOptions) -> object_store::Result<()> {
-        Err(object_store::Error::NotImplemented { operation: String::new(), implementer: String::new() })
+    async fn copy_opts(
+        &self,
+        _: &ObjectPath,
+        _: &ObjectPath,
+        _: CopyOptions,
+    ) -> object_store::Result<()> {
+        Err(object_store::Error::NotImplemented {
+            operation: String::new(),
+            implementer: String::new(),
+        })
     }
 }
 
 #[test]
 fn a_list_without_an_end_is_an_error() {
     run(async {
-        let listed = Sink::over(Arc::new(EndlessList)).list("backups", None, usize::MAX).await;
-        assert!(matches!(&listed, Err(SinkError::ListedTwice(name)) if name == "backups/a.json"), "{listed:?}");
+        let listed = Sink::over(Arc::new(EndlessList))
+            .list("backups", None, usize::MAX)
+            .await;
+        assert!(
+            matches!(&listed, Err(SinkError::ListedTwice(name)) if name == "backups/a.json"),
+            "{listed:?}"
+        );
     });
 }

@@ -11,8 +11,11 @@ use gridhook::{
 use super::{subscription_key, target};
 
 /// Two at once; 1 s after a failure, then 2 s, at most 3 s. The window is 4 hours.
-const RULES: StagingRules =
-    StagingRules { at_once: 2, retry_first: Duration::from_secs(1), retry_max: Duration::from_secs(3) };
+const RULES: StagingRules = StagingRules {
+    at_once: 2,
+    retry_first: Duration::from_secs(1),
+    retry_max: Duration::from_secs(3),
+};
 
 /// Long before every window.
 fn at(seconds: u64) -> Timestamp {
@@ -23,7 +26,10 @@ fn waiting(subscription: u32, due: u64) -> WaitingDeadLetters {
     let retry = [1, 2, 3].map(Duration::from_secs).to_vec();
     WaitingDeadLetters {
         subscription_key: subscription_key(subscription),
-        target: DeadLetterTarget { retry, ..target("letters") },
+        target: DeadLetterTarget {
+            retry,
+            ..target("letters")
+        },
         due: at(due),
     }
 }
@@ -38,18 +44,32 @@ fn staging(all: &[(u32, u64)]) -> Staging {
 
 /// The subscriptions whose turn it is.
 fn take(staging: &mut Staging, now: u64) -> Vec<u32> {
-    staging.take(at(now)).iter().map(|job| job.subscription_key.subscription.0).collect()
+    staging
+        .take(at(now))
+        .iter()
+        .map(|job| job.subscription_key.subscription.0)
+        .collect()
 }
 
 fn done(staging: &mut Staging, subscription: u32, next: Option<u64>, now: u64) {
-    staging.finished(subscription_key(subscription), TurnReport::Done { next: next.map(at) }, at(now));
+    staging.finished(
+        subscription_key(subscription),
+        TurnReport::Done { next: next.map(at) },
+        at(now),
+    );
 }
 
 #[test]
 fn no_turn_starts_before_it_is_due() {
     let mut staging = staging(&[(1, 300), (2, 200)]);
-    assert_eq!((take(&mut staging, 199), staging.next_due()), (vec![], Some(at(200))));
-    assert_eq!((take(&mut staging, 200), staging.next_due()), (vec![2], Some(at(300))));
+    assert_eq!(
+        (take(&mut staging, 199), staging.next_due()),
+        (vec![], Some(at(200)))
+    );
+    assert_eq!(
+        (take(&mut staging, 200), staging.next_due()),
+        (vec![2], Some(at(300)))
+    );
 }
 
 #[test]
@@ -67,7 +87,11 @@ fn a_message_enqueued_during_a_turn_causes_another() {
     assert_eq!(take(&mut staging, 0), [1]);
     staging.enqueue(waiting(1, 250));
     staging.enqueue(waiting(1, 300));
-    assert_eq!(take(&mut staging, 300), [] as [u32; 0], "one turn at a time");
+    assert_eq!(
+        take(&mut staging, 300),
+        [] as [u32; 0],
+        "one turn at a time"
+    );
     done(&mut staging, 1, Some(280), 1);
     assert_eq!(staging.next_due(), Some(at(250)));
 }
@@ -75,9 +99,15 @@ fn a_message_enqueued_during_a_turn_causes_another() {
 #[test]
 fn the_number_of_running_turns_is_limited() {
     let mut staging = staging(&[(1, 1), (2, 2), (3, 3)]);
-    assert_eq!((take(&mut staging, 5), staging.next_due()), (vec![1, 2], None));
+    assert_eq!(
+        (take(&mut staging, 5), staging.next_due()),
+        (vec![1, 2], None)
+    );
     done(&mut staging, 2, None, 6);
-    assert_eq!((take(&mut staging, 6), staging.running_turns()), (vec![3], 2));
+    assert_eq!(
+        (take(&mut staging, 6), staging.running_turns()),
+        (vec![3], 2)
+    );
 }
 
 #[test]
@@ -106,7 +136,11 @@ fn failures_back_off_and_what_is_enqueued_shortens_nothing() {
         done(&mut staging, 1, Some(now), now);
         assert_eq!(take(&mut staging, now), [1]);
         staging.finished(subscription_key(1), report, at(now));
-        assert_eq!(staging.next_due(), Some(at(now + 1)), "a success begins the count again");
+        assert_eq!(
+            staging.next_due(),
+            Some(at(now + 1)),
+            "a success begins the count again"
+        );
     }
 }
 
@@ -115,7 +149,10 @@ fn a_report_without_a_running_turn_changes_nothing() {
     let mut staging = staging(&[(1, 5)]);
     staging.finished(subscription_key(1), TurnReport::Unreachable, at(0));
     staging.finished(subscription_key(2), TurnReport::Unreachable, at(0));
-    assert_eq!((staging.next_due(), staging.running_turns()), (Some(at(5)), 0));
+    assert_eq!(
+        (staging.next_due(), staging.running_turns()),
+        (Some(at(5)), 0)
+    );
 }
 
 #[test]
@@ -128,6 +165,12 @@ fn no_turn_starts_after_closing() {
 #[test]
 fn a_changed_target_is_used() {
     let mut staging = staging(&[(1, 0)]);
-    staging.enqueue(WaitingDeadLetters { target: target("elsewhere"), ..waiting(1, 50) });
-    assert_eq!(staging.take(at(0)).pop().expect("a turn").target.folder, "elsewhere");
+    staging.enqueue(WaitingDeadLetters {
+        target: target("elsewhere"),
+        ..waiting(1, 50)
+    });
+    assert_eq!(
+        staging.take(at(0)).pop().expect("a turn").target.folder,
+        "elsewhere"
+    );
 }

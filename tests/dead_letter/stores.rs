@@ -1,4 +1,5 @@
-//! Several stores: an unreachable one does not delay the others, and its dead letters can be redirected.
+//! Several stores: an unreachable one does not delay the others, and its dead letters can be
+//! redirected.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,10 @@ use super::{
 use crate::support::memory_store::MemoryStore;
 
 fn at(store: &str, folder: &str) -> DeadLetterTarget {
-    DeadLetterTarget { store: store.to_owned(), ..target(folder) }
+    DeadLetterTarget {
+        store: store.to_owned(),
+        ..target(folder)
+    }
 }
 
 /// The current target of each subscription's dead letters.
@@ -29,9 +33,20 @@ type Targets = Arc<Mutex<BTreeMap<SubscriptionKey, DeadLetterTarget>>>;
 
 /// The stores `a` and `b`, folders below `root`, on the journal of `world`.
 fn stores(world: &World, root: &Path, targets: &Targets) -> DeadLetterStores {
-    let sinks = ["a", "b"].map(|name| (name.to_owned(), Sink::local(&root.join(name)).expect("a folder")));
+    let sinks = ["a", "b"].map(|name| {
+        (
+            name.to_owned(),
+            Sink::local(&root.join(name)).expect("a folder"),
+        )
+    });
     let targets = Arc::clone(targets);
-    let aim = Box::new(move |subscription_key| targets.lock().expect("no panic").get(&subscription_key).cloned());
+    let aim = Box::new(move |subscription_key| {
+        targets
+            .lock()
+            .expect("no panic")
+            .get(&subscription_key)
+            .cloned()
+    });
     DeadLetterStores::new(&world.journal, &world.clock, sinks, aim, None, OPTIONS)
 }
 
@@ -64,11 +79,16 @@ fn an_unreachable_store_does_not_delay_others() {
     run(async {
         let world = World::start(&MemoryStore::new(), &folder.path().join("none"), START);
         let stores = stores(&world, folder.path(), &Targets::default());
-        let _actors: Vec<_> = stores.all().map(|(_, dead_letters)| dead_letters.build().start()).collect();
+        let _actors: Vec<_> = stores
+            .all()
+            .map(|(_, dead_letters)| dead_letters.build().start())
+            .collect();
         break_store(folder.path());
         // As many as the files that a store writes at once.
         for subscription in 1..=OPTIONS.rules.at_once as u32 {
-            world.add_dead_letters(subscription_key(subscription), 1, START).await;
+            world
+                .add_dead_letters(subscription_key(subscription), 1, START)
+                .await;
             stores.waiting(WaitingDeadLetters {
                 subscription_key: subscription_key(subscription),
                 target: at("a", "letters"),
@@ -81,11 +101,17 @@ fn an_unreachable_store_does_not_delay_others() {
             target: at("b", "letters"),
             due: START
         }));
-        until(&world, &stores, subscription_key(9), |totals| totals.written == 2).await;
+        until(&world, &stores, subscription_key(9), |totals| {
+            totals.written == 2
+        })
+        .await;
         assert_eq!(ids(&folder.path().join("b")), ["9-0", "9-1"]);
         assert_eq!(world.waiting(subscription_key(1)).await, 1);
         fs::remove_file(folder.path().join("a/letters")).expect("removed");
-        until(&world, &stores, subscription_key(1), |totals| totals.written == 1).await;
+        until(&world, &stores, subscription_key(1), |totals| {
+            totals.written == 1
+        })
+        .await;
         assert!(stores.settle(Duration::from_secs(60)).await);
         world.stop().await;
     });
@@ -95,25 +121,58 @@ fn an_unreachable_store_does_not_delay_others() {
 fn dead_letters_for_a_lost_store_can_be_redirected() {
     let folder = tempfile::tempdir().expect("a folder");
     run(async {
-        let (world, targets) =
-            (World::start(&MemoryStore::new(), &folder.path().join("none"), START), Targets::default());
+        let (world, targets) = (
+            World::start(&MemoryStore::new(), &folder.path().join("none"), START),
+            Targets::default(),
+        );
         let stores = stores(&world, folder.path(), &targets);
-        let _actors: Vec<_> = stores.all().map(|(_, dead_letters)| dead_letters.build().start()).collect();
+        let _actors: Vec<_> = stores
+            .all()
+            .map(|(_, dead_letters)| dead_letters.build().start())
+            .collect();
         break_store(folder.path());
-        targets.lock().expect("no panic").insert(subscription_key(1), at("a", "letters"));
+        targets
+            .lock()
+            .expect("no panic")
+            .insert(subscription_key(1), at("a", "letters"));
         world.add_dead_letters(subscription_key(1), 5, START).await;
         stores.waiting(WaitingDeadLetters {
             subscription_key: subscription_key(1),
             target: at("a", "letters"),
             due: START,
         });
-        let begun = until(&world, &stores, subscription_key(1), |totals| totals.in_progress.is_some()).await;
-        assert!(begun.in_progress.expect("it is begun").name.starts_with("a:letters/MY-SUBSCRIPTION/"));
+        let begun = until(&world, &stores, subscription_key(1), |totals| {
+            totals.in_progress.is_some()
+        })
+        .await;
+        assert!(
+            begun
+                .in_progress
+                .expect("it is begun")
+                .name
+                .starts_with("a:letters/MY-SUBSCRIPTION/")
+        );
 
-        targets.lock().expect("no panic").insert(subscription_key(1), at("b", "elsewhere/letters"));
-        let totals = until(&world, &stores, subscription_key(1), |totals| totals.written == 5).await;
-        assert_eq!((totals.lost, totals.in_progress, world.waiting(subscription_key(1)).await), (0, None, 0));
-        assert_eq!(ids(&folder.path().join("b/elsewhere/letters/MY-SUBSCRIPTION")).len(), 5);
+        targets
+            .lock()
+            .expect("no panic")
+            .insert(subscription_key(1), at("b", "elsewhere/letters"));
+        let totals = until(&world, &stores, subscription_key(1), |totals| {
+            totals.written == 5
+        })
+        .await;
+        assert_eq!(
+            (
+                totals.lost,
+                totals.in_progress,
+                world.waiting(subscription_key(1)).await
+            ),
+            (0, None, 0)
+        );
+        assert_eq!(
+            ids(&folder.path().join("b/elsewhere/letters/MY-SUBSCRIPTION")).len(),
+            5
+        );
         assert!(stores.settle(Duration::from_secs(60)).await);
         world.stop().await;
     });

@@ -6,17 +6,35 @@ use gridhook::{
 use proptest::prelude::*;
 
 fn totals() -> impl Strategy<Value = DeadLetterTotals> {
-    let file = (".{0,60}", any::<(u64, u64, u16)>()).prop_map(|(name, (due, seq, lane))| FileInProgress {
-        name,
-        last: DeadLetterKey { due: Timestamp(due), seq: Seq(seq), lane: Lane(lane) },
-    });
+    let file =
+        (".{0,60}", any::<(u64, u64, u16)>()).prop_map(|(name, (due, seq, lane))| FileInProgress {
+            name,
+            last: DeadLetterKey {
+                due: Timestamp(due),
+                seq: Seq(seq),
+                lane: Lane(lane),
+            },
+        });
     let counts = any::<[u64; 6]>();
-    let outage =
-        (any::<u64>(), ".{0,60}").prop_map(|(since, destination)| Outage { since: Timestamp(since), destination });
+    let outage = (any::<u64>(), ".{0,60}").prop_map(|(since, destination)| Outage {
+        since: Timestamp(since),
+        destination,
+    });
     let options = (proptest::option::of(file), proptest::option::of(outage));
-    (counts, options).prop_map(|([written, lost, files, bytes, redriven, purged], (in_progress, outage))| {
-        DeadLetterTotals { written, lost, files, bytes, redriven, purged, in_progress, outage }
-    })
+    (counts, options).prop_map(
+        |([written, lost, files, bytes, redriven, purged], (in_progress, outage))| {
+            DeadLetterTotals {
+                written,
+                lost,
+                files,
+                bytes,
+                redriven,
+                purged,
+                in_progress,
+                outage,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -52,7 +70,12 @@ proptest! {
 
 #[test]
 fn an_accepted_loss_excludes_redriven_and_purged_dead_letters() {
-    let totals = DeadLetterTotals { written: 3, redriven: 2, purged: 1, ..DeadLetterTotals::default() };
+    let totals = DeadLetterTotals {
+        written: 3,
+        redriven: 2,
+        purged: 1,
+        ..DeadLetterTotals::default()
+    };
     assert_eq!(totals.clone().accept_loss(6), totals);
     assert_eq!(totals.accept_loss(8).lost, 2);
 }

@@ -13,8 +13,8 @@ use bytes::BufMut;
 use gridhook::{
     clock::{Clock, ManualClock},
     dead_letter::{
-        DeadLetterActor, DeadLetterTarget, DeadLetterTotals, DeadLetters, Notifier, Sink, WaitingDeadLetters,
-        WriterOptions, staging::StagingRules,
+        DeadLetterActor, DeadLetterTarget, DeadLetterTotals, DeadLetters, Notifier, Sink,
+        WaitingDeadLetters, WriterOptions, staging::StagingRules,
     },
     event::{
         EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp,
@@ -33,7 +33,11 @@ pub(super) const START: Timestamp = Timestamp(1_597_341_600_000_000);
 
 /// A fast server: 3 events per file, and failures are retried after 20 ms.
 pub(super) const OPTIONS: WriterOptions = WriterOptions {
-    rules: StagingRules { at_once: 4, retry_first: Duration::from_millis(20), retry_max: Duration::from_millis(40) },
+    rules: StagingRules {
+        at_once: 4,
+        retry_first: Duration::from_millis(20),
+        retry_max: Duration::from_millis(40),
+    },
     events_max: 3,
     bytes_max: 1 << 20,
 };
@@ -59,7 +63,12 @@ impl World {
 
     /// A server on `store`.
     pub(super) fn on(store: impl Store, folder: &Path, now: Timestamp) -> Self {
-        Self::build(Arc::new(store), Sink::local(folder).expect("a folder"), now, |_| None)
+        Self::build(
+            Arc::new(store),
+            Sink::local(folder).expect("a folder"),
+            now,
+            |_| None,
+        )
     }
 
     /// The same with a notifier that may use the journal.
@@ -79,32 +88,64 @@ impl World {
         notifier: impl FnOnce(Journal) -> Option<Notifier>,
     ) -> Self {
         let (clock, hand) = Clock::manual(now);
-        let limits = BacklogLimits { retention: Duration::from_secs(3600), ..BacklogLimits::default() };
+        let limits = BacklogLimits {
+            retention: Duration::from_secs(3600),
+            ..BacklogLimits::default()
+        };
         let options = journal::JournalOptions {
             outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
             shards: journal::Shards::default(),
             limits,
         };
-        let (journal, writer) = Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
-            .expect("a store that is whole");
-        let dead_letters = DeadLetters::new(journal.clone(), clock.clone(), sink, notifier(journal.clone()), OPTIONS);
-        Self { journal, dead_letters, hand, clock, writer }
+        let (journal, writer) = Journal::start(
+            store,
+            clock.clone(),
+            options,
+            Box::new(|_, _| {}),
+            Box::new(|_| {}),
+        )
+        .expect("a store that is whole");
+        let dead_letters = DeadLetters::new(
+            journal.clone(),
+            clock.clone(),
+            sink,
+            notifier(journal.clone()),
+            OPTIONS,
+        );
+        Self {
+            journal,
+            dead_letters,
+            hand,
+            clock,
+            writer,
+        }
     }
 
     /// Publishes `count` events for `subscription_key` and dead-letters all of them, due at `due`.
-    pub(super) async fn add_dead_letters(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
+    pub(super) async fn add_dead_letters(
+        &self,
+        subscription_key: SubscriptionKey,
+        count: u32,
+        due: Timestamp,
+    ) {
         let found = self.journal.end(PartitionId(1)).is_some();
         let mut changes = vec![MetaChange::Subscribe(subscription_key, None)];
         if !found {
             changes.insert(0, MetaChange::CreatePartition(PartitionId(1)));
         }
         self.journal.change(changes).await.expect("written");
-        self.add_more_dead_letters(subscription_key, count, due).await;
+        self.add_more_dead_letters(subscription_key, count, due)
+            .await;
     }
 
     /// The same for an existing subscription.
-    pub(super) async fn add_more_dead_letters(&self, subscription_key: SubscriptionKey, count: u32, due: Timestamp) {
+    pub(super) async fn add_more_dead_letters(
+        &self,
+        subscription_key: SubscriptionKey,
+        count: u32,
+        due: Timestamp,
+    ) {
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
         for index in 0..count {
             draft.push(|out| {
@@ -114,21 +155,54 @@ impl World {
                 out.put_slice(before);
                 out.put_slice(id.as_bytes());
                 out.put_slice(br#"","data":1.0}"#);
-                let id = TextRange { start: start + before.len() as u32, len: id.len() as u32 };
-                WriterStamp { wire_end: out.len(), spans: EventRanges { id, ..EventRanges::default() } }
+                let id = TextRange {
+                    start: start + before.len() as u32,
+                    len: id.len() as u32,
+                };
+                WriterStamp {
+                    wire_end: out.len(),
+                    spans: EventRanges {
+                        id,
+                        ..EventRanges::default()
+                    },
+                }
             });
         }
-        let first = self.journal.publish(PartitionId(1), draft.into_chunks(), None).await.expect("published").first;
-        let owner = self.journal.open(subscription_key).await.expect("opened").owner;
+        let first = self
+            .journal
+            .publish(PartitionId(1), draft.into_chunks(), None)
+            .await
+            .expect("published")
+            .first;
+        let owner = self
+            .journal
+            .open(subscription_key)
+            .await
+            .expect("opened")
+            .owner;
         let record = |index| dead_letter_change(first.plus(u64::from(index)), due, dead());
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let done = Box::new(move |answer| sender.send(answer).expect("somebody waits"));
-        self.journal.append(owner, (0..count).map(record).collect(), WriteUrgency::Now, done);
+        self.journal.append(
+            owner,
+            (0..count).map(record).collect(),
+            WriteUrgency::Now,
+            done,
+        );
         receiver.await.expect("an answer").expect("written");
     }
 
-    pub(super) fn enqueue(&self, subscription_key: SubscriptionKey, target: DeadLetterTarget, due: Timestamp) {
-        self.dead_letters.waiting(WaitingDeadLetters { subscription_key, target, due });
+    pub(super) fn enqueue(
+        &self,
+        subscription_key: SubscriptionKey,
+        target: DeadLetterTarget,
+        due: Timestamp,
+    ) {
+        self.dead_letters.waiting(WaitingDeadLetters {
+            subscription_key,
+            target,
+            due,
+        });
     }
 
     pub(super) fn actor(&self) -> Addr<DeadLetterActor> {
@@ -142,30 +216,50 @@ impl World {
         enough: impl Fn(&DeadLetterTotals) -> bool,
     ) -> DeadLetterTotals {
         for _ in 0..500 {
-            let totals = self.dead_letters.totals(subscription_key).await.expect("a journal that works");
+            let totals = self
+                .dead_letters
+                .totals(subscription_key)
+                .await
+                .expect("a journal that works");
             if enough(&totals) {
                 return totals;
             }
             self.hand.advance(Duration::from_millis(20));
             actix_rt::time::sleep(Duration::from_millis(10)).await;
         }
-        panic!("it never came to that: {:?}", self.dead_letters.totals(subscription_key).await);
+        panic!(
+            "it never came to that: {:?}",
+            self.dead_letters.totals(subscription_key).await
+        );
     }
 
     pub(super) async fn waiting(&self, subscription_key: SubscriptionKey) -> usize {
-        self.journal.reads().dead(subscription_key, Timestamp::NEVER, 1_000, 1 << 20).await.expect("read").len()
+        self.journal
+            .reads()
+            .dead(subscription_key, Timestamp::NEVER, 1_000, 1 << 20)
+            .await
+            .expect("read")
+            .len()
     }
 
     /// Stops it like a server.
     pub(super) async fn stop(self) {
-        assert!(self.dead_letters.settle(Duration::from_secs(60)).await, "files end");
+        assert!(
+            self.dead_letters.settle(Duration::from_secs(60)).await,
+            "files end"
+        );
         self.journal.close();
         self.writer.join();
     }
 }
 
 pub(super) fn dead_letter_change(seq: Seq, due: Timestamp, dead: DeadLetterRecord) -> RecordChange {
-    RecordChange::DeadLetter { lane: Lane::LIVE, seq, due, dead }
+    RecordChange::DeadLetter {
+        lane: Lane::LIVE,
+        seq,
+        due,
+        dead,
+    }
 }
 
 /// Runs a test with a new server and its folder, and stops the server.
@@ -197,7 +291,10 @@ fn collect(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>
         } else {
             let text = fs::read_to_string(&path).expect("a file");
             let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap_or_default();
-            let ids = events.iter().map(|event| event["id"].as_str().expect("an id").to_owned()).collect();
+            let ids = events
+                .iter()
+                .map(|event| event["id"].as_str().expect("an id").to_owned())
+                .collect();
             found.insert(path.strip_prefix(root).expect("below").to_owned(), ids);
         }
     }

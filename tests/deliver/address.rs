@@ -58,16 +58,36 @@ const FORBIDDEN: [&str; 33] = [
 fn private_and_reserved_addresses_are_refused_and_public_ones_are_not() {
     let rules = AddressRules::default();
     for address in FORBIDDEN {
-        assert!(rules.check_address(address.parse().expect(address)).is_err(), "{address}");
+        assert!(
+            rules
+                .check_address(address.parse().expect(address))
+                .is_err(),
+            "{address}"
+        );
     }
-    for address in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "8.8.8.8", "2606:4700::1111", "2a00::1", "::ffff:8.8.8.8"] {
-        assert_eq!(rules.check_address(address.parse().expect(address)), Ok(()), "{address}");
+    for address in [
+        "1.1.1.1",
+        "172.32.0.1",
+        "100.128.0.1",
+        "8.8.8.8",
+        "2606:4700::1111",
+        "2a00::1",
+        "::ffff:8.8.8.8",
+    ] {
+        assert_eq!(
+            rules.check_address(address.parse().expect(address)),
+            Ok(()),
+            "{address}"
+        );
     }
 }
 
 #[test]
 fn every_spelling_of_a_loopback_address_is_refused() {
-    let rules = AddressRules { allow_http: true, ..AddressRules::default() };
+    let rules = AddressRules {
+        allow_http: true,
+        ..AddressRules::default()
+    };
     for url in [
         "http://127.1/",
         "http://0x7f.1/",
@@ -94,20 +114,41 @@ fn http_must_be_allowed_by_the_operator() {
 #[test]
 fn a_network_is_allowed_by_its_prefix() {
     let network: ipnet::IpNet = "10.1.0.0/16".parse().expect("a network");
-    let rules = AddressRules { allow_http: false, allow_networks: vec![network], own: Vec::new() };
+    let rules = AddressRules {
+        allow_http: false,
+        allow_networks: vec![network],
+        own: Vec::new(),
+    };
     assert_eq!(network.to_string(), "10.1.0.0/16");
-    assert_eq!(rules.check_address("10.1.255.255".parse().expect("an address")), Ok(()));
-    assert!(rules.check_address("10.2.0.0".parse().expect("an address")).is_err());
+    assert_eq!(
+        rules.check_address("10.1.255.255".parse().expect("an address")),
+        Ok(())
+    );
+    assert!(
+        rules
+            .check_address("10.2.0.0".parse().expect("an address"))
+            .is_err()
+    );
 }
 
 #[actix_rt::test]
 async fn a_literal_address_is_checked_without_a_lookup() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let strict = AddressRules { allow_http: true, ..AddressRules::default() };
-    let client = WebhookClient::new(ClientOptions { rules: strict, ..options() });
+    let strict = AddressRules {
+        allow_http: true,
+        ..AddressRules::default()
+    };
+    let client = WebhookClient::new(ClientOptions {
+        rules: strict,
+        ..options()
+    });
     let answer = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
-    assert!(answer.detail.contains("127.0.0.1 is private or reserved"), "{}", answer.detail);
+    assert!(
+        answer.detail.contains("127.0.0.1 is private or reserved"),
+        "{}",
+        answer.detail
+    );
     assert_eq!(endpoint.connections(), 0);
 }
 
@@ -116,11 +157,21 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let allowed = endpoint.address();
     let metadata: SocketAddr = "169.254.169.254:80".parse().expect("an address");
-    for found in [vec![metadata], vec![allowed, metadata], vec![metadata, allowed]] {
+    for found in [
+        vec![metadata],
+        vec![allowed, metadata],
+        vec![metadata, allowed],
+    ] {
         let client = WebhookClient::new(with_names(move |_, _| Some(Ok(found.clone()))));
         let answer = post_to(&client, "http://mixed.test/", AMPLE).await;
         assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
-        assert!(answer.detail.contains("mixed.test resolves to 169.254.169.254"), "{}", answer.detail);
+        assert!(
+            answer
+                .detail
+                .contains("mixed.test resolves to 169.254.169.254"),
+            "{}",
+            answer.detail
+        );
     }
     assert_eq!(endpoint.connections(), 0);
 }
@@ -128,12 +179,25 @@ async fn a_name_with_one_forbidden_address_is_refused_whole() {
 #[actix_rt::test]
 async fn a_name_is_resolved_once_per_connection() {
     let endpoint = Endpoint::start(vec![answer(200, "connection: close\r\n", "")]);
-    let (good, bad) = (endpoint.address(), "10.0.0.1:80".parse().expect("an address"));
-    let client =
-        WebhookClient::new(with_names(move |_, lookups| Some(Ok(vec![if lookups == 1 { good } else { bad }]))));
-    assert_eq!(post_to(&client, "http://rebinding.test/", AMPLE).await.outcome, Outcome::Delivered);
+    let (good, bad) = (
+        endpoint.address(),
+        "10.0.0.1:80".parse().expect("an address"),
+    );
+    let client = WebhookClient::new(with_names(move |_, lookups| {
+        Some(Ok(vec![if lookups == 1 { good } else { bad }]))
+    }));
+    assert_eq!(
+        post_to(&client, "http://rebinding.test/", AMPLE)
+            .await
+            .outcome,
+        Outcome::Delivered
+    );
     let second = post_to(&client, "http://rebinding.test/", AMPLE).await;
-    assert!(second.detail.contains("resolves to 10.0.0.1"), "{}", second.detail);
+    assert!(
+        second.detail.contains("resolves to 10.0.0.1"),
+        "{}",
+        second.detail
+    );
 }
 
 #[actix_rt::test]
@@ -143,16 +207,30 @@ async fn the_second_address_is_called_if_the_first_refuses() {
     let free = port.address;
     let good = endpoint.address();
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![free, good]))));
-    assert_eq!(post_to(&client, "http://two.test/", AMPLE).await.outcome, Outcome::Delivered);
+    assert_eq!(
+        post_to(&client, "http://two.test/", AMPLE).await.outcome,
+        Outcome::Delivered
+    );
 }
 
 #[actix_rt::test]
 async fn a_name_without_an_address_is_a_resolution_error() {
-    let unknown = WebhookClient::new(with_names(|_, _| Some(Err(io::Error::other("no such host")))));
+    let unknown = WebhookClient::new(with_names(|_, _| {
+        Some(Err(io::Error::other("no such host")))
+    }));
     let answer = post_to(&unknown, "http://nowhere.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::ResolutionError));
     fact("S000-150", &answer.outcome.to_string().into());
-    assert!(answer.detail.contains("cannot resolve the name nowhere.test: no such host"), "{}", answer.detail);
+    assert!(
+        answer
+            .detail
+            .contains("cannot resolve the name nowhere.test: no such host"),
+        "{}",
+        answer.detail
+    );
     let empty = WebhookClient::new(with_names(|_, _| Some(Ok(Vec::new()))));
-    assert_eq!(post_to(&empty, "http://nowhere.test/", AMPLE).await.outcome, Outcome::Failed(Failure::ResolutionError));
+    assert_eq!(
+        post_to(&empty, "http://nowhere.test/", AMPLE).await.outcome,
+        Outcome::Failed(Failure::ResolutionError)
+    );
 }

@@ -1,4 +1,5 @@
-//! Attacks by subscriptions and endpoints: a table of routes to an internal address, and one of malicious responses.
+//! Attacks by subscriptions and endpoints: a table of routes to an internal address, and one of
+//! malicious responses.
 
 use std::{
     net::SocketAddr,
@@ -50,8 +51,14 @@ const INNER: [(&str, &str); 22] = [
     ("the host of Azure's machines", "168.63.129.16"),
     ("metadata mapped into IPv6", "[::ffff:a9fe:a9fe]"),
     ("metadata compatible with IPv6", "[::169.254.169.254]"),
-    ("metadata behind a translator (NAT64)", "[64:ff9b::a9fe:a9fe]"),
-    ("metadata behind a local translator", "[64:ff9b:1::a9fe:a9fe]"),
+    (
+        "metadata behind a translator (NAT64)",
+        "[64:ff9b::a9fe:a9fe]",
+    ),
+    (
+        "metadata behind a local translator",
+        "[64:ff9b:1::a9fe:a9fe]",
+    ),
     ("metadata in a tunnel (6to4)", "[2002:a9fe:a9fe::1]"),
     ("a tunnel (Teredo)", "[2001:0:4136:e378::1]"),
     ("link-local of IPv6", "[fe80::1]"),
@@ -60,7 +67,10 @@ const INNER: [(&str, &str); 22] = [
 ];
 
 fn strict() -> AddressRules {
-    AddressRules { allow_http: true, ..AddressRules::default() }
+    AddressRules {
+        allow_http: true,
+        ..AddressRules::default()
+    }
 }
 
 fn show(name: &str, what: &str, got: &str) {
@@ -71,8 +81,13 @@ fn show(name: &str, what: &str, got: &str) {
 async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let port = endpoint.address().port();
-    let (strict, open) =
-        (WebhookClient::new(ClientOptions { rules: strict(), ..options() }), WebhookClient::new(options()));
+    let (strict, open) = (
+        WebhookClient::new(ClientOptions {
+            rules: strict(),
+            ..options()
+        }),
+        WebhookClient::new(options()),
+    );
     println!("address → what it got");
     for (name, host) in SPELLINGS {
         let url = format!("http://{host}:{port}/");
@@ -84,14 +99,26 @@ async fn no_spelling_and_no_inner_address_passes_unless_its_network_is_allowed()
             (Outcome::Failed(Failure::SocketError), before),
             "{host}"
         );
-        assert!(refused.detail.contains("is private or reserved"), "{host}: {}", refused.detail);
+        assert!(
+            refused.detail.contains("is private or reserved"),
+            "{host}: {}",
+            refused.detail
+        );
         // Only the network matters: if it is allowed, the same URL works.
-        assert_eq!(post_to(&open, &url, AMPLE).await.outcome, Outcome::Delivered, "{host}");
+        assert_eq!(
+            post_to(&open, &url, AMPLE).await.outcome,
+            Outcome::Delivered,
+            "{host}"
+        );
     }
     for (name, host) in INNER {
         let refused = post_to(&strict, &format!("http://{host}:{port}/"), AMPLE).await;
         show(name, host, &refused.detail);
-        assert!(refused.detail.contains("is private or reserved"), "{host}: {}", refused.detail);
+        assert!(
+            refused.detail.contains("is private or reserved"),
+            "{host}: {}",
+            refused.detail
+        );
     }
 }
 
@@ -105,29 +132,68 @@ async fn names_are_refused_by_their_addresses() {
     for (name, found) in [
         ("a name of loopback", vec![at]),
         ("a name of metadata", vec![inner("169.254.169.254")]),
-        ("a name of a mapped address", vec![inner("::ffff:127.0.0.1")]),
+        (
+            "a name of a mapped address",
+            vec![inner("::ffff:127.0.0.1")],
+        ),
         ("a name of good and bad", vec![inner("8.8.8.8"), at]),
         ("a name of bad and good", vec![at, inner("8.8.8.8")]),
     ] {
-        let client = WebhookClient::new(ClientOptions { rules: strict(), ..one(found) });
+        let client = WebhookClient::new(ClientOptions {
+            rules: strict(),
+            ..one(found)
+        });
         let refused = post_to(&client, "http://inner.test/", AMPLE).await;
         show(name, "inner.test", &refused.detail);
-        assert!(refused.detail.contains("inner.test resolves to"), "{name}: {}", refused.detail);
+        assert!(
+            refused.detail.contains("inner.test resolves to"),
+            "{name}: {}",
+            refused.detail
+        );
     }
     assert_eq!(endpoint.connections(), 0);
 
-    // The allowed address stands for a public one, the address of the second lookup for an internal one.
+    // The allowed address stands for a public one, the address of the second lookup for an internal
+    // one.
     let lookups = Arc::new(AtomicUsize::new(0));
     let (count, bad) = (Arc::clone(&lookups), inner("127.0.0.2"));
-    let names =
-        with_names(move |_, _| Some(Ok(vec![if count.fetch_add(1, Ordering::SeqCst) == 0 { at } else { bad }])));
-    let only = AddressRules { allow_networks: vec!["127.0.0.1/32".parse().expect("a network")], ..strict() };
-    let client = WebhookClient::new(ClientOptions { rules: only, ..names });
-    assert_eq!(post_to(&client, "http://rebinding.test/", AMPLE).await.outcome, Outcome::Delivered);
-    assert_eq!(lookups.load(Ordering::SeqCst), 1, "there is no second lookup between the check and the connection");
+    let names = with_names(move |_, _| {
+        Some(Ok(vec![if count.fetch_add(1, Ordering::SeqCst) == 0 {
+            at
+        } else {
+            bad
+        }]))
+    });
+    let only = AddressRules {
+        allow_networks: vec!["127.0.0.1/32".parse().expect("a network")],
+        ..strict()
+    };
+    let client = WebhookClient::new(ClientOptions {
+        rules: only,
+        ..names
+    });
+    assert_eq!(
+        post_to(&client, "http://rebinding.test/", AMPLE)
+            .await
+            .outcome,
+        Outcome::Delivered
+    );
+    assert_eq!(
+        lookups.load(Ordering::SeqCst),
+        1,
+        "there is no second lookup between the check and the connection"
+    );
     let second = post_to(&client, "http://rebinding.test/", AMPLE).await;
-    show("a name that changes its answer", "rebinding.test", &second.detail);
-    assert!(second.detail.contains("resolves to 127.0.0.2"), "{}", second.detail);
+    show(
+        "a name that changes its answer",
+        "rebinding.test",
+        &second.detail,
+    );
+    assert!(
+        second.detail.contains("resolves to 127.0.0.2"),
+        "{}",
+        second.detail
+    );
 }
 
 #[actix_rt::test]
@@ -137,7 +203,10 @@ async fn a_server_does_not_deliver_to_itself_whatever_is_allowed() {
     let client = |own: SocketAddr| {
         let names = with_names(move |_, _| Some(Ok(vec![at])));
         WebhookClient::new(ClientOptions {
-            rules: AddressRules { own: vec![own], ..AddressRules::loopback() },
+            rules: AddressRules {
+                own: vec![own],
+                ..AddressRules::loopback()
+            },
             ..names
         })
     };
@@ -150,12 +219,21 @@ async fn a_server_does_not_deliver_to_itself_whatever_is_allowed() {
             format!("http://[::ffff:127.0.0.1]:{}/", at.port()),
         ] {
             let refused = post_to(&client(own), &url, AMPLE).await;
-            assert!(refused.detail.contains("is this server itself"), "{own} {url}: {}", refused.detail);
+            assert!(
+                refused.detail.contains("is this server itself"),
+                "{own} {url}: {}",
+                refused.detail
+            );
         }
     }
     assert_eq!(endpoint.connections(), 0);
     let another = SocketAddr::new(at.ip(), at.port().wrapping_add(1));
-    assert_eq!(post_to(&client(another), &format!("http://{at}/"), AMPLE).await.outcome, Outcome::Delivered);
+    assert_eq!(
+        post_to(&client(another), &format!("http://{at}/"), AMPLE)
+            .await
+            .outcome,
+        Outcome::Delivered
+    );
 }
 
 #[test]
@@ -180,7 +258,11 @@ fn an_ambiguous_address_is_refused() {
     ] {
         let made = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, false);
         match made {
-            Err(error) => show(name, url.escape_debug().to_string().as_str(), &error.to_string()),
+            Err(error) => show(
+                name,
+                url.escape_debug().to_string().as_str(),
+                &error.to_string(),
+            ),
             // The URL standard removes line ends. The rest is unambiguous.
             Ok(destination) => {
                 assert_eq!(name, "a line of its own", "{url}");
@@ -198,7 +280,11 @@ fn say(text: &str) -> Step {
 async fn a_redirect_is_not_followed() {
     let inner = Endpoint::start(vec![answer(200, "", "")]);
     for status in [301, 302, 303, 307, 308] {
-        let endpoint = Endpoint::start(vec![answer(status, &format!("location: {}\r\n", inner.url()), "")]);
+        let endpoint = Endpoint::start(vec![answer(
+            status,
+            &format!("location: {}\r\n", inner.url()),
+            "",
+        )]);
         let got = post_to(&WebhookClient::new(options()), &endpoint.url(), AMPLE).await;
         assert_ne!(got.outcome, Outcome::Delivered, "{status}");
     }
@@ -209,11 +295,18 @@ async fn a_redirect_is_not_followed() {
 async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
     const WAIT: Duration = Duration::from_millis(600);
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n";
-    let zipped = answer(200, "content-encoding: gzip\r\n", "\u{1f}\u{8b} as if it were zipped");
+    let zipped = answer(
+        200,
+        "content-encoding: gzip\r\n",
+        "\u{1f}\u{8b} as if it were zipped",
+    );
     let attacks: Vec<(&str, Script, &[Outcome])> = vec![
         (
             "a head, then a byte a minute",
-            vec![say(head), Step::Trickle(vec![b'x'; 100], Duration::from_secs(60))],
+            vec![
+                say(head),
+                Step::Trickle(vec![b'x'; 100], Duration::from_secs(60)),
+            ],
             &[Outcome::Delivered],
         ),
         (
@@ -224,7 +317,10 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
         ),
         (
             "a body that does not end",
-            vec![say("HTTP/1.1 200 OK\r\ncontent-length: 1099511627776\r\n\r\n"), Step::Forever(vec![b'x'; 4096])],
+            vec![
+                say("HTTP/1.1 200 OK\r\ncontent-length: 1099511627776\r\n\r\n"),
+                Step::Forever(vec![b'x'; 4096]),
+            ],
             &[Outcome::Delivered],
         ),
         (
@@ -238,12 +334,18 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
         ("a zipped bomb", zipped, &[Outcome::Delivered]),
         (
             "a header that does not end",
-            vec![say("HTTP/1.1 200 OK\r\nx: "), Step::Forever(vec![b'a'; 4096])],
+            vec![
+                say("HTTP/1.1 200 OK\r\nx: "),
+                Step::Forever(vec![b'a'; 4096]),
+            ],
             &[Outcome::Delivered],
         ),
         (
             "headers that do not end",
-            vec![say("HTTP/1.1 200 OK\r\n"), Step::Forever(b"x: a\r\n".repeat(500))],
+            vec![
+                say("HTTP/1.1 200 OK\r\n"),
+                Step::Forever(b"x: a\r\n".repeat(500)),
+            ],
             &[Outcome::Delivered],
         ),
         (
@@ -257,17 +359,26 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
         ),
         (
             "two lengths",
-            vec![say("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"), Step::Close],
+            vec![
+                say("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"),
+                Step::Close,
+            ],
             &[Outcome::Delivered],
         ),
         (
             "a negative length",
-            vec![say("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"), Step::Close],
+            vec![
+                say("HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n"),
+                Step::Close,
+            ],
             &[Outcome::Delivered],
         ),
         (
             "a status of five digits",
-            vec![say("HTTP/1.1 20000 OK\r\ncontent-length: 0\r\n\r\n"), Step::Close],
+            vec![
+                say("HTTP/1.1 20000 OK\r\ncontent-length: 0\r\n\r\n"),
+                Step::Close,
+            ],
             &[Outcome::Failed(Failure::GenericError)],
         ),
         (
@@ -284,10 +395,23 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
     for (name, script, outcomes) in attacks {
         let endpoint = Endpoint::start(vec![script]);
         let client = WebhookClient::new(options());
-        let destination =
-            Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
+        let destination = Destination::new(
+            &endpoint.url(),
+            "s",
+            Schema::EventGrid,
+            Schema::EventGrid,
+            false,
+        )
+        .expect("good");
         let begun = tokio::time::Instant::now();
-        let got = client.post(&destination, outgoing("[{}]"), &RequestTimeouts { response: WAIT }, WallTime(0)).await;
+        let got = client
+            .post(
+                &destination,
+                outgoing("[{}]"),
+                &RequestTimeouts { response: WAIT },
+                WallTime(0),
+            )
+            .await;
         let took = begun.elapsed();
         show(
             name,
@@ -300,8 +424,16 @@ async fn a_malicious_endpoint_uses_only_its_own_time_limit() {
             got.outcome,
             got.detail
         );
-        assert_ne!((got.outcome, got.status), (Outcome::Delivered, None), "{name}");
-        assert!(got.body.len() <= 4096, "{name}: {} bytes of it are kept", got.body.len());
+        assert_ne!(
+            (got.outcome, got.status),
+            (Outcome::Delivered, None),
+            "{name}"
+        );
+        assert!(
+            got.body.len() <= 4096,
+            "{name}: {} bytes of it are kept",
+            got.body.len()
+        );
         // The time limit, and what a busy machine adds.
         assert!(took < WAIT + Duration::from_secs(20), "{name}: {took:?}");
     }

@@ -21,31 +21,76 @@ fn say(text: &str) -> Step {
 }
 
 /// Sends one request to an endpoint with this script and checks its result.
-async fn check(script: Script, outcome: Outcome, status: Option<u16>, detail: &str) -> RequestResult {
+async fn check(
+    script: Script,
+    outcome: Outcome,
+    status: Option<u16>,
+    detail: &str,
+) -> RequestResult {
     let endpoint = Endpoint::start(vec![script]);
     let client = WebhookClient::new(options());
     // Only tests of the timeout itself use a short one.
-    let waits = if outcome == Outcome::Failed(Failure::TimedOut) { BRIEF } else { AMPLE };
+    let waits = if outcome == Outcome::Failed(Failure::TimedOut) {
+        BRIEF
+    } else {
+        AMPLE
+    };
     let start = Instant::now();
     let answer = post_to(&client, &endpoint.url(), waits).await;
-    assert_eq!((answer.outcome, answer.status), (outcome, status), "{}", answer.detail);
+    assert_eq!(
+        (answer.outcome, answer.status),
+        (outcome, status),
+        "{}",
+        answer.detail
+    );
     assert!(answer.detail.contains(detail), "{}", answer.detail);
-    assert!(start.elapsed() < AMPLE.response, "it took {:?}", start.elapsed());
-    assert_eq!(endpoint.requests().len(), 1, "a first request on a connection is never repeated");
+    assert!(
+        start.elapsed() < AMPLE.response,
+        "it took {:?}",
+        start.elapsed()
+    );
+    assert_eq!(
+        endpoint.requests().len(),
+        1,
+        "a first request on a connection is never repeated"
+    );
     answer
 }
 
 #[actix_rt::test]
 async fn silence_in_any_phase_is_a_timeout() {
-    let _rows = crate::spec::shows(&["S000-021", "S000-022", "S002-007", "S002-008", "S003-041", "S003-042"]);
+    let _rows = crate::spec::shows(&[
+        "S000-021", "S000-022", "S002-007", "S002-008", "S003-041", "S003-042",
+    ]);
     let pause = Duration::from_millis(20);
     let slow_head = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec();
-    let silent = check(vec![Step::Hang], Outcome::Failed(Failure::TimedOut), None, "no response within 500ms").await;
+    let silent = check(
+        vec![Step::Hang],
+        Outcome::Failed(Failure::TimedOut),
+        None,
+        "no response within 500ms",
+    )
+    .await;
     fact("S000-141", &silent.outcome.to_string().into());
     let slower = Step::Trickle(slow_head, Duration::from_millis(50));
-    check(vec![slower], Outcome::Failed(Failure::TimedOut), None, "no response within").await;
-    let interim = Step::Trickle(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".to_vec(), pause);
-    check(vec![interim, Step::Hang], Outcome::Failed(Failure::TimedOut), None, "no response within").await;
+    check(
+        vec![slower],
+        Outcome::Failed(Failure::TimedOut),
+        None,
+        "no response within",
+    )
+    .await;
+    let interim = Step::Trickle(
+        b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".to_vec(),
+        pause,
+    );
+    check(
+        vec![interim, Step::Hang],
+        Outcome::Failed(Failure::TimedOut),
+        None,
+        "no response within",
+    )
+    .await;
 }
 
 #[actix_rt::test]
@@ -56,25 +101,46 @@ async fn a_status_decides_whatever_the_body_does_and_a_slow_body_costs_the_conne
         let start = Instant::now();
         let answer = post_to(&client, &endpoint.url(), BRIEF).await;
         let took = start.elapsed();
-        assert_eq!((answer.outcome, answer.status), (outcome, Some(status)), "{}", answer.detail);
-        assert!(answer.detail.contains("did not end in time") && answer.body.starts_with(b"abc"), "{answer:?}");
-        assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.status, Some(204));
+        assert_eq!(
+            (answer.outcome, answer.status),
+            (outcome, Some(status)),
+            "{}",
+            answer.detail
+        );
+        assert!(
+            answer.detail.contains("did not end in time") && answer.body.starts_with(b"abc"),
+            "{answer:?}"
+        );
+        assert_eq!(
+            post_to(&client, &endpoint.url(), AMPLE).await.status,
+            Some(204)
+        );
         assert_eq!(endpoint.connections(), 2);
         took
     };
     let mut quickest = Duration::MAX;
-    for (status, outcome) in
-        [(200, Outcome::Delivered), (503, Outcome::Failed(Failure::Busy)), (400, Outcome::Failed(Failure::BadRequest))]
-    {
+    for (status, outcome) in [
+        (200, Outcome::Delivered),
+        (503, Outcome::Failed(Failure::Busy)),
+        (400, Outcome::Failed(Failure::BadRequest)),
+    ] {
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 100000\r\n\r\nabc");
-        let chunked = format!("HTTP/1.1 {status} X\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
+        let chunked =
+            format!("HTTP/1.1 {status} X\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n");
         let trickle = Step::Trickle(vec![b'x'; 1_000], Duration::from_millis(20));
-        for script in [vec![say(&head), Step::Hang], vec![say(&head), trickle], vec![say(&chunked), Step::Hang]] {
+        for script in [
+            vec![say(&head), Step::Hang],
+            vec![say(&head), trickle],
+            vec![say(&chunked), Step::Hang],
+        ] {
             quickest = quickest.min(check(script, status, outcome).await);
         }
     }
     // One after the other: this machine does not stall in all of them.
-    assert!(quickest < Duration::from_secs(2), "longer than the request's own wait: {quickest:?}");
+    assert!(
+        quickest < Duration::from_secs(2),
+        "longer than the request's own wait: {quickest:?}"
+    );
 }
 
 #[actix_rt::test]
@@ -82,10 +148,16 @@ async fn a_body_is_read_for_two_seconds_of_a_long_wait() {
     let head = say("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc");
     let endpoint = Endpoint::start(vec![vec![head, Step::Hang]]);
     let start = Instant::now();
-    let waits = RequestTimeouts { response: Duration::from_secs(60) };
+    let waits = RequestTimeouts {
+        response: Duration::from_secs(60),
+    };
     let answer = post_to(&WebhookClient::new(options()), &endpoint.url(), waits).await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[actix_rt::test]
@@ -93,14 +165,22 @@ async fn a_large_request_that_is_not_read_is_a_timeout() {
     let endpoint = Endpoint::start_impatient(vec![vec![Step::Pause(AMPLE.response)]]);
     let answer = post_large(&endpoint.url(), BRIEF).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
-    assert!(answer.detail.contains("not fully sent"), "{}", answer.detail);
+    assert!(
+        answer.detail.contains("not fully sent"),
+        "{}",
+        answer.detail
+    );
 }
 
 #[actix_rt::test]
 async fn a_rejection_is_read_while_the_request_is_still_being_written() {
     let patient = Step::Pause(Duration::from_millis(300));
     for end in [patient, Step::Close, Step::Reset] {
-        let refusal = [answer(413, "", "too much"), vec![Step::Pause(Duration::from_millis(200)), end]].concat();
+        let refusal = [
+            answer(413, "", "too much"),
+            vec![Step::Pause(Duration::from_millis(200)), end],
+        ]
+        .concat();
         let endpoint = Endpoint::start_impatient(vec![refusal]);
         let answer = post_large(&endpoint.url(), AMPLE).await;
         assert_eq!(
@@ -118,13 +198,29 @@ async fn a_name_service_that_hangs_is_a_timeout_that_says_so() {
     let client = WebhookClient::new(with_names(|_, _| None));
     let answer = post_to(&client, "http://slow.test/", BRIEF).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
-    assert!(answer.detail.contains("no address for slow.test within"), "{}", answer.detail);
+    assert!(
+        answer.detail.contains("no address for slow.test within"),
+        "{}",
+        answer.detail
+    );
 }
 
 #[actix_rt::test]
 async fn a_connection_that_ends_before_an_answer_is_a_socket_error() {
-    check(vec![Step::Close], Outcome::Failed(Failure::SocketError), None, "closed without a response").await;
-    check(vec![Step::Reset], Outcome::Failed(Failure::SocketError), None, "broke before the response").await;
+    check(
+        vec![Step::Close],
+        Outcome::Failed(Failure::SocketError),
+        None,
+        "closed without a response",
+    )
+    .await;
+    check(
+        vec![Step::Reset],
+        Outcome::Failed(Failure::SocketError),
+        None,
+        "broke before the response",
+    )
+    .await;
     check(
         vec![say("HTTP/1.1 20"), Step::Close],
         Outcome::Failed(Failure::SocketError),
@@ -142,15 +238,33 @@ async fn a_refused_connection_is_a_socket_error_with_its_address() {
     let answer = post_to(&client, &format!("http://{gone}/"), AMPLE).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
     fact("S000-149", &answer.outcome.to_string().into());
-    assert!(answer.detail.contains(&format!("no connection to {gone}: Connection refused")), "{}", answer.detail);
+    assert!(
+        answer
+            .detail
+            .contains(&format!("no connection to {gone}: Connection refused")),
+        "{}",
+        answer.detail
+    );
 }
 
 #[actix_rt::test]
 async fn a_body_that_breaks_off_after_a_success_is_a_success() {
     let head = say("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc");
-    check(vec![head.clone(), Step::Close], Outcome::Delivered, Some(200), "").await;
+    check(
+        vec![head.clone(), Step::Close],
+        Outcome::Delivered,
+        Some(200),
+        "",
+    )
+    .await;
     let pause = Step::Pause(Duration::from_millis(20));
-    check(vec![head, pause, Step::Reset], Outcome::Delivered, Some(200), "broke off").await;
+    check(
+        vec![head, pause, Step::Reset],
+        Outcome::Delivered,
+        Some(200),
+        "broke off",
+    )
+    .await;
 }
 
 #[actix_rt::test]
@@ -170,12 +284,21 @@ async fn a_response_that_is_not_http_is_reported_as_such() {
     )
     .await;
     let endless = vec![say("HTTP/1.1 200 "), Step::Forever(vec![b'x'; 4_096])];
-    check(endless, Outcome::Failed(Failure::GenericError), None, "not valid HTTP").await;
+    check(
+        endless,
+        Outcome::Failed(Failure::GenericError),
+        None,
+        "not valid HTTP",
+    )
+    .await;
 }
 
 #[actix_rt::test]
 async fn a_status_without_a_body_does_not_wait_for_one() {
-    for (status, outcome) in [(204, Outcome::Delivered), (304, Outcome::Failed(Failure::GenericError))] {
+    for (status, outcome) in [
+        (204, Outcome::Delivered),
+        (304, Outcome::Failed(Failure::GenericError)),
+    ] {
         let head = format!("HTTP/1.1 {status} X\r\ncontent-length: 5\r\n\r\n");
         check(vec![say(&head), Step::Hang], outcome, Some(status), "").await;
     }
@@ -189,7 +312,10 @@ async fn hundreds_of_hanging_requests_do_not_delay_another_endpoint() {
     let url = dead.url();
     let hanging = futures_util::future::join_all((0..150).map(|_| post_to(&client, &url, AMPLE)));
     let others = async {
-        assert!(super::eventually(|| dead.requests().len() == 150).await, "all hang at once");
+        assert!(
+            super::eventually(|| dead.requests().len() == 150).await,
+            "all hang at once"
+        );
         for _ in 0..10 {
             let answer = post_to(&client, &alive.url(), AMPLE).await;
             assert_eq!(answer.outcome, Outcome::Delivered);

@@ -30,13 +30,24 @@ fn destination(url: &str, schema: Schema) -> Destination {
 
 fn envelope() -> EventEnvelope<'static> {
     // 2021-03-10T21:02:56Z
-    EventEnvelope { id: "e-1", topic: "/subscriptions/s/topics/t", wall: WallTime(1_615_410_176_000_000) }
+    EventEnvelope {
+        id: "e-1",
+        topic: "/subscriptions/s/topics/t",
+        wall: WallTime(1_615_410_176_000_000),
+    }
 }
 
 fn outgoing(handshake: Handshake, destination: &Destination) -> OutgoingRequest {
     match handshake {
-        Handshake::EventGrid => validation_request(destination, &envelope(), "CODE", "http://here/validate?token=1"),
-        Handshake::CloudEvents => permission_request(destination, Some(("http://here/validate?token=1", 120))),
+        Handshake::EventGrid => validation_request(
+            destination,
+            &envelope(),
+            "CODE",
+            "http://here/validate?token=1",
+        ),
+        Handshake::CloudEvents => {
+            permission_request(destination, Some(("http://here/validate?token=1", 120)))
+        }
     }
 }
 
@@ -51,37 +62,60 @@ async fn handshake_with(
         Handshake::CloudEvents => Schema::CloudEvents,
     };
     let destination = destination(url, schema);
-    WebhookClient::new(options).send_handshake(handshake, &destination, &outgoing(handshake, &destination), wait).await
+    WebhookClient::new(options)
+        .send_handshake(
+            handshake,
+            &destination,
+            &outgoing(handshake, &destination),
+            wait,
+        )
+        .await
 }
 
 /// Without what differs between runs.
 fn shown(received: &Received) -> String {
     let mut lines: Vec<&str> = received.head.trim_end().lines().collect();
-    lines.retain(|line| !["host:", "date:", "user-agent:"].iter().any(|name| line.to_lowercase().starts_with(name)));
+    lines.retain(|line| {
+        !["host:", "date:", "user-agent:"]
+            .iter()
+            .any(|name| line.to_lowercase().starts_with(name))
+    });
     lines[1..].sort_unstable();
-    format!("{}\n\n{}", lines.join("\n"), String::from_utf8_lossy(&received.body))
+    format!(
+        "{}\n\n{}",
+        lines.join("\n"),
+        String::from_utf8_lossy(&received.body)
+    )
 }
 
 #[test]
 fn a_handshake_has_the_static_delivery_properties() {
-    let fixed =
-        r#"{"name":"Authorization","type":"Static","properties":{"value":"Bearer of the hook","isSecret":true}}"#;
+    let fixed = r#"{"name":"Authorization","type":"Static","properties":{"value":"Bearer of the hook","isSecret":true}}"#;
     let other = r#"{"name":"total","type":"Dynamic","properties":{"sourceField":"data.total"}}"#;
     let properties = [fixed, other].map(|text| serde_json::from_str(text).expect("a property"));
-    for (handshake, schema) in
-        [(Handshake::EventGrid, Schema::EventGrid), (Handshake::CloudEvents, Schema::CloudEvents)]
-    {
+    for (handshake, schema) in [
+        (Handshake::EventGrid, Schema::EventGrid),
+        (Handshake::CloudEvents, Schema::CloudEvents),
+    ] {
         let destination = destination("http://127.0.0.1:1/", schema).with_properties(&properties);
         let request = outgoing(handshake, &destination);
-        assert_eq!(request.properties, [("Authorization".to_owned(), "Bearer of the hook".to_owned())]);
+        assert_eq!(
+            request.properties,
+            [("Authorization".to_owned(), "Bearer of the hook".to_owned())]
+        );
     }
 }
 
 #[actix_rt::test]
 async fn the_code_is_posted_to_the_exact_address_in_event_grid_s_form() {
     let endpoint = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
-    let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
-    assert_eq!((response.status, &response.body[..]), (200, &br#"{"validationResponse":"CODE"}"#[..]));
+    let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
+        .await
+        .expect("an answer");
+    assert_eq!(
+        (response.status, &response.body[..]),
+        (200, &br#"{"validationResponse":"CODE"}"#[..])
+    );
     expect![[r#"
         POST /hook?code=1 HTTP/1.1
         aeg-event-type: SubscriptionValidation
@@ -99,13 +133,25 @@ async fn a_permission_is_requested_with_options_and_read_from_headers() {
     for script in [
         answer(200, headers, "a page"),
         // A body that never ends does not delay the result, because it is not read.
-        vec![Step::Say(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 9\r\n\r\n").into_bytes()), Step::Hang],
+        vec![
+            Step::Say(
+                format!("HTTP/1.1 200 OK\r\n{headers}content-length: 9\r\n\r\n").into_bytes(),
+            ),
+            Step::Hang,
+        ],
     ] {
         let endpoint = Endpoint::start(vec![script]);
-        let response =
-            handshake_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE).await.expect("an answer");
-        assert_eq!(response.allowed_origin.as_deref(), Some("eventgrid.azure.net"));
-        assert_eq!((response.status, response.allowed_rate.as_deref()), (200, Some("100")));
+        let response = handshake_with(options(), &endpoint.url(), Handshake::CloudEvents, AMPLE)
+            .await
+            .expect("an answer");
+        assert_eq!(
+            response.allowed_origin.as_deref(),
+            Some("eventgrid.azure.net")
+        );
+        assert_eq!(
+            (response.status, response.allowed_rate.as_deref()),
+            (200, Some("100"))
+        );
         expect![[r#"
             OPTIONS /hook?code=1 HTTP/1.1
             content-length: 0
@@ -123,14 +169,25 @@ async fn a_redirect_is_reported_and_not_followed() {
     let elsewhere = Endpoint::start(vec![answer(200, "", r#"{"validationResponse":"CODE"}"#)]);
     let headers = format!("location: {}\r\n", elsewhere.url());
     let endpoint = Endpoint::start(vec![answer(307, &headers, "")]);
-    let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("an answer");
+    let response = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
+        .await
+        .expect("an answer");
     assert_eq!((response.status, elsewhere.requests().len()), (307, 0));
 }
 
-async fn check(options: ClientOptions, url: &str, wait: Duration, outcome: Outcome, reported: &str) {
+async fn check(
+    options: ClientOptions,
+    url: &str,
+    wait: Duration,
+    outcome: Outcome,
+    reported: &str,
+) {
     for handshake in [Handshake::EventGrid, Handshake::CloudEvents] {
         match handshake_with(options.clone(), url, handshake, wait).await {
-            Err(ValidationFailure::Unanswered { outcome: found, detail }) => {
+            Err(ValidationFailure::Unanswered {
+                outcome: found,
+                detail,
+            }) => {
                 assert_eq!(found, outcome, "{detail}");
                 assert!(detail.contains(reported), "{handshake:?}: {detail}");
             }
@@ -144,11 +201,25 @@ async fn every_handshake_failure_has_a_name() {
     let port = ReservedPort::new();
     let gone = port.address;
     let refused = format!("no connection to {gone}: Connection refused");
-    check(options(), &format!("http://{gone}/"), AMPLE, Outcome::Failed(Failure::SocketError), &refused).await;
+    check(
+        options(),
+        &format!("http://{gone}/"),
+        AMPLE,
+        Outcome::Failed(Failure::SocketError),
+        &refused,
+    )
+    .await;
 
     let unknown = with_names(|_, _| Some(Err(io::Error::other("no such name"))));
     let expected = "cannot resolve the name nowhere.test: no such name";
-    check(unknown, "http://nowhere.test/", AMPLE, Outcome::Failed(Failure::ResolutionError), expected).await;
+    check(
+        unknown,
+        "http://nowhere.test/",
+        AMPLE,
+        Outcome::Failed(Failure::ResolutionError),
+        expected,
+    )
+    .await;
     let empty = with_names(|_, _| Some(Ok(Vec::new())));
     check(
         empty,
@@ -177,21 +248,72 @@ async fn every_handshake_failure_has_a_name() {
         "the address 10.1.2.3 is private",
     )
     .await;
-    let strict = ClientOptions { rules: AddressRules { allow_http: false, ..AddressRules::loopback() }, ..options() };
-    check(strict, "http://127.0.0.1/", AMPLE, Outcome::Failed(Failure::SocketError), "http is not allowed").await;
+    let strict = ClientOptions {
+        rules: AddressRules {
+            allow_http: false,
+            ..AddressRules::loopback()
+        },
+        ..options()
+    };
+    check(
+        strict,
+        "http://127.0.0.1/",
+        AMPLE,
+        Outcome::Failed(Failure::SocketError),
+        "http is not allowed",
+    )
+    .await;
 
     let start = |step: Step| Endpoint::start(vec![vec![step]] as Vec<Script>);
     let plain = start(Step::Say(b"HTTP/1.1 400 No\r\n\r\n".to_vec()));
     let tls = format!("https://127.0.0.1:{}/", plain.address().port());
-    check(options(), &tls, BRIEF, Outcome::Failed(Failure::TimedOut), "no TLS with 127.0.0.1").await;
+    check(
+        options(),
+        &tls,
+        BRIEF,
+        Outcome::Failed(Failure::TimedOut),
+        "no TLS with 127.0.0.1",
+    )
+    .await;
     let silent = start(Step::Hang);
-    check(options(), &silent.url(), BRIEF, Outcome::Failed(Failure::TimedOut), "no response within 500ms").await;
+    check(
+        options(),
+        &silent.url(),
+        BRIEF,
+        Outcome::Failed(Failure::TimedOut),
+        "no response within 500ms",
+    )
+    .await;
     let rude = start(Step::Close);
-    check(options(), &rude.url(), AMPLE, Outcome::Failed(Failure::SocketError), "closed without a response").await;
+    check(
+        options(),
+        &rude.url(),
+        AMPLE,
+        Outcome::Failed(Failure::SocketError),
+        "closed without a response",
+    )
+    .await;
     let reset = start(Step::Reset);
-    check(options(), &reset.url(), AMPLE, Outcome::Failed(Failure::SocketError), "broke before the response").await;
-    let other = Endpoint::start(vec![vec![Step::Say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()), Step::Hang]]);
-    check(options(), &other.url(), AMPLE, Outcome::Failed(Failure::GenericError), "not valid HTTP").await;
+    check(
+        options(),
+        &reset.url(),
+        AMPLE,
+        Outcome::Failed(Failure::SocketError),
+        "broke before the response",
+    )
+    .await;
+    let other = Endpoint::start(vec![vec![
+        Step::Say(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()),
+        Step::Hang,
+    ]]);
+    check(
+        options(),
+        &other.url(),
+        AMPLE,
+        Outcome::Failed(Failure::GenericError),
+        "not valid HTTP",
+    )
+    .await;
 }
 
 #[actix_rt::test]
@@ -201,7 +323,10 @@ async fn each_handshake_has_its_own_connection() {
     let destination = destination(&endpoint.url(), Schema::EventGrid);
     let outgoing = outgoing(Handshake::EventGrid, &destination);
     for _ in 0..3 {
-        client.send_handshake(Handshake::EventGrid, &destination, &outgoing, AMPLE).await.expect("an answer");
+        client
+            .send_handshake(Handshake::EventGrid, &destination, &outgoing, AMPLE)
+            .await
+            .expect("an answer");
     }
     assert_eq!((endpoint.requests().len(), endpoint.connections()), (3, 3));
 }
@@ -209,9 +334,21 @@ async fn each_handshake_has_its_own_connection() {
 #[test]
 fn a_deletion_event_has_the_delivery_schema() {
     let response = |schema| {
-        let outgoing = deletion_notice(&destination("https://x.test/", schema), &envelope(), "/subscriptions/s/es");
-        let headers: Vec<_> = outgoing.headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        format!("{}\n{}", headers.join("\n"), String::from_utf8_lossy(&outgoing.body))
+        let outgoing = deletion_notice(
+            &destination("https://x.test/", schema),
+            &envelope(),
+            "/subscriptions/s/es",
+        );
+        let headers: Vec<_> = outgoing
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        format!(
+            "{}\n{}",
+            headers.join("\n"),
+            String::from_utf8_lossy(&outgoing.body)
+        )
     };
     expect![[r#"
         content-type: application/json; charset=utf-8
@@ -228,9 +365,14 @@ fn a_deletion_event_has_the_delivery_schema() {
 #[actix_rt::test]
 async fn the_body_of_a_validation_may_be_long() {
     for (bytes, is_whole) in [(10_000, true), (60_000, true), (70_000, false)] {
-        let json = format!(r#"{{"padding":"{}","validationResponse":"CODE"}}"#, "x".repeat(bytes));
+        let json = format!(
+            r#"{{"padding":"{}","validationResponse":"CODE"}}"#,
+            "x".repeat(bytes)
+        );
         let endpoint = Endpoint::start(vec![answer(200, "", &json)]);
-        let reply = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE).await.expect("a response");
+        let reply = handshake_with(options(), &endpoint.url(), Handshake::EventGrid, AMPLE)
+            .await
+            .expect("a response");
         assert_eq!(reply.body == json, is_whole, "{bytes}");
     }
 }

@@ -1,7 +1,7 @@
-//! Why requests use HTTP/1.1 only: what awc does with HTTP/2. With HTTP/1.1 the same endpoints cost no attempt
-//! (`tls::a_stale_tls_connection_costs_no_attempt`), and their status is read
-//! (`failures::a_rejection_is_read_while_the_request_is_still_being_written`). If a test fails here, awc has changed, and HTTP/2
-//! can be considered again.
+//! Why requests use HTTP/1.1 only: what awc does with HTTP/2. With HTTP/1.1 the same endpoints cost
+//! no attempt (`tls::a_stale_tls_connection_costs_no_attempt`), and their status is read
+//! (`failures::a_rejection_is_read_while_the_request_is_still_being_written`). If a test fails
+//! here, awc has changed, and HTTP/2 can be considered again.
 
 use std::{
     rc::Rc,
@@ -42,20 +42,33 @@ impl Http2 {
         let mut tls = ServerConfig::clone(&authority.endpoint("localhost", rustls::ALL_VERSIONS));
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
-        let url = format!("https://localhost:{}/", listener.local_addr().expect("an address").port());
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("loopback has a free port");
+        let url = format!(
+            "https://localhost:{}/",
+            listener.local_addr().expect("an address").port()
+        );
         let (connections, ended) = (Rc::new(AtomicUsize::new(0)), Rc::new(Notify::new()));
         let (counted, notified) = (Rc::clone(&connections), Rc::clone(&ended));
         actix_rt::spawn(async move {
             while let Ok((tcp, _)) = listener.accept().await {
                 counted.fetch_add(1, Ordering::SeqCst);
-                let Ok(stream) = acceptor.accept(tcp).await else { continue };
-                let Ok(connection) = h2::server::handshake(stream).await else { continue };
+                let Ok(stream) = acceptor.accept(tcp).await else {
+                    continue;
+                };
+                let Ok(connection) = h2::server::handshake(stream).await else {
+                    continue;
+                };
                 serve(connection).await;
                 notified.notify_one();
             }
         });
-        Self { url, connections, ended }
+        Self {
+            url,
+            connections,
+            ended,
+        }
     }
 }
 
@@ -64,7 +77,10 @@ fn awc(authority: &Authority) -> awc::Client {
     let mut tls = ClientConfig::clone(&authority.client());
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let connector = awc::Connector::new().rustls_0_23(Arc::new(tls));
-    awc::Client::builder().connector(connector).timeout(Duration::from_secs(10)).finish()
+    awc::Client::builder()
+        .connector(connector)
+        .timeout(Duration::from_secs(10))
+        .finish()
 }
 
 async fn post(client: &awc::Client, url: &str, body: Bytes) -> Result<u16, SendRequestError> {
@@ -72,16 +88,22 @@ async fn post(client: &awc::Client, url: &str, body: Bytes) -> Result<u16, SendR
 }
 
 fn response(status: u16) -> http::Response<()> {
-    http::Response::builder().status(status).body(()).expect("a response")
+    http::Response::builder()
+        .status(status)
+        .body(())
+        .expect("a response")
 }
 
 #[actix_rt::test]
 async fn awc_fails_a_request_on_an_http_2_connection_that_the_endpoint_closed_while_it_was_idle() {
     let authority = Authority::new();
-    // Answers one request, says goodbye, and closes the connection, as servers do after their keep-alive time.
+    // Answers one request, says goodbye, and closes the connection, as servers do after their
+    // keep-alive time.
     let endpoint = Http2::start(&authority, async |mut connection| {
         if let Some(Ok((_, mut respond))) = connection.accept().await {
-            respond.send_response(response(200), true).expect("a response is sent");
+            respond
+                .send_response(response(200), true)
+                .expect("a response is sent");
         }
         connection.graceful_shutdown();
         // Sends that, and waits for the client no longer than this.
@@ -89,22 +111,34 @@ async fn awc_fails_a_request_on_an_http_2_connection_that_the_endpoint_closed_wh
     })
     .await;
     let client = awc(&authority);
-    assert_eq!(post(&client, &endpoint.url, Bytes::from_static(b"[{}]")).await.expect("an answer"), 200);
+    assert_eq!(
+        post(&client, &endpoint.url, Bytes::from_static(b"[{}]"))
+            .await
+            .expect("an answer"),
+        200
+    );
     endpoint.ended.notified().await;
     // The client has time to see the end.
     tokio::time::sleep(MOMENT).await;
     let second = post(&client, &endpoint.url, Bytes::from_static(b"[{}]")).await;
     assert!(matches!(second, Err(SendRequestError::H2(_))), "{second:?}");
-    assert_eq!(endpoint.connections.load(Ordering::SeqCst), 1, "awc made no other connection");
+    assert_eq!(
+        endpoint.connections.load(Ordering::SeqCst),
+        1,
+        "awc made no other connection"
+    );
 }
 
 #[actix_rt::test]
 async fn awc_loses_an_http_2_response_that_arrives_before_the_whole_request_is_sent() {
     let authority = Authority::new();
-    // Refuses a large request when it has its head, and wants no more of it (RFC 9113, section 8.1).
+    // Refuses a large request when it has its head, and wants no more of it (RFC 9113, section
+    // 8.1).
     let endpoint = Http2::start(&authority, async |mut connection| {
         if let Some(Ok((_request, mut respond))) = connection.accept().await {
-            respond.send_response(response(413), true).expect("a response is sent");
+            respond
+                .send_response(response(413), true)
+                .expect("a response is sent");
             respond.send_reset(h2::Reason::NO_ERROR);
         }
         while connection.accept().await.is_some() {}

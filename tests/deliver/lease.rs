@@ -15,11 +15,20 @@ use crate::support::endpoint::{Endpoint, answer};
 #[actix_rt::test]
 async fn no_request_is_sent_without_a_lease() {
     let (endpoint, lease) = (Endpoint::start(vec![answer(200, "", "")]), Lease::begin());
-    let client = WebhookClient::new(ClientOptions { lease: Some(lease.clone()), ..options() });
+    let client = WebhookClient::new(ClientOptions {
+        lease: Some(lease.clone()),
+        ..options()
+    });
     let hour = Duration::from_secs(3_600);
-    assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.outcome, Outcome::Aborted);
+    assert_eq!(
+        post_to(&client, &endpoint.url(), AMPLE).await.outcome,
+        Outcome::Aborted
+    );
     lease.renew(Instant::now() + hour);
-    assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.outcome, Outcome::Delivered);
+    assert_eq!(
+        post_to(&client, &endpoint.url(), AMPLE).await.outcome,
+        Outcome::Delivered
+    );
     lease.renew(Instant::now());
     assert_eq!(
         post_to(&client, &endpoint.url(), AMPLE).await.outcome,
@@ -27,9 +36,16 @@ async fn no_request_is_sent_without_a_lease() {
         "on a connection that is kept"
     );
     lease.renew(Instant::now() + hour);
-    assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.outcome, Outcome::Delivered);
+    assert_eq!(
+        post_to(&client, &endpoint.url(), AMPLE).await.outcome,
+        Outcome::Delivered
+    );
     lease.end();
     lease.renew(Instant::now() + hour);
-    assert_eq!(post_to(&client, &endpoint.url(), AMPLE).await.outcome, Outcome::Aborted, "it was ended for good");
+    assert_eq!(
+        post_to(&client, &endpoint.url(), AMPLE).await.outcome,
+        Outcome::Aborted,
+        "it was ended for good"
+    );
     assert_eq!(endpoint.requests().len(), 2);
 }

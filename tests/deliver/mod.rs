@@ -28,8 +28,8 @@ use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use gridhook::{
     deliver::{
-        AddressRules, ClientOptions, Destination, OutgoingRequest, RequestTimeouts, TlsTrust, WebhookClient,
-        resolver::NameResolver,
+        AddressRules, ClientOptions, Destination, OutgoingRequest, RequestTimeouts, TlsTrust,
+        WebhookClient, resolver::NameResolver,
     },
     event::{Event, EventRanges, Schema, Seq, TextRange, Timestamp, WallTime},
     policy::outcome::RequestResult,
@@ -38,28 +38,53 @@ use gridhook::{
 /// An event as the journal returns it. Strings are given as in JSON.
 fn event(schema: Schema, wire: &str, id: &str, data_version: &str) -> Event {
     let span = |text: &str| match wire.find(&format!("\"{text}\"")) {
-        Some(place) if !text.is_empty() => TextRange { start: place as u32 + 1, len: text.len() as u32 },
+        Some(place) if !text.is_empty() => TextRange {
+            start: place as u32 + 1,
+            len: text.len() as u32,
+        },
         Some(_) | None => TextRange::default(),
     };
-    let spans = EventRanges { id: span(id), data_version: span(data_version), ..EventRanges::default() };
-    let whole = TextRange { start: 0, len: wire.len() as u32 };
-    Event::new(Seq(7), Timestamp(0), schema, Bytes::copy_from_slice(wire.as_bytes()), whole, spans)
+    let spans = EventRanges {
+        id: span(id),
+        data_version: span(data_version),
+        ..EventRanges::default()
+    };
+    let whole = TextRange {
+        start: 0,
+        len: wire.len() as u32,
+    };
+    Event::new(
+        Seq(7),
+        Timestamp(0),
+        schema,
+        Bytes::copy_from_slice(wire.as_bytes()),
+        whole,
+        spans,
+    )
 }
 
 /// A time limit that is not reached, even on a busy machine.
-const AMPLE: RequestTimeouts = RequestTimeouts { response: Duration::from_secs(10) };
+const AMPLE: RequestTimeouts = RequestTimeouts {
+    response: Duration::from_secs(10),
+};
 
 /// A time limit that is reached, but long enough to get as far as the test intends.
-const BRIEF: RequestTimeouts = RequestTimeouts { response: Duration::from_millis(500) };
+const BRIEF: RequestTimeouts = RequestTimeouts {
+    response: Duration::from_millis(500),
+};
 
 fn options() -> ClientOptions {
     static TRUST: OnceLock<TlsTrust> = OnceLock::new();
-    let trust = TRUST.get_or_init(|| TlsTrust::load(None).expect("without a file nothing can fail"));
+    let trust =
+        TRUST.get_or_init(|| TlsTrust::load(None).expect("without a file nothing can fail"));
     ClientOptions::new(AddressRules::loopback(), trust.clone())
 }
 
 fn trusting(file: &Path) -> ClientOptions {
-    ClientOptions { trust: TlsTrust::load(Some(file)).expect("the file is a certificate"), ..options() }
+    ClientOptions {
+        trust: TlsTrust::load(Some(file)).expect("the file is a certificate"),
+        ..options()
+    }
 }
 
 fn outgoing(body: &'static str) -> OutgoingRequest {
@@ -71,16 +96,25 @@ fn outgoing(body: &'static str) -> OutgoingRequest {
 }
 
 async fn post_to(client: &WebhookClient, url: &str, waits: RequestTimeouts) -> RequestResult {
-    let destination = Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false).expect("a good URL");
-    client.post(&destination, outgoing("[{}]"), &waits, WallTime(0)).await
+    let destination = Destination::new(url, "sub", Schema::EventGrid, Schema::EventGrid, false)
+        .expect("a good URL");
+    client
+        .post(&destination, outgoing("[{}]"), &waits, WallTime(0))
+        .await
 }
 
 /// Posts more than the buffers of a connection hold.
 async fn post_large(url: &str, waits: RequestTimeouts) -> RequestResult {
     let client = WebhookClient::new(options());
-    let destination = Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
-    let outgoing = OutgoingRequest { body: Bytes::from(vec![b' '; 16 << 20]), ..OutgoingRequest::default() };
-    client.post(&destination, outgoing, &waits, WallTime(0)).await
+    let destination =
+        Destination::new(url, "s", Schema::EventGrid, Schema::EventGrid, true).expect("a good URL");
+    let outgoing = OutgoingRequest {
+        body: Bytes::from(vec![b' '; 16 << 20]),
+        ..OutgoingRequest::default()
+    };
+    client
+        .post(&destination, outgoing, &waits, WallTime(0))
+        .await
 }
 
 /// A resolver that answers what the test says, by name and number of the lookup.
@@ -90,7 +124,11 @@ impl<F> NameResolver for Scripted<F>
 where
     F: Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync,
 {
-    fn lookup(&self, host: &str, _port: u16) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
+    fn lookup(
+        &self,
+        host: &str,
+        _port: u16,
+    ) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
         let mut lookups = self.1.lock().expect("no other test holds it");
         *lookups += 1;
         match (self.0)(host, *lookups) {
@@ -104,7 +142,10 @@ where
 fn with_names(
     lookup: impl Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync + 'static,
 ) -> ClientOptions {
-    ClientOptions { names: Arc::new(Scripted(lookup, Mutex::new(0))), ..options() }
+    ClientOptions {
+        names: Arc::new(Scripted(lookup, Mutex::new(0))),
+        ..options()
+    }
 }
 
 /// Waits until `done`, in small steps; `false` where it never is.

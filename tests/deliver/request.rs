@@ -25,22 +25,36 @@ const WIRE: &str = concat!(
 const CLOUD: &str = r#"{"specversion":"1.0","id":"c-1","source":"/s","type":"Made","data":[1]}"#;
 
 fn destination(input: Schema, delivery: Schema, batched: bool) -> Destination {
-    Destination::new("https://example.com/hook", "my-Sub", input, delivery, batched).expect("a good destination")
+    Destination::new(
+        "https://example.com/hook",
+        "my-Sub",
+        input,
+        delivery,
+        batched,
+    )
+    .expect("a good destination")
 }
 
 fn header<'a>(outgoing: &'a OutgoingRequest, name: &str) -> Option<&'a str> {
-    outgoing.lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    outgoing
+        .lines
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
 #[test]
 fn a_single_event_is_an_array_with_its_headers() {
     let _rows = crate::spec::shows(&[
-        "S000-006", "S000-007", "S000-054", "S000-076", "S002-005", "S002-006", "S003-006", "S003-007",
+        "S000-006", "S000-007", "S000-054", "S000-076", "S002-005", "S002-006", "S003-006",
+        "S003-007",
     ]);
     let event = event(EventGrid, WIRE, "a-1", "2.0");
     let made = build(&destination(EventGrid, EventGrid, false), &[event], 3).expect("readable");
     assert_eq!(made.body, format!("[{WIRE}]"));
-    assert_eq!(header(&made, "content-type"), Some("application/json; charset=utf-8"));
+    assert_eq!(
+        header(&made, "content-type"),
+        Some("application/json; charset=utf-8")
+    );
     assert_eq!(header(&made, "aeg-event-type"), Some("Notification"));
     assert_eq!(header(&made, "aeg-subscription-name"), Some("MY-SUB"));
     assert_eq!(header(&made, "aeg-delivery-count"), Some("3"));
@@ -52,7 +66,10 @@ fn a_single_event_is_an_array_with_its_headers() {
 
 #[test]
 fn a_batch_has_no_headers_of_one_event() {
-    let events = [event(EventGrid, WIRE, "a-1", "2.0"), event(EventGrid, WIRE, "a-1", "2.0")];
+    let events = [
+        event(EventGrid, WIRE, "a-1", "2.0"),
+        event(EventGrid, WIRE, "a-1", "2.0"),
+    ];
     let made = build(&destination(EventGrid, EventGrid, true), &events, 0).expect("readable");
     assert_eq!(made.body, format!("[{WIRE},{WIRE}]"));
     assert_eq!(header(&made, "aeg-delivery-count"), Some("0"));
@@ -62,9 +79,17 @@ fn a_batch_has_no_headers_of_one_event() {
 
 #[test]
 fn a_custom_event_is_an_array_too() {
-    let made = build(&destination(Custom, Custom, false), &[event(Custom, r#"{"x":1}"#, "", "")], 0).expect("readable");
+    let made = build(
+        &destination(Custom, Custom, false),
+        &[event(Custom, r#"{"x":1}"#, "", "")],
+        0,
+    )
+    .expect("readable");
     assert_eq!(made.body, r#"[{"x":1}]"#);
-    assert_eq!(header(&made, "content-type"), Some("application/json; charset=utf-8"));
+    assert_eq!(
+        header(&made, "content-type"),
+        Some("application/json; charset=utf-8")
+    );
     assert_eq!(header(&made, "aeg-data-version"), None);
 }
 
@@ -73,19 +98,32 @@ fn a_cloud_event_is_an_object_unless_the_subscription_is_batched() {
     let one = [event(CloudEvents, CLOUD, "c-1", "")];
     let alone = build(&destination(CloudEvents, CloudEvents, false), &one, 0).expect("readable");
     assert_eq!(alone.body, CLOUD);
-    assert_eq!(header(&alone, "content-type"), Some("application/cloudevents+json; charset=utf-8"));
+    assert_eq!(
+        header(&alone, "content-type"),
+        Some("application/cloudevents+json; charset=utf-8")
+    );
     assert_eq!(header(&alone, "aeg-metadata-version"), Some("1.0"));
-    assert_eq!(header(&alone, "webhook-request-origin"), Some("eventgrid.azure.net"));
+    assert_eq!(
+        header(&alone, "webhook-request-origin"),
+        Some("eventgrid.azure.net")
+    );
     assert_eq!(header(&alone, "aeg-data-version"), None);
     assert_eq!(header(&alone, "aeg-output-event-id"), Some("c-1"));
     let batched = build(&destination(CloudEvents, CloudEvents, true), &one, 0).expect("readable");
     assert_eq!(batched.body, format!("[{CLOUD}]"));
-    assert_eq!(header(&batched, "content-type"), Some("application/cloudevents-batch+json; charset=utf-8"));
+    assert_eq!(
+        header(&batched, "content-type"),
+        Some("application/cloudevents-batch+json; charset=utf-8")
+    );
 }
 
 #[test]
 fn an_event_grid_event_becomes_a_cloud_event_with_its_data_untouched() {
-    let made = build(&destination(EventGrid, CloudEvents, false), &[event(EventGrid, WIRE, "a-1", "2.0")], 0);
+    let made = build(
+        &destination(EventGrid, CloudEvents, false),
+        &[event(EventGrid, WIRE, "a-1", "2.0")],
+        0,
+    );
     let expected = concat!(
         r#"{"id":"a-1","source":"/t","type":"Made","time":"2026-01-01T00:00:00Z","subject":"s/1","#,
         r#""data":{ "n": 1.50, "u":"\u00e9" },"specversion":"1.0"}"#
@@ -100,7 +138,14 @@ fn only_some_schemas_can_be_converted() {
         [EventGrid, CloudEvents, Custom]
             .map(|to| Destination::new("https://example.com/hook", "s", from, to, false).is_ok())
     });
-    assert_eq!(paths, [[true, true, false], [false, true, false], [true, true, true]]);
+    assert_eq!(
+        paths,
+        [
+            [true, true, false],
+            [false, true, false],
+            [true, true, true]
+        ]
+    );
 }
 
 #[test]
@@ -108,31 +153,49 @@ fn a_conversion_is_made_once_and_shared() {
     let mut draft = ChunkBuilder::new(EventGrid);
     draft.push(|out| {
         out.extend_from_slice(WIRE.as_bytes());
-        WriterStamp { wire_end: out.len(), spans: EventRanges::default() }
+        WriterStamp {
+            wire_end: out.len(),
+            spans: EventRanges::default(),
+        }
     });
-    let sealed = draft.into_chunks().remove(0).stamp(Timestamp(1), LogTail::default());
+    let sealed = draft
+        .into_chunks()
+        .remove(0)
+        .stamp(Timestamp(1), LogTail::default());
     let chunk = Chunk::decode(Seq::FIRST, sealed).expect("what was written is read");
     let event = chunk.events().expect("what was written is read").remove(0);
-    let forms = [&event, &event.clone()].map(|event| delivered(event, CloudEvents).expect("readable"));
+    let forms =
+        [&event, &event.clone()].map(|event| delivered(event, CloudEvents).expect("readable"));
     assert_eq!(forms[0].as_ptr(), forms[1].as_ptr());
-    assert_eq!(delivered(&event.detached(), CloudEvents).expect("readable"), forms[0]);
+    assert_eq!(
+        delivered(&event.detached(), CloudEvents).expect("readable"),
+        forms[0]
+    );
 }
 
 #[test]
 fn an_event_that_violates_its_schema_is_reported_and_not_sent() {
     let broken = event(EventGrid, r#"{"id":"#, "", "");
     let made = build(&destination(EventGrid, CloudEvents, false), &[broken], 0);
-    assert!(matches!(made, Err(RequestError::Unreadable { .. })), "{made:?}");
+    assert!(
+        matches!(made, Err(RequestError::Unreadable { .. })),
+        "{made:?}"
+    );
 }
 
 fn property(name: &str, kind: &str, properties: serde_json::Value) -> DeliveryProperty {
-    serde_json::from_value(json!({"name": name, "type": kind, "properties": properties})).expect("a property")
+    serde_json::from_value(json!({"name": name, "type": kind, "properties": properties}))
+        .expect("a property")
 }
 
 #[test]
 fn a_request_has_the_properties_of_its_subscription_and_of_its_event() {
     let destination = destination(EventGrid, EventGrid, true).with_properties(&[
-        property("Authorization", "Static", json!({"value": "Bearer swordfish", "isSecret": true})),
+        property(
+            "Authorization",
+            "Static",
+            json!({"value": "Bearer swordfish", "isSecret": true}),
+        ),
         property("X-Count", "Dynamic", json!({"sourceField": "data.n"})),
         property("X-Word", "Dynamic", json!({"sourceField": "data.U"})),
         property("X-None", "Dynamic", json!({"sourceField": "data.none"})),
@@ -140,10 +203,25 @@ fn a_request_has_the_properties_of_its_subscription_and_of_its_event() {
     ]);
     let event = event(EventGrid, WIRE, "a-1", "2.0");
     let made = build(&destination, &[event.clone(), event], 0).expect("readable");
-    let headers: Vec<String> = made.properties.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+    let headers: Vec<String> = made
+        .properties
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}"))
+        .collect();
     // The number as it is written, in characters that a header can carry.
-    assert_eq!(headers, ["Authorization: Bearer swordfish", "X-Count: 1.50", "X-Word: %C3%A9", "X-Kind: Made"]);
-    assert!(!format!("{made:?} {destination:?}").contains("swordfish"), "{made:?} {destination:?}");
+    assert_eq!(
+        headers,
+        [
+            "Authorization: Bearer swordfish",
+            "X-Count: 1.50",
+            "X-Word: %C3%A9",
+            "X-Kind: Made"
+        ]
+    );
+    assert!(
+        !format!("{made:?} {destination:?}").contains("swordfish"),
+        "{made:?} {destination:?}"
+    );
 }
 
 #[test]
@@ -154,16 +232,31 @@ fn a_value_that_no_header_can_carry_is_omitted() {
         json!({"sourceField": "data.x"}),
     )]);
     let value = |json: &str| {
-        let wire = format!(r#"{{"specversion":"1.0","id":"c-1","source":"/s","type":"Made","data":{{"x":{json}}}}}"#);
-        let made = build(&destination, &[event(CloudEvents, &wire, "c-1", "")], 0).expect("readable");
+        let wire = format!(
+            r#"{{"specversion":"1.0","id":"c-1","source":"/s","type":"Made","data":{{"x":{json}}}}}"#
+        );
+        let made =
+            build(&destination, &[event(CloudEvents, &wire, "c-1", "")], 0).expect("readable");
         made.properties.into_iter().next().map(|(_, value)| value)
     };
     let long = |count| format!("\"{}\"", "x".repeat(count));
-    let controls = [r#""a\r\nb: c""#, r#""\u0000""#, r#""\u0085""#, r#""\ud800""#];
-    for gone in controls.into_iter().chain(["\"\"", "null", "[1]", "{}", &long(4097)]) {
+    let controls = [
+        r#""a\r\nb: c""#,
+        r#""\u0000""#,
+        r#""\u0085""#,
+        r#""\ud800""#,
+    ];
+    for gone in controls
+        .into_iter()
+        .chain(["\"\"", "null", "[1]", "{}", &long(4097)])
+    {
         assert_eq!(value(gone), None, "{gone}");
     }
-    assert_eq!(value(&format!("\"{}\"", "é".repeat(1000))), None, "encoded it has 6,000 bytes");
+    assert_eq!(
+        value(&format!("\"{}\"", "é".repeat(1000))),
+        None,
+        "encoded it has 6,000 bytes"
+    );
     assert_eq!(value(&long(4096)).map(|value| value.len()), Some(4096));
     assert_eq!(value("true").as_deref(), Some("true"));
     assert_eq!(value("-1e400").as_deref(), Some("-1e400"));
@@ -186,7 +279,9 @@ fn event_data_cannot_break_a_header() {
 #[test]
 fn an_endpoint_that_cannot_be_called_is_refused_with_a_reason() {
     let check = |url: &str, expected: &str| {
-        let error = Destination::new(url, "s", EventGrid, EventGrid, false).expect_err(url).to_string();
+        let error = Destination::new(url, "s", EventGrid, EventGrid, false)
+            .expect_err(url)
+            .to_string();
         assert!(error.contains(expected), "{url}: {error}");
     };
     check("nonsense", "is not a URL");
@@ -198,9 +293,18 @@ fn an_endpoint_that_cannot_be_called_is_refused_with_a_reason() {
     check("https://example.com/?a=\\", "backslash");
     check("https:/example.com/", "no host after");
     check("http://127.0.0.1#@good", "fragment");
-    check(&format!("https://example.com/{}", "x".repeat(9_000)), "more than 8192");
+    check(
+        &format!("https://example.com/{}", "x".repeat(9_000)),
+        "more than 8192",
+    );
     let pair = Destination::new("https://example.com/", "s", CloudEvents, EventGrid, false);
-    assert_eq!(pair, Err(RequestError::Schema { from: CloudEvents, to: EventGrid }));
+    assert_eq!(
+        pair,
+        Err(RequestError::Schema {
+            from: CloudEvents,
+            to: EventGrid
+        })
+    );
 }
 
 /// The publisher's timestamp is delivered unchanged, with all digits, in every schema.
@@ -211,6 +315,9 @@ fn the_publishers_time_keeps_its_hundred_nanoseconds() {
     let stored = event(EventGrid, &wire, "a-1", "2.0");
     for schema in [EventGrid, CloudEvents] {
         let sent = delivered(&stored, schema).expect("it can be delivered");
-        assert!(String::from_utf8_lossy(&sent).contains(TIME), "{schema:?}: {sent:?}");
+        assert!(
+            String::from_utf8_lossy(&sent).contains(TIME),
+            "{schema:?}: {sent:?}"
+        );
     }
 }

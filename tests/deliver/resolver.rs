@@ -33,7 +33,12 @@ fn resolver(server: &NameServer) -> Resolver {
 }
 
 async fn find(resolver: &Resolver, host: &str) -> io::Result<Vec<IpAddr>> {
-    Ok(resolver.lookup(host, 80).await?.into_iter().map(|address| address.ip()).collect())
+    Ok(resolver
+        .lookup(host, 80)
+        .await?
+        .into_iter()
+        .map(|address| address.ip())
+        .collect())
 }
 
 #[actix_rt::test]
@@ -48,10 +53,25 @@ async fn an_answer_is_cached_for_its_time_to_live() {
         let mut found = find(&resolver, "Kept.test").await.expect("it is there");
         found.sort();
         assert_eq!(found, [HERE, "::1".parse().expect("an address")]);
-        assert_eq!(find(&resolver, "fleeting.test").await.expect("it is there"), [HERE]);
-        assert!(find(&resolver, "nobody.test").await.expect("that is an answer").is_empty());
+        assert_eq!(
+            find(&resolver, "fleeting.test").await.expect("it is there"),
+            [HERE]
+        );
+        assert!(
+            find(&resolver, "nobody.test")
+                .await
+                .expect("that is an answer")
+                .is_empty()
+        );
     }
-    assert_eq!((server.asked("kept.test"), server.asked("fleeting.test"), server.asked("nobody.test")), (1, 5, 5));
+    assert_eq!(
+        (
+            server.asked("kept.test"),
+            server.asked("fleeting.test"),
+            server.asked("nobody.test")
+        ),
+        (1, 5, 5)
+    );
 }
 
 #[actix_rt::test]
@@ -64,7 +84,11 @@ async fn one_lookup_serves_all_requests_for_a_name() {
     for found in join_all((0..500).map(|_| find(&resolver, "shared.test"))).await {
         assert_eq!(found.expect("it is there"), [HERE]);
     }
-    assert!(server.asked("shared.test") <= 4, "resent at most: {}", server.asked("shared.test"));
+    assert!(
+        server.asked("shared.test") <= 4,
+        "resent at most: {}",
+        server.asked("shared.test")
+    );
 }
 
 #[actix_rt::test]
@@ -81,16 +105,35 @@ async fn stale_answers_are_used_if_name_servers_fail_but_not_if_the_name_is_gone
         assert_eq!(find(&resolver, name).await.expect("it is there"), [HERE]);
     }
     for _ in 0..3 {
-        assert_eq!(find(&resolver, "failing.test").await.expect("it was there"), [HERE]);
-        assert!(find(&resolver, "gone.test").await.expect("that is an answer").is_empty());
+        assert_eq!(
+            find(&resolver, "failing.test").await.expect("it was there"),
+            [HERE]
+        );
+        assert!(
+            find(&resolver, "gone.test")
+                .await
+                .expect("that is an answer")
+                .is_empty()
+        );
     }
 }
 
 #[actix_rt::test]
 async fn an_answer_for_one_family_does_not_wait_for_the_other() {
-    let server = NameServer::start(|_, v6| if v6 { NameReply::Silence } else { NameReply::Addresses(vec![HERE], 60) });
+    let server = NameServer::start(|_, v6| {
+        if v6 {
+            NameReply::Silence
+        } else {
+            NameReply::Addresses(vec![HERE], 60)
+        }
+    });
     let start = Instant::now();
-    assert_eq!(find(&resolver(&server), "half.test").await.expect("it is there"), [HERE]);
+    assert_eq!(
+        find(&resolver(&server), "half.test")
+            .await
+            .expect("it is there"),
+        [HERE]
+    );
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
@@ -100,12 +143,23 @@ async fn localhost_and_the_hosts_file_need_no_name_server() {
     let resolver = resolver(&server);
     for name in ["localhost", "LocalHost", "localhost.", "db.localhost"] {
         let found = find(&resolver, name).await.expect("it is there");
-        assert!(found.contains(&HERE) && found.iter().all(IpAddr::is_loopback), "{name}: {found:?}");
+        assert!(
+            found.contains(&HERE) && found.iter().all(IpAddr::is_loopback),
+            "{name}: {found:?}"
+        );
     }
     let listed = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
-    for line in listed.lines().map(|line| line.split('#').next().unwrap_or_default()) {
+    for line in listed
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or_default())
+    {
         let mut words = line.split_whitespace();
-        let Some(address) = words.next().and_then(|address| address.parse::<IpAddr>().ok()) else { continue };
+        let Some(address) = words
+            .next()
+            .and_then(|address| address.parse::<IpAddr>().ok())
+        else {
+            continue;
+        };
         for name in words {
             let found = find(&resolver, name).await.expect("it is there");
             assert!(found.contains(&address), "{name}: {found:?}");
@@ -128,7 +182,12 @@ async fn unanswered_names_do_not_delay_others() {
     let silent: Vec<_> = silent.collect();
     for _ in 0..3 {
         let start = Instant::now();
-        assert_eq!(find(&resolver, "neighbour.test").await.expect("it is there"), [HERE]);
+        assert_eq!(
+            find(&resolver, "neighbour.test")
+                .await
+                .expect("it is there"),
+            [HERE]
+        );
         assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     }
     silent.into_iter().for_each(|task| task.abort());
@@ -136,19 +195,39 @@ async fn unanswered_names_do_not_delay_others() {
 
 #[actix_rt::test]
 async fn an_unanswered_name_fails_with_its_cause() {
-    let server = NameServer::start(|name, _| if name == "broken.test" { NameReply::Failed } else { NameReply::NoName });
-    let client = WebhookClient::new(ClientOptions { names: std::sync::Arc::new(resolver(&server)), ..options() });
-    for (name, detail) in [("broken.test", "cannot resolve the name broken.test"), ("no.test", "has no address")] {
+    let server = NameServer::start(|name, _| {
+        if name == "broken.test" {
+            NameReply::Failed
+        } else {
+            NameReply::NoName
+        }
+    });
+    let client = WebhookClient::new(ClientOptions {
+        names: std::sync::Arc::new(resolver(&server)),
+        ..options()
+    });
+    for (name, detail) in [
+        ("broken.test", "cannot resolve the name broken.test"),
+        ("no.test", "has no address"),
+    ] {
         let answer = post_to(&client, &format!("http://{name}/"), AMPLE).await;
-        assert_eq!(answer.outcome, Outcome::Failed(Failure::ResolutionError), "{}", answer.detail);
+        assert_eq!(
+            answer.outcome,
+            Outcome::Failed(Failure::ResolutionError),
+            "{}",
+            answer.detail
+        );
         assert!(answer.detail.contains(detail), "{}", answer.detail);
     }
 }
 
 /// A listener whose queue is full: connections get no reply.
 fn deaf() -> (TcpListener, Vec<TcpStream>) {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
-    socket.bind(&SocketAddr::new(HERE, 0).into()).expect("loopback has a free port");
+    let socket =
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket
+        .bind(&SocketAddr::new(HERE, 0).into())
+        .expect("loopback has a free port");
     socket.listen(0).expect("it listens");
     let listener = TcpListener::from(socket);
     let address = listener.local_addr().expect("a listener has an address");
@@ -196,5 +275,11 @@ async fn addresses_are_called_ipv6_first_and_in_turns() {
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![last, first]))));
     let answer = post_to(&client, "http://none.test/", AMPLE).await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError));
-    assert!(answer.detail.contains(&format!("no connection to {last}: Connection refused")), "{}", answer.detail);
+    assert!(
+        answer
+            .detail
+            .contains(&format!("no connection to {last}: Connection refused")),
+        "{}",
+        answer.detail
+    );
 }

@@ -10,8 +10,8 @@ use gridhook::{
 
 use super::event;
 
-/// From the specification and its reference libraries. Verified with the Python library (`v1`) and with another
-/// implementation of ed25519 (`v1a`).
+/// From the specification and its reference libraries. Verified with the Python library (`v1`) and
+/// with another implementation of ed25519 (`v1a`).
 const VECTORS: [(&str, &str, u64, &str, &str); 3] = [
     (
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
@@ -43,18 +43,31 @@ fn signer(secrets: &[&str]) -> Result<Signer, SigningKeyError> {
 #[test]
 fn the_vectors_of_the_specification_hold() {
     for (secret, id, seconds, body, expected) in VECTORS {
-        assert_eq!(signer(&[secret]).expect("a secret").signatures(id, seconds, body.as_bytes()), expected);
+        assert_eq!(
+            signer(&[secret])
+                .expect("a secret")
+                .signatures(id, seconds, body.as_bytes()),
+            expected
+        );
     }
     // The secret half is enough.
     let seed = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbc=";
     let (_, id, seconds, body, expected) = VECTORS[2];
-    assert_eq!(signer(&[seed]).expect("a seed").signatures(id, seconds, body.as_bytes()), expected);
+    assert_eq!(
+        signer(&[seed])
+            .expect("a seed")
+            .signatures(id, seconds, body.as_bytes()),
+        expected
+    );
 }
 
 #[test]
 fn several_secrets_give_several_signatures_in_their_order() {
     let ((first, id, seconds, body, one), (last, .., two)) = (VECTORS[0], VECTORS[2]);
-    let both = signer(&[first, last]).expect("two secrets").signatures(id, seconds, body.as_bytes());
+    let both =
+        signer(&[first, last])
+            .expect("two secrets")
+            .signatures(id, seconds, body.as_bytes());
     assert_eq!(both, format!("{one} {two}"));
 }
 
@@ -77,12 +90,24 @@ fn an_invalid_secret_is_refused_and_not_repeated() {
         let error = signer(&[good, bad]).expect_err(bad);
         assert_eq!(error, SigningKeyError::Secret(1), "{bad}");
         let reported = error.to_string();
-        assert!(reported.starts_with("signing.secrets[1] cannot be used; allowed are whsec_"), "{reported}");
+        assert!(
+            reported.starts_with("signing.secrets[1] cannot be used; allowed are whsec_"),
+            "{reported}"
+        );
         assert!(bad.len() < 8 || !reported.contains(bad), "{reported}");
     }
     assert_eq!(signer(&[]).expect_err("none"), SigningKeyError::Count(0));
-    assert_eq!(signer(&[good; SECRETS_MAX + 1]).expect_err("too many"), SigningKeyError::Count(SECRETS_MAX + 1));
-    assert!(!format!("{:?}", signer(&[good; SECRETS_MAX]).expect("as many as may be")).contains("MfKQ"));
+    assert_eq!(
+        signer(&[good; SECRETS_MAX + 1]).expect_err("too many"),
+        SigningKeyError::Count(SECRETS_MAX + 1)
+    );
+    assert!(
+        !format!(
+            "{:?}",
+            signer(&[good; SECRETS_MAX]).expect("as many as may be")
+        )
+        .contains("MfKQ")
+    );
 }
 
 fn one(seq: u64, appended: u64, id: &str) -> Event {
@@ -93,11 +118,27 @@ fn one(seq: u64, appended: u64, id: &str) -> Event {
 }
 
 fn signed(events: &[Event], seconds: u64) -> [String; 3] {
-    let mut outgoing = OutgoingRequest { body: "[]".into(), ..OutgoingRequest::default() };
-    signer(&[VECTORS[0].0]).expect("a secret").sign(&mut outgoing, events, WallTime(seconds * 1_000_000));
+    let mut outgoing = OutgoingRequest {
+        body: "[]".into(),
+        ..OutgoingRequest::default()
+    };
+    signer(&[VECTORS[0].0]).expect("a secret").sign(
+        &mut outgoing,
+        events,
+        WallTime(seconds * 1_000_000),
+    );
     let names: Vec<_> = outgoing.headers.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["webhook-id", "webhook-timestamp", "webhook-signature"]);
-    outgoing.headers.into_iter().map(|(_, value)| value.into_owned()).collect::<Vec<_>>().try_into().expect("three")
+    assert_eq!(
+        names,
+        ["webhook-id", "webhook-timestamp", "webhook-signature"]
+    );
+    outgoing
+        .headers
+        .into_iter()
+        .map(|(_, value)| value.into_owned())
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("three")
 }
 
 #[test]
@@ -105,9 +146,15 @@ fn an_id_is_the_same_at_every_attempt_and_another_for_every_other_batch() {
     let batch = [one(1, 5, "a"), one(2, 5, "b")];
     let [id, time, signature] = signed(&batch, 1_614_265_330);
     let [again, later, other] = signed(&batch, 1_614_265_340);
-    assert_eq!((id.as_str(), time.as_str(), later.as_str()), (again.as_str(), "1614265330", "1614265340"));
+    assert_eq!(
+        (id.as_str(), time.as_str(), later.as_str()),
+        (again.as_str(), "1614265330", "1614265340")
+    );
     assert_ne!(signature, other, "the timestamp is signed");
-    assert!(id.len() == 36 && id.starts_with("msg_") && !id.contains('.'), "{id}");
+    assert!(
+        id.len() == 36 && id.starts_with("msg_") && !id.contains('.'),
+        "{id}"
+    );
 
     let others = [
         vec![one(1, 5, "a")],
@@ -117,7 +164,11 @@ fn an_id_is_the_same_at_every_attempt_and_another_for_every_other_batch() {
         vec![one(1, 6, "a"), one(2, 5, "b")],
         vec![one(1, 5, "c"), one(2, 5, "b")],
     ];
-    let mut ids: Vec<String> = others.iter().map(|events| signed(events, 1)[0].clone()).chain([id]).collect();
+    let mut ids: Vec<String> = others
+        .iter()
+        .map(|events| signed(events, 1)[0].clone())
+        .chain([id])
+        .collect();
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), others.len() + 1);

@@ -37,45 +37,91 @@ fn url(endpoint: &Endpoint, host: &str) -> String {
 #[actix_rt::test]
 async fn an_operator_s_authority_is_trusted_and_connections_are_reused() {
     let (folder, tls) = authority("localhost");
-    let endpoint = Endpoint::start_tls(vec![answer(200, "", "safe"), answer(200, "", "still"), vec![Step::Hang]], tls);
+    let endpoint = Endpoint::start_tls(
+        vec![
+            answer(200, "", "safe"),
+            answer(200, "", "still"),
+            vec![Step::Hang],
+        ],
+        tls,
+    );
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     for body in ["safe", "still"] {
         let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
-        assert_eq!((answer.outcome, answer.status), (Outcome::Delivered, Some(200)), "{}", answer.detail);
+        assert_eq!(
+            (answer.outcome, answer.status),
+            (Outcome::Delivered, Some(200)),
+            "{}",
+            answer.detail
+        );
         assert_eq!(answer.body, body);
     }
     assert_eq!(endpoint.connections(), 1);
-    assert_eq!(post_to(&client, &url(&endpoint, "localhost"), BRIEF).await.outcome, Outcome::Failed(Failure::TimedOut));
+    assert_eq!(
+        post_to(&client, &url(&endpoint, "localhost"), BRIEF)
+            .await
+            .outcome,
+        Outcome::Failed(Failure::TimedOut)
+    );
 }
 
 #[actix_rt::test]
 async fn an_unknown_authority_and_a_wrong_name_have_different_errors() {
     let (folder, tls) = authority("elsewhere.test");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
-    let untrusted = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), AMPLE).await;
+    let untrusted = post_to(
+        &WebhookClient::new(options()),
+        &url(&endpoint, "127.0.0.1"),
+        AMPLE,
+    )
+    .await;
     assert_eq!(untrusted.outcome, Outcome::Failed(Failure::SocketError));
-    assert!(untrusted.detail.contains("no TLS with 127.0.0.1"), "{}", untrusted.detail);
-    assert!(untrusted.detail.contains("UnknownIssuer"), "{}", untrusted.detail);
+    assert!(
+        untrusted.detail.contains("no TLS with 127.0.0.1"),
+        "{}",
+        untrusted.detail
+    );
+    assert!(
+        untrusted.detail.contains("UnknownIssuer"),
+        "{}",
+        untrusted.detail
+    );
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
     let misnamed = post_to(&client, &url(&endpoint, "127.0.0.1"), AMPLE).await;
     assert_eq!(misnamed.outcome, Outcome::Failed(Failure::SocketError));
-    assert!(misnamed.detail.contains("not valid for"), "{}", misnamed.detail);
+    assert!(
+        misnamed.detail.contains("not valid for"),
+        "{}",
+        misnamed.detail
+    );
     assert_eq!(endpoint.requests().len(), 0);
 }
 
 #[actix_rt::test]
 async fn an_unanswered_tls_handshake_is_a_timeout_with_its_cause() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
-    let answer = post_to(&WebhookClient::new(options()), &url(&endpoint, "127.0.0.1"), BRIEF).await;
+    let answer = post_to(
+        &WebhookClient::new(options()),
+        &url(&endpoint, "127.0.0.1"),
+        BRIEF,
+    )
+    .await;
     assert_eq!(answer.outcome, Outcome::Failed(Failure::TimedOut));
-    assert!(answer.detail.contains("no TLS with 127.0.0.1"), "{}", answer.detail);
+    assert!(
+        answer.detail.contains("no TLS with 127.0.0.1"),
+        "{}",
+        answer.detail
+    );
 }
 
 #[actix_rt::test]
 async fn a_stale_tls_connection_costs_no_attempt() {
     for end in [Step::Reset, Step::Close] {
         let (folder, tls) = authority("localhost");
-        let endpoint = Endpoint::start_tls(vec![answer(200, "", ""), vec![end], answer(202, "", "")], tls);
+        let endpoint = Endpoint::start_tls(
+            vec![answer(200, "", ""), vec![end], answer(202, "", "")],
+            tls,
+        );
         let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
         for status in [200, 202] {
             let answer = post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
@@ -90,11 +136,19 @@ async fn idle_tls_connections_are_closed_too() {
     let (folder, tls) = authority("localhost");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
     let keep_alive = std::time::Duration::from_millis(20);
-    let options = gridhook::deliver::ClientOptions { keep_alive, ..trusting(&folder.path().join("ca.pem")) };
+    let options = gridhook::deliver::ClientOptions {
+        keep_alive,
+        ..trusting(&folder.path().join("ca.pem"))
+    };
     let client = WebhookClient::new(options);
     post_to(&client, &url(&endpoint, "localhost"), AMPLE).await;
     assert!(eventually(|| endpoint.closed() == 1).await);
-    assert_eq!(post_to(&client, &url(&endpoint, "localhost"), AMPLE).await.status, Some(200));
+    assert_eq!(
+        post_to(&client, &url(&endpoint, "localhost"), AMPLE)
+            .await
+            .status,
+        Some(200)
+    );
 }
 
 #[test]
@@ -114,9 +168,17 @@ async fn an_old_version_of_tls_is_refused() {
     let roots = [TrustRoots::File(folder.path().join("ca.pem"))];
     let post = async |version| {
         let trust = TlsTrust::of(&roots, version).expect("an authority");
-        post_to(&WebhookClient::new(ClientOptions { trust, ..options() }), &url(&endpoint, "localhost"), AMPLE).await
+        post_to(
+            &WebhookClient::new(ClientOptions { trust, ..options() }),
+            &url(&endpoint, "localhost"),
+            AMPLE,
+        )
+        .await
     };
-    assert_eq!(post(MinimumTlsVersion::Tls12).await.outcome, Outcome::Delivered);
+    assert_eq!(
+        post(MinimumTlsVersion::Tls12).await.outcome,
+        Outcome::Delivered
+    );
     let refused = post(MinimumTlsVersion::Tls13).await;
     assert_eq!(refused.outcome, Outcome::Failed(Failure::SocketError));
     assert!(refused.detail.contains("no TLS with"), "{}", refused.detail);
@@ -127,20 +189,41 @@ async fn an_endpoint_that_requests_a_certificate_gets_the_configured_one() {
     let (folder, authority) = known();
     let shown = TempDir::new().expect("a folder");
     authority.issue("shop").write(shown.path(), "shop");
-    Authority::new().issue("shop").write(shown.path(), "stranger");
+    Authority::new()
+        .issue("shop")
+        .write(shown.path(), "stranger");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], authority.demanding("localhost"));
-    let trust = TlsTrust::of(&[TrustRoots::File(folder.path().join("ca.pem"))], MinimumTlsVersion::Tls12)
-        .expect("an authority");
+    let trust = TlsTrust::of(
+        &[TrustRoots::File(folder.path().join("ca.pem"))],
+        MinimumTlsVersion::Tls12,
+    )
+    .expect("an authority");
     let identities = ClientCertificates::load(shown.path(), &trust).expect("certificates");
     assert_eq!(identities.names(), ["shop", "stranger"]);
     let post = async |trust: &TlsTrust| {
-        let client = WebhookClient::new(ClientOptions { trust: trust.clone(), ..options() });
+        let client = WebhookClient::new(ClientOptions {
+            trust: trust.clone(),
+            ..options()
+        });
         post_to(&client, &url(&endpoint, "localhost"), AMPLE).await
     };
-    assert_eq!(post(&identities.get("shop").expect("it is there")).await.outcome, Outcome::Delivered);
-    for refused in [trust.clone(), identities.get("stranger").expect("it is there")] {
+    assert_eq!(
+        post(&identities.get("shop").expect("it is there"))
+            .await
+            .outcome,
+        Outcome::Delivered
+    );
+    for refused in [
+        trust.clone(),
+        identities.get("stranger").expect("it is there"),
+    ] {
         let answer = post(&refused).await;
-        assert_eq!(answer.outcome, Outcome::Failed(Failure::SocketError), "{}", answer.detail);
+        assert_eq!(
+            answer.outcome,
+            Outcome::Failed(Failure::SocketError),
+            "{}",
+            answer.detail
+        );
         assert!(answer.detail.contains("alert"), "{}", answer.detail);
     }
     assert_eq!(endpoint.requests().len(), 1);
@@ -153,9 +236,22 @@ async fn an_endpoint_may_be_an_address_with_a_certificate_for_it() {
         let tls = authority.endpoint(host, rustls::ALL_VERSIONS);
         let endpoint = Endpoint::start_tls_at(host, vec![answer(200, "", "")], tls);
         let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
-        let answer = post_to(&client, &format!("https://{}/hook", endpoint.address()), AMPLE).await;
-        assert_eq!(answer.outcome, Outcome::Delivered, "{host}: {}", answer.detail);
-        assert_eq!(endpoint.requests()[0].header("host"), Some(endpoint.address().to_string().as_str()));
+        let answer = post_to(
+            &client,
+            &format!("https://{}/hook", endpoint.address()),
+            AMPLE,
+        )
+        .await;
+        assert_eq!(
+            answer.outcome,
+            Outcome::Delivered,
+            "{host}: {}",
+            answer.detail
+        );
+        assert_eq!(
+            endpoint.requests()[0].header("host"),
+            Some(endpoint.address().to_string().as_str())
+        );
     }
 }
 
@@ -164,8 +260,18 @@ async fn http_and_https_at_the_same_host_and_port_share_no_connection() {
     let (folder, tls) = authority("localhost");
     let endpoint = Endpoint::start_tls(vec![answer(200, "", "")], tls);
     let client = WebhookClient::new(trusting(&folder.path().join("ca.pem")));
-    assert_eq!(post_to(&client, &url(&endpoint, "localhost"), AMPLE).await.outcome, Outcome::Delivered);
-    let plain = post_to(&client, &url(&endpoint, "localhost").replace("https", "http"), AMPLE).await;
+    assert_eq!(
+        post_to(&client, &url(&endpoint, "localhost"), AMPLE)
+            .await
+            .outcome,
+        Outcome::Delivered
+    );
+    let plain = post_to(
+        &client,
+        &url(&endpoint, "localhost").replace("https", "http"),
+        AMPLE,
+    )
+    .await;
     assert_ne!(plain.outcome, Outcome::Delivered);
     assert_eq!((endpoint.requests().len(), endpoint.connections()), (1, 2));
 }
@@ -175,7 +281,9 @@ async fn interim_responses_and_rejections_are_read_through_tls_too() {
     let (folder, tls) = authority("localhost");
     let say = |text: &str| Step::Say(text.as_bytes().to_vec());
     let interim = vec![
-        say("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 2"),
+        say(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 2",
+        ),
         Step::Pause(std::time::Duration::from_millis(20)),
         say("00 OK\r\ncontent-length: 2\r\n\r\nhi"),
     ];
@@ -194,10 +302,21 @@ fn a_certificate_without_its_own_key_is_refused_at_start() {
     let trust = TlsTrust::load(None).expect("without a file nothing can fail");
     authority.issue("shop").write(folder.path(), "shop");
     ClientCertificates::load(folder.path(), &trust).expect("a pair");
-    std::fs::write(folder.path().join("shop.key"), authority.issue("shop").key.serialize_pem()).expect("written");
-    let error = ClientCertificates::load(folder.path(), &trust).expect_err("another key").to_string();
-    assert!(error.contains("shop.crt") && error.contains("KeyMismatch"), "{error}");
+    std::fs::write(
+        folder.path().join("shop.key"),
+        authority.issue("shop").key.serialize_pem(),
+    )
+    .expect("written");
+    let error = ClientCertificates::load(folder.path(), &trust)
+        .expect_err("another key")
+        .to_string();
+    assert!(
+        error.contains("shop.crt") && error.contains("KeyMismatch"),
+        "{error}"
+    );
     std::fs::remove_file(folder.path().join("shop.key")).expect("it was there");
-    let error = ClientCertificates::load(folder.path(), &trust).expect_err("no key").to_string();
+    let error = ClientCertificates::load(folder.path(), &trust)
+        .expect_err("no key")
+        .to_string();
     assert!(error.contains("shop.key"), "{error}");
 }

@@ -23,16 +23,34 @@ async fn a_request_carries_what_event_grid_sends_and_no_more() {
     let endpoint = Endpoint::start(vec![answer(200, "", "thanks")]);
     let client = WebhookClient::new(options());
     let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!((answer.outcome, answer.status), (Outcome::Delivered, Some(200)));
+    assert_eq!(
+        (answer.outcome, answer.status),
+        (Outcome::Delivered, Some(200))
+    );
     assert_eq!(answer.body, "thanks");
     assert_eq!(answer.detail, "");
     let requests = endpoint.requests();
-    let [request] = requests.as_slice() else { panic!("one request, not {requests:?}") };
-    assert!(request.head.starts_with("POST /hook?code=1 HTTP/1.1\r\n"), "{}", request.head);
-    assert_eq!(request.header("host"), Some(endpoint.address().to_string().as_str()));
+    let [request] = requests.as_slice() else {
+        panic!("one request, not {requests:?}")
+    };
+    assert!(
+        request.head.starts_with("POST /hook?code=1 HTTP/1.1\r\n"),
+        "{}",
+        request.head
+    );
+    assert_eq!(
+        request.header("host"),
+        Some(endpoint.address().to_string().as_str())
+    );
     assert_eq!(request.header("content-type"), Some("application/json"));
     assert_eq!(request.header("content-length"), Some("4"));
-    for absent in ["accept", "accept-encoding", "transfer-encoding", "connection", "expect"] {
+    for absent in [
+        "accept",
+        "accept-encoding",
+        "transfer-encoding",
+        "connection",
+        "expect",
+    ] {
         assert_eq!(request.header(absent), None, "{absent}");
     }
     assert_eq!(request.body, b"[{}]");
@@ -43,11 +61,20 @@ async fn a_default_port_is_omitted_from_the_host_header() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let address = endpoint.address();
     let client = WebhookClient::new(with_names(move |_, _| Some(Ok(vec![address]))));
-    for (url, host) in
-        [("http://h.test/", "h.test"), ("http://h.test:80/", "h.test"), ("http://h.test:443/", "h.test:443")]
-    {
+    for (url, host) in [
+        ("http://h.test/", "h.test"),
+        ("http://h.test:80/", "h.test"),
+        ("http://h.test:443/", "h.test:443"),
+    ] {
         post_to(&client, url, AMPLE).await;
-        assert_eq!(endpoint.requests().last().and_then(|request| request.header("host")), Some(host), "{url}");
+        assert_eq!(
+            endpoint
+                .requests()
+                .last()
+                .and_then(|request| request.header("host")),
+            Some(host),
+            "{url}"
+        );
     }
 }
 
@@ -55,10 +82,24 @@ async fn a_default_port_is_omitted_from_the_host_header() {
 async fn a_large_body_arrives_whole() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let client = WebhookClient::new(options());
-    let destination = Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, true).expect("good");
-    let body: Bytes = (0..1_500_001_u32).map(|place| place.to_le_bytes()[0]).collect();
-    let outgoing = OutgoingRequest { body: body.clone(), ..OutgoingRequest::default() };
-    let answer = client.post(&destination, outgoing, &AMPLE, WallTime(0)).await;
+    let destination = Destination::new(
+        &endpoint.url(),
+        "s",
+        Schema::EventGrid,
+        Schema::EventGrid,
+        true,
+    )
+    .expect("good");
+    let body: Bytes = (0..1_500_001_u32)
+        .map(|place| place.to_le_bytes()[0])
+        .collect();
+    let outgoing = OutgoingRequest {
+        body: body.clone(),
+        ..OutgoingRequest::default()
+    };
+    let answer = client
+        .post(&destination, outgoing, &AMPLE, WallTime(0))
+        .await;
     assert_eq!(answer.outcome, Outcome::Delivered, "{}", answer.detail);
     assert!(endpoint.requests()[0].body == body);
 }
@@ -80,7 +121,12 @@ async fn a_status_maps_to_its_outcome() {
         (500, Outcome::Failed(Failure::GenericError)),
         (503, Outcome::Failed(Failure::Busy)),
     ];
-    let endpoint = Endpoint::start(table.iter().map(|(status, _)| answer(*status, "", "")).collect());
+    let endpoint = Endpoint::start(
+        table
+            .iter()
+            .map(|(status, _)| answer(*status, "", ""))
+            .collect(),
+    );
     let client = WebhookClient::new(options());
     let rows = BTreeMap::from([
         (404, "S000-134"),
@@ -105,21 +151,35 @@ async fn redirects_are_failures_and_are_not_followed() {
     let elsewhere = Endpoint::start(vec![answer(200, "", "welcome, please log in")]);
     let location = format!("location: {}\r\n", elsewhere.url());
     let statuses = [301, 302, 303, 307, 308];
-    let endpoint = Endpoint::start(statuses.map(|status| answer(status, &location, "")).to_vec());
+    let endpoint = Endpoint::start(
+        statuses
+            .map(|status| answer(status, &location, ""))
+            .to_vec(),
+    );
     let client = WebhookClient::new(options());
     for status in statuses {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-        assert_eq!((answer.status, answer.outcome), (Some(status), Outcome::Failed(Failure::GenericError)));
+        assert_eq!(
+            (answer.status, answer.outcome),
+            (Some(status), Outcome::Failed(Failure::GenericError))
+        );
     }
     assert_eq!(elsewhere.connections(), 0);
 }
 
 #[actix_rt::test]
 async fn a_compressed_body_is_kept_as_it_came() {
-    let endpoint = Endpoint::start(vec![answer(200, "content-encoding: gzip\r\n", "not really gzip")]);
+    let endpoint = Endpoint::start(vec![answer(
+        200,
+        "content-encoding: gzip\r\n",
+        "not really gzip",
+    )]);
     let client = WebhookClient::new(options());
     let answer = post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!((answer.outcome, answer.body), (Outcome::Delivered, Bytes::from_static(b"not really gzip")));
+    assert_eq!(
+        (answer.outcome, answer.body),
+        (Outcome::Delivered, Bytes::from_static(b"not really gzip"))
+    );
 }
 
 #[actix_rt::test]
@@ -131,7 +191,10 @@ async fn a_body_is_kept_up_to_its_limit() {
         answer(200, "", &long[1..]),
         answer(200, "", &long),
         answer(200, "", &longer),
-        vec![Step::Say(endless), Step::Forever(format!("400\r\n{}\r\n", "y".repeat(0x400)).into_bytes())],
+        vec![
+            Step::Say(endless),
+            Step::Forever(format!("400\r\n{}\r\n", "y".repeat(0x400)).into_bytes()),
+        ],
         vec![
             Step::Say(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n".to_vec()),
             Step::Forever(vec![b'z'; 999]),
@@ -139,16 +202,25 @@ async fn a_body_is_kept_up_to_its_limit() {
     ]);
     let client = WebhookClient::new(options());
     let fits = post_to(&client, &endpoint.url(), AMPLE).await;
-    assert_eq!((fits.body.len(), fits.detail.as_str()), (BODY_BYTES_MAX, ""));
+    assert_eq!(
+        (fits.body.len(), fits.detail.as_str()),
+        (BODY_BYTES_MAX, "")
+    );
     let cut = post_to(&client, &endpoint.url(), AMPLE).await;
     assert_eq!((cut.body.len(), cut.detail.as_str()), (BODY_BYTES_MAX, ""));
-    for (status, outcome) in
-        [(200, Outcome::Delivered), (500, Outcome::Failed(Failure::GenericError)), (200, Outcome::Delivered)]
-    {
+    for (status, outcome) in [
+        (200, Outcome::Delivered),
+        (500, Outcome::Failed(Failure::GenericError)),
+        (200, Outcome::Delivered),
+    ] {
         let answer = post_to(&client, &endpoint.url(), AMPLE).await;
         assert_eq!((answer.status, answer.outcome), (Some(status), outcome));
         assert_eq!(answer.body.len(), BODY_BYTES_MAX);
-        assert!(answer.detail.contains("longer than 65536 bytes"), "{}", answer.detail);
+        assert!(
+            answer.detail.contains("longer than 65536 bytes"),
+            "{}",
+            answer.detail
+        );
     }
     // The first connection carried three requests. Each too long body closed its own.
     assert_eq!(endpoint.connections(), 3);
@@ -161,21 +233,42 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
     let table = [
         ("120", Some(Duration::from_secs(120))),
         ("0", Some(Duration::ZERO)),
-        ("Sun, 06 Nov 1994 08:49:37 GMT", Some(Duration::from_secs(90))),
-        ("Sunday, 06-Nov-94 08:49:37 GMT", Some(Duration::from_secs(90))),
+        (
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            Some(Duration::from_secs(90)),
+        ),
+        (
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            Some(Duration::from_secs(90)),
+        ),
         ("Sun, 06 Nov 1983 08:49:37 GMT", Some(Duration::ZERO)),
-        ("99999999999999999999999", Some(Duration::from_secs(u32::MAX.into()))),
+        (
+            "99999999999999999999999",
+            Some(Duration::from_secs(u32::MAX.into())),
+        ),
         ("soon", None),
         ("-1", None),
         ("", None),
     ];
-    let scripts = table.iter().map(|(value, _)| answer(503, &format!("retry-after: {value}\r\n"), "")).collect();
+    let scripts = table
+        .iter()
+        .map(|(value, _)| answer(503, &format!("retry-after: {value}\r\n"), ""))
+        .collect();
     let endpoint = Endpoint::start(scripts);
     let client = WebhookClient::new(options());
-    let destination =
-        Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
+    let destination = Destination::new(
+        &endpoint.url(),
+        "s",
+        Schema::EventGrid,
+        Schema::EventGrid,
+        false,
+    )
+    .expect("good");
     for (value, expected) in table {
-        let outgoing = OutgoingRequest { body: Bytes::from_static(b"[]"), ..OutgoingRequest::default() };
+        let outgoing = OutgoingRequest {
+            body: Bytes::from_static(b"[]"),
+            ..OutgoingRequest::default()
+        };
         let answer = client.post(&destination, outgoing, &AMPLE, now).await;
         assert_eq!(answer.retry_after, expected, "{value:?}");
     }
@@ -185,19 +278,41 @@ async fn retry_after_is_read_in_seconds_and_as_a_date() {
 async fn a_post_and_another_method_have_the_same_head() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let client = WebhookClient::new(options());
-    let destination =
-        Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
+    let destination = Destination::new(
+        &endpoint.url(),
+        "s",
+        Schema::EventGrid,
+        Schema::EventGrid,
+        false,
+    )
+    .expect("good");
     for body in ["", "[]", "[0123456789]"] {
         // awc and its codec know the other one only.
         for method in [None, Some("PUT")] {
-            let transformed = Transformed { method: method.map(str::to_owned), ..Transformed::default() };
-            let outgoing = OutgoingRequest { transformed: Some(Arc::new(transformed)), ..outgoing(body) };
-            client.post(&destination, outgoing, &AMPLE, WallTime(0)).await;
+            let transformed = Transformed {
+                method: method.map(str::to_owned),
+                ..Transformed::default()
+            };
+            let outgoing = OutgoingRequest {
+                transformed: Some(Arc::new(transformed)),
+                ..outgoing(body)
+            };
+            client
+                .post(&destination, outgoing, &AMPLE, WallTime(0))
+                .await;
         }
     }
-    let heads: Vec<String> = endpoint.requests().into_iter().map(|request| without_date(&request.head)).collect();
+    let heads: Vec<String> = endpoint
+        .requests()
+        .into_iter()
+        .map(|request| without_date(&request.head))
+        .collect();
     for pair in heads.chunks(2) {
-        assert!(pair[1].starts_with("PUT /hook?code=1 HTTP/1.1\r\n"), "{}", pair[1]);
+        assert!(
+            pair[1].starts_with("PUT /hook?code=1 HTTP/1.1\r\n"),
+            "{}",
+            pair[1]
+        );
         assert_eq!(pair[0], pair[1].replacen("PUT", "POST", 1));
     }
     assert_eq!((heads.len(), endpoint.connections()), (6, 1));
@@ -205,7 +320,13 @@ async fn a_post_and_another_method_have_the_same_head() {
 
 /// The head without the digits of its date, whose second may be the next one.
 fn without_date(head: &str) -> String {
-    let lines = head.split("\r\n").map(|line| if line.starts_with("date: ") { &line[..10] } else { line });
+    let lines = head.split("\r\n").map(|line| {
+        if line.starts_with("date: ") {
+            &line[..10]
+        } else {
+            line
+        }
+    });
     lines.collect::<Vec<_>>().join("\r\n")
 }
 
@@ -213,21 +334,43 @@ fn without_date(head: &str) -> String {
 async fn a_property_precedes_a_header_and_a_header_a_line() {
     let endpoint = Endpoint::start(vec![answer(200, "", "")]);
     let client = WebhookClient::new(options());
-    let destination =
-        Destination::new(&endpoint.url(), "s", Schema::EventGrid, Schema::EventGrid, false).expect("good");
+    let destination = Destination::new(
+        &endpoint.url(),
+        "s",
+        Schema::EventGrid,
+        Schema::EventGrid,
+        false,
+    )
+    .expect("good");
     let outgoing = OutgoingRequest {
         lines: "a: line\r\nb: line\r\nc: line\r\n".to_owned(),
-        headers: vec![("b", "first".into()), ("b", "header".into()), ("d", "header".into())],
-        properties: vec![("C".to_owned(), "property".to_owned()), ("User-Agent".to_owned(), "property".to_owned())],
+        headers: vec![
+            ("b", "first".into()),
+            ("b", "header".into()),
+            ("d", "header".into()),
+        ],
+        properties: vec![
+            ("C".to_owned(), "property".to_owned()),
+            ("User-Agent".to_owned(), "property".to_owned()),
+        ],
         ..outgoing("[]")
     };
-    client.post(&destination, outgoing, &AMPLE, WallTime(0)).await;
+    client
+        .post(&destination, outgoing, &AMPLE, WallTime(0))
+        .await;
     let requests = endpoint.requests();
     let head = requests[0].head.to_lowercase();
-    for (name, value) in
-        [("a", "line"), ("b", "header"), ("c", "property"), ("d", "header"), ("user-agent", "property")]
-    {
-        let values: Vec<_> = head.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect();
+    for (name, value) in [
+        ("a", "line"),
+        ("b", "header"),
+        ("c", "property"),
+        ("d", "header"),
+        ("user-agent", "property"),
+    ] {
+        let values: Vec<_> = head
+            .lines()
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .collect();
         assert_eq!(values, [value], "{name}");
     }
 }
@@ -258,7 +401,8 @@ async fn a_response_in_one_part_means_the_same_as_in_two() {
         "HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nok",
         "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\nHTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: \
+         chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nupgrade: websocket\r\ncontent-length: 2\r\n\r\nok",
         "HTTP/1.1 200 OK\r\nx-a: \u{1}\r\ncontent-length: 2\r\n\r\nok",
         "HTTP/1.1 200 OK\r\nx-a: \u{e9}\r\ncontent-length: 2\r\n\r\nok",
@@ -269,18 +413,39 @@ async fn a_response_in_one_part_means_the_same_as_in_two() {
     let mut reused = 0;
     for response in table {
         let (first, second) = response.as_bytes().split_at(15);
-        let in_two = vec![Step::Say(first.to_vec()), Step::Pause(Duration::from_millis(5)), Step::Say(second.to_vec())];
+        let in_two = vec![
+            Step::Say(first.to_vec()),
+            Step::Pause(Duration::from_millis(5)),
+            Step::Say(second.to_vec()),
+        ];
         let mut seen = Vec::new();
         for script in [vec![Step::Say(response.as_bytes().to_vec())], in_two] {
             let endpoint = Endpoint::start(vec![script, answer(200, "", "")]);
             let result = post_to(&client, &endpoint.url(), BRIEF).await;
             post_to(&client, &endpoint.url(), AMPLE).await;
-            let RequestResult { outcome, status, body, detail, retry_after, .. } = result;
+            let RequestResult {
+                outcome,
+                status,
+                body,
+                detail,
+                retry_after,
+                ..
+            } = result;
             let detail = detail.replace(&endpoint.address().to_string(), "endpoint");
-            seen.push((outcome, status, body, detail, retry_after, endpoint.connections()));
+            seen.push((
+                outcome,
+                status,
+                body,
+                detail,
+                retry_after,
+                endpoint.connections(),
+            ));
         }
         assert_eq!(seen[0], seen[1], "{response:?}");
         reused += usize::from(seen[0].5 == 1);
     }
-    assert!(reused >= 5, "connections were reused after {reused} responses");
+    assert!(
+        reused >= 5,
+        "connections were reused after {reused} responses"
+    );
 }

@@ -38,7 +38,12 @@ impl Service for Queues {
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        [("URL", self.0.url()), ("USERNAME", "gridhook".to_owned()), ("PASSWORD", PASSWORD.to_owned())].to_vec()
+        [
+            ("URL", self.0.url()),
+            ("USERNAME", "gridhook".to_owned()),
+            ("PASSWORD", PASSWORD.to_owned()),
+        ]
+        .to_vec()
     }
 
     fn properties(&self, name: &str) -> Value {
@@ -47,7 +52,9 @@ impl Service for Queues {
 
     fn receive(&mut self, name: &str) -> Vec<Value> {
         let messages = self.0.messages(name).into_iter();
-        messages.map(|(_, body)| serde_json::from_slice(&body).expect("JSON")).collect()
+        messages
+            .map(|(_, body)| serde_json::from_slice(&body).expect("JSON"))
+            .collect()
     }
 }
 
@@ -67,7 +74,10 @@ fn a_broker_that_accepts_connections_and_says_nothing_is_tried_again() {
     let port = ReservedPort::new();
     let server = Server::start(&[
         ("DELIVERY__VALIDATE", "false"),
-        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("amqp://{}", port.address)),
+        (
+            "DELIVERY__RESOURCES__SERVICE__URL",
+            &format!("amqp://{}", port.address),
+        ),
         ("DELIVERY__RESPONSE_TIMEOUT", "300ms"),
         ("DELIVERY__RECONNECT_INTERVAL", "50ms"),
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "1"),
@@ -75,11 +85,19 @@ fn a_broker_that_accepts_connections_and_says_nothing_is_tried_again() {
     let key = server.topic("orders", "EventGridSchema");
     let properties = json!({"resourceId": "service", "routingKey": "orders"});
     let destination = json!({"destination": {"endpointType": "Amqp", "properties": properties}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
-    wait_for("the suspension", LONG, || server.status("orders", "queue")["health"]["state"] == "suspended");
+    wait_for("the suspension", LONG, || {
+        server.status("orders", "queue")["health"]["state"] == "suspended"
+    });
     let listener = port.listen();
-    listener.set_nonblocking(true).expect("a socket takes its option");
+    listener
+        .set_nonblocking(true)
+        .expect("a socket takes its option");
     let mut accepted = Vec::new();
     wait_for("five connections", LONG, || {
         accepted.extend(listener.accept());
@@ -98,16 +116,20 @@ fn amqp_messages_are_persistent_and_one_that_no_queue_takes_is_sent_again_until_
     let server = start_server(&queues);
     let key = server.topic("orders", "EventGridSchema");
     let spec = |exchange: &str, routing_key: &str| {
-        let mappings =
-            json!([{"name": "tenant", "type": "Static", "properties": {"value": "blue", "isSecret": false}}]);
+        let mappings = json!([{"name": "tenant", "type": "Static", "properties": {"value": "blue", "isSecret": false}}]);
         let properties = json!({"resourceId": "service", "exchange": exchange, "routingKey": routing_key,
             "deliveryAttributeMappings": mappings});
-        let destination = json!({"destination": {"endpointType": "Amqp", "properties": properties}});
+        let destination =
+            json!({"destination": {"endpointType": "Amqp", "properties": properties}});
         SubscriptionSpec::of("").also(&json!({}), &destination)
     };
     for (exchange, routing_key) in [("", "missing"), ("missing", "orders")] {
         let answer = server.ask_for("orders", "missing", &spec(exchange, routing_key));
-        assert!(answer.status == 400 && answer.text().contains("NOT_FOUND"), "{}", answer.text());
+        assert!(
+            answer.status == 400 && answer.text().contains("NOT_FOUND"),
+            "{}",
+            answer.text()
+        );
     }
     server.subscribe("orders", "queue", &spec("", "orders"));
     // An exchange of every broker, to which no queue is bound.
@@ -121,16 +143,35 @@ fn amqp_messages_are_persistent_and_one_that_no_queue_takes_is_sent_again_until_
     let (properties, _) = &messages[0];
     assert_eq!(*properties.delivery_mode(), Some(2), "persistent");
     let headers = properties.headers().as_ref().expect("headers").inner();
-    assert!(headers.get("tenant").is_some_and(|value| *value == AMQPValue::LongString("blue".into())), "{headers:?}");
-    assert!(properties.message_id().as_ref().is_some_and(|id| id.as_str().starts_with("msg_")), "{properties:?}");
+    assert!(
+        headers
+            .get("tenant")
+            .is_some_and(|value| *value == AMQPValue::LongString("blue".into())),
+        "{headers:?}"
+    );
+    assert!(
+        properties
+            .message_id()
+            .as_ref()
+            .is_some_and(|id| id.as_str().starts_with("msg_")),
+        "{properties:?}"
+    );
 
-    wait_for("the attempt", LONG, || outcomes(&server, "lost").contains("503 Busy"));
+    wait_for("the attempt", LONG, || {
+        outcomes(&server, "lost").contains("503 Busy")
+    });
     let counters = &server.status("orders", "lost")["counters"];
-    assert_eq!([&counters["deadLettered"], &counters["dropped"]], [0, 0], "{counters}");
+    assert_eq!(
+        [&counters["deadLettered"], &counters["dropped"]],
+        [0, 0],
+        "{counters}"
+    );
     queues.create("late");
     queues.0.bind("late", "amq.direct", "orders");
     end_waits(&server, "orders", "lost");
-    wait_for("the message that waited for a queue", LONG, || !queues.0.messages("late").is_empty());
+    wait_for("the message that waited for a queue", LONG, || {
+        !queues.0.messages("late").is_empty()
+    });
 }
 
 #[test]
@@ -151,12 +192,21 @@ fn an_event_waits_for_a_login_that_the_broker_accepts() {
     let key = server.topic("orders", "EventGridSchema");
     let properties = json!({"resourceId": "service", "routingKey": "orders"});
     let destination = json!({"destination": {"endpointType": "Amqp", "properties": properties}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     let ids: Vec<String> = (0..10).map(|id| id.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
-    wait_for("the attempt", LONG, || server.counter("orders", "queue", "pending") == 10);
+    wait_for("the attempt", LONG, || {
+        server.counter("orders", "queue", "pending") == 10
+    });
     let read_ledger = || operator(&server, &["ledger", &format!("{SCOPE}/orders"), "queue"]);
     wait_for("its lines", LONG, || read_ledger().is_ok());
     let ledger = read_ledger().expect("a ledger");
-    assert!(ledger.contains("CredentialRefused") && ledger.contains("delivery.resources.service"), "{ledger}");
+    assert!(
+        ledger.contains("CredentialRefused") && ledger.contains("delivery.resources.service"),
+        "{ledger}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Functions: called at the address of their trigger, with the key of their app, and without a handshake.
+//! Functions: called at the address of their trigger, with the key of their app, and without a
+//! handshake.
 
 use std::sync::{Arc, Mutex};
 
@@ -29,7 +30,8 @@ impl App {
         let events: Arc<Mutex<Vec<Value>>> = Arc::default();
         let kept = Arc::clone(&events);
         let service = HttpService::new(Arc::new(move |head, body| {
-            let is_called = head.starts_with("POST /runtime/webhooks/eventgrid?functionName=orders HTTP/1.1\r\n");
+            let is_called = head
+                .starts_with("POST /runtime/webhooks/eventgrid?functionName=orders HTTP/1.1\r\n");
             let status = match serde_json::from_slice::<Vec<Value>>(body) {
                 _ if !is_called => 404,
                 _ if header(head, "x-functions-key") != Some(KEY) => 401,
@@ -65,7 +67,11 @@ impl Service for App {
     fn create(&mut self, _: &str) {}
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        [("URL", format!("http://{}", self.service.at())), ("FUNCTION_KEY", KEY.to_owned())].to_vec()
+        [
+            ("URL", format!("http://{}", self.service.at())),
+            ("FUNCTION_KEY", KEY.to_owned()),
+        ]
+        .to_vec()
     }
 
     fn properties(&self, name: &str) -> Value {
@@ -85,7 +91,8 @@ fn a_function_keeps_what_every_destination_promises() {
 /// The destination with another value of its property.
 fn change(destination: &Value) -> Value {
     let mut changed = destination.clone();
-    changed["destination"]["properties"]["deliveryAttributeMappings"][0]["properties"]["value"] = "green".into();
+    changed["destination"]["properties"]["deliveryAttributeMappings"][0]["properties"]["value"] =
+        "green".into();
     changed
 }
 
@@ -108,14 +115,18 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
             {"name": "x-tenant", "type": "Static", "properties": {"value": "blue", "isSecret": true}},
         ],
     });
-    let destination = json!({"destination": {"endpointType": "AzureFunction", "properties": properties}});
+    let destination =
+        json!({"destination": {"endpointType": "AzureFunction", "properties": properties}});
     let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
     server.subscribe("orders", "function", &spec);
     let view = server.get_subscription("orders", "function").json();
     let shown = &view["properties"]["destination"];
     assert_eq!(shown["endpointType"], "AzureFunction");
     assert_eq!(shown["properties"]["maxEventsPerBatch"], 10);
-    assert_eq!(shown["properties"]["deliveryAttributeMappings"][0]["properties"]["value"], "Hidden");
+    assert_eq!(
+        shown["properties"]["deliveryAttributeMappings"][0]["properties"]["value"],
+        "Hidden"
+    );
     // A client that writes back what it read changes nothing.
     let again = server.patch("orders", "function", &json!({"destination": shown}));
     assert_eq!(again.status, 201, "{}", again.text());
@@ -124,14 +135,27 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
     server.publish("orders", &key, &load::body(&ids, "/load"));
     let path = "/runtime/webhooks/eventgrid?functionName=bill";
     wait_for("the events", LONG, || sink.taken(path) == ids.len());
-    assert!(sink.handshakes(path).is_empty(), "Azure Functions answer no handshake of ours");
+    assert!(
+        sink.handshakes(path).is_empty(),
+        "Azure Functions answer no handshake of ours"
+    );
     for head in sink.heads(path) {
-        for line in [&*format!("x-functions-key: {KEY}"), "x-tenant: blue", "aeg-event-type: Notification"] {
-            assert!(head.to_lowercase().contains(&line.to_lowercase()), "{line} in {head}");
+        for line in [
+            &*format!("x-functions-key: {KEY}"),
+            "x-tenant: blue",
+            "aeg-event-type: Notification",
+        ] {
+            assert!(
+                head.to_lowercase().contains(&line.to_lowercase()),
+                "{line} in {head}"
+            );
         }
     }
     assert!(
-        sink.look(path, |ledger| ledger.values().flatten().any(|arrival| arrival.batch > 1)),
+        sink.look(path, |ledger| ledger
+            .values()
+            .flatten()
+            .any(|arrival| arrival.batch > 1)),
         "events share requests"
     );
     // A subscription of the same name and destination has its own secret.
@@ -139,17 +163,40 @@ fn a_function_is_called_at_its_trigger_with_its_key() {
     let spec = SubscriptionSpec::of("").also(&json!({}), &change(&destination));
     server.subscribe("bills", "function", &spec);
     server.publish("bills", &other, &load::body(&["green".to_owned()], "/load"));
-    wait_for("its secret", LONG, || sink.heads(path).iter().any(|head| head.contains("x-tenant: green")));
+    wait_for("its secret", LONG, || {
+        sink.heads(path)
+            .iter()
+            .any(|head| head.contains("x-tenant: green"))
+    });
     let metrics = server.command("GET", "/metrics", &Value::Null).text();
-    let mut samples = metrics.lines().filter(|line| line.starts_with("gridhook_subscription_destinations{"));
-    assert!(samples.any(|line| line.contains("destination=\"AzureFunction\"")), "{metrics}");
-    let texts = [view.to_string(), server.logs(), server.say(&["config", "show"]).1];
-    assert!(texts.iter().all(|text| !text.contains(KEY)), "the key is shown");
+    let mut samples = metrics
+        .lines()
+        .filter(|line| line.starts_with("gridhook_subscription_destinations{"));
+    assert!(
+        samples.any(|line| line.contains("destination=\"AzureFunction\"")),
+        "{metrics}"
+    );
+    let texts = [
+        view.to_string(),
+        server.logs(),
+        server.say(&["config", "show"]).1,
+    ];
+    assert!(
+        texts.iter().all(|text| !text.contains(KEY)),
+        "the key is shown"
+    );
 
-    for (id, says) in [("app", "/functions/NAME"), ("other/functions/bill", "allowed is one of app")] {
+    for (id, says) in [
+        ("app", "/functions/NAME"),
+        ("other/functions/bill", "allowed is one of app"),
+    ] {
         let properties = json!({"endpointType": "AzureFunction", "properties": {"resourceId": id}});
         let spec = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": properties}));
         let answer = server.ask_for("orders", "wrong", &spec);
-        assert!(answer.status == 400 && answer.text().contains(says), "{id}: {}", answer.text());
+        assert!(
+            answer.status == 400 && answer.text().contains(says),
+            "{id}: {}",
+            answer.text()
+        );
     }
 }

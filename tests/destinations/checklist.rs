@@ -12,22 +12,49 @@ fn read(path: &str) -> String {
 /// All sources of a folder.
 fn sources(folder: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    entries.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).expect("text")).collect()
+    let entries = fs::read_dir(folder)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path());
+    entries
+        .filter(|path| path.is_file())
+        .map(|path| fs::read_to_string(path).expect("text"))
+        .collect()
 }
 
 #[test]
 fn every_kind_of_destination_has_what_the_checklist_asks_for() {
-    let kinds: Vec<&str> = Resource::ENDPOINT_TYPES.iter().copied().filter(|kind| *kind != "WebHook").collect();
+    let kinds: Vec<&str> = Resource::ENDPOINT_TYPES
+        .iter()
+        .copied()
+        .filter(|kind| *kind != "WebHook")
+        .collect();
     assert!(kinds.is_sorted(), "{kinds:?}");
-    let (table, manual) = (read("src/deliver/resource/mod.rs"), read("src/manual/destinations.md"));
+    let (table, manual) = (
+        read("src/deliver/resource/mod.rs"),
+        read("src/manual/destinations.md"),
+    );
     let (config, tests) = (read("config/gridhook.toml"), sources("tests/destinations"));
-    let table: BTreeSet<&str> =
-        table.lines().take_while(|line| line.starts_with("//!")).flat_map(|line| line.split('`')).collect();
+    let table: BTreeSet<&str> = table
+        .lines()
+        .take_while(|line| line.starts_with("//!"))
+        .flat_map(|line| line.split('`'))
+        .collect();
     for kind in kinds {
-        assert!(table.contains(kind), "{kind} has no row in the table of src/deliver/resource/mod.rs");
-        assert!(manual.contains(&format!("| `{kind}` |")), "{kind} has no row in the chapter `destinations`");
-        assert!(tests.contains(&format!("\"{kind}\"")), "{kind} has no test in tests/destinations");
-        assert!(kind == "NamespaceTopic" || config.contains(kind), "{kind} has no example in config/gridhook.toml");
+        assert!(
+            table.contains(kind),
+            "{kind} has no row in the table of src/deliver/resource/mod.rs"
+        );
+        assert!(
+            manual.contains(&format!("| `{kind}` |")),
+            "{kind} has no row in the chapter `destinations`"
+        );
+        assert!(
+            tests.contains(&format!("\"{kind}\"")),
+            "{kind} has no test in tests/destinations"
+        );
+        assert!(
+            kind == "NamespaceTopic" || config.contains(kind),
+            "{kind} has no example in config/gridhook.toml"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Credentials of the operator that a service refuses: no event is given up for them, and the cause is named.
+//! Credentials of the operator that a service refuses: no event is given up for them, and the cause
+//! is named.
 
 use serde_json::{Value, json};
 
@@ -12,13 +13,19 @@ use crate::{
     },
 };
 
-/// The kind, its properties, the settings of its service, the refusal, and the response to a request that is accepted.
-type Row = (&'static str, Value, &'static [(&'static str, &'static str)], (u16, &'static str), (u16, &'static str));
+/// The kind, its properties, the settings of its service, the refusal, and the response to a
+/// request that is accepted.
+type Row = (
+    &'static str,
+    Value,
+    &'static [(&'static str, &'static str)],
+    (u16, &'static str),
+    (u16, &'static str),
+);
 
 fn rows() -> [Row; 5] {
     let aws = &[("ACCESS_KEY_ID", "key"), ("SECRET_ACCESS_KEY", "secret")];
-    let invalid_token =
-        r#"{"__type":"com.amazonaws.sqs#InvalidClientTokenId","message":"The security token is invalid."}"#;
+    let invalid_token = r#"{"__type":"com.amazonaws.sqs#InvalidClientTokenId","message":"The security token is invalid."}"#;
     let denied = r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized to send"}"#;
     let sent = (200, r#"{"Successful":[{"Id":"0"}]}"#);
     let queue = json!({"resourceId": "service", "queueName": "orders"});
@@ -52,33 +59,66 @@ fn rows() -> [Row; 5] {
 #[test]
 fn an_event_waits_for_credentials_that_a_service_accepts() {
     for (kind, properties, settings, refusal, accepted) in rows() {
-        let endpoint = Endpoint::start(vec![answer(refusal.0, "", refusal.1), answer(accepted.0, "", accepted.1)]);
+        let endpoint = Endpoint::start(vec![
+            answer(refusal.0, "", refusal.1),
+            answer(accepted.0, "", accepted.1),
+        ]);
         let url = format!("http://{}", endpoint.address());
         let settings = settings.iter().copied().chain([("URL", url.as_str())]);
-        let mut settings: Vec<(String, String)> =
-            settings.map(|(name, value)| (format!("DELIVERY__RESOURCES__SERVICE__{name}"), value.to_owned())).collect();
-        settings.push(("DELIVERY__SUSPEND_AFTER_FAILURES".to_owned(), "1".to_owned()));
-        let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let mut settings: Vec<(String, String)> = settings
+            .map(|(name, value)| {
+                (
+                    format!("DELIVERY__RESOURCES__SERVICE__{name}"),
+                    value.to_owned(),
+                )
+            })
+            .collect();
+        settings.push((
+            "DELIVERY__SUSPEND_AFTER_FAILURES".to_owned(),
+            "1".to_owned(),
+        ));
+        let settings: Vec<(&str, &str)> = settings
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .collect();
         let server = Server::start(&settings);
         // An edition that gives up after 401 does not give up after this.
-        let key = server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": "namespace"}));
+        let key = server.topic_of(
+            "orders",
+            &json!({"inputSchema": "EventGridSchema", "edition": "namespace"}),
+        );
         let destination = json!({"destination": {"endpointType": kind, "properties": properties}});
-        server.subscribe("orders", "hook", &SubscriptionSpec::of("").also(&json!({}), &destination));
+        server.subscribe(
+            "orders",
+            "hook",
+            &SubscriptionSpec::of("").also(&json!({}), &destination),
+        );
         server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
 
         let health = || server.status("orders", "hook")["health"].clone();
         wait_for("the suspension", LONG, || health()["state"] == "suspended");
         assert_eq!(health()["cause"], "CredentialRefused", "{kind}");
         let ledger = outcomes(&server, "hook");
-        assert!(ledger.contains("delivery.resources.service"), "{kind}: {ledger}");
+        assert!(
+            ledger.contains("delivery.resources.service"),
+            "{kind}: {ledger}"
+        );
         let metrics = server.command("GET", "/metrics", &Value::Null).text();
-        let counted = |line: &str| line.starts_with("gridhook_subscription_attempts_total{") && line.ends_with(" 1");
-        let is_named = |line: &&str| counted(line) && line.contains("outcome=\"CredentialRefused\"");
-        assert!(metrics.lines().any(|line| is_named(&line)), "{kind}: {metrics}");
+        let counted = |line: &str| {
+            line.starts_with("gridhook_subscription_attempts_total{") && line.ends_with(" 1")
+        };
+        let is_named =
+            |line: &&str| counted(line) && line.contains("outcome=\"CredentialRefused\"");
+        assert!(
+            metrics.lines().any(|line| is_named(&line)),
+            "{kind}: {metrics}"
+        );
 
         server.operate("orders", "hook", "probe");
         end_waits(&server, "orders", "hook");
-        wait_for("the delivery", LONG, || server.counter("orders", "hook", "delivered") == 1);
+        wait_for("the delivery", LONG, || {
+            server.counter("orders", "hook", "delivered") == 1
+        });
         assert_eq!(server.counter("orders", "hook", "dropped"), 0, "{kind}");
     }
 }

@@ -34,7 +34,10 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        Self { kafka: Kafka::new(), read: BTreeMap::new() }
+        Self {
+            kafka: Kafka::new(),
+            read: BTreeMap::new(),
+        }
     }
 }
 
@@ -60,7 +63,11 @@ impl Service for Cluster {
     fn settings(&self) -> Vec<(&'static str, String)> {
         [
             ("URL", format!("kafka://{}", self.kafka.address())),
-            ("RESOURCE_IDS", "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n".to_owned()),
+            (
+                "RESOURCE_IDS",
+                "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n"
+                    .to_owned(),
+            ),
             ("USERNAME", "gridhook".to_owned()),
             ("PASSWORD", PASSWORD.to_owned()),
         ]
@@ -79,7 +86,9 @@ impl Service for Cluster {
             *next = end;
             let value = |record: rskafka::record::Record| record.value.expect("a value");
             events.extend(
-                records.into_iter().map(|record| serde_json::from_slice::<Value>(&value(record)).expect("JSON")),
+                records
+                    .into_iter()
+                    .map(|record| serde_json::from_slice::<Value>(&value(record)).expect("JSON")),
             );
         }
         events
@@ -99,7 +108,12 @@ fn ids(kafka: &Kafka, partition: i32) -> Vec<String> {
         let event: Value = serde_json::from_slice(&record.value.expect("a value")).expect("JSON");
         event["id"].as_str().expect("an id").to_owned()
     };
-    kafka.records("orders", partition, 0).0.into_iter().map(id).collect()
+    kafka
+        .records("orders", partition, 0)
+        .0
+        .into_iter()
+        .map(id)
+        .collect()
 }
 
 #[test]
@@ -108,16 +122,25 @@ fn records_whose_answer_was_lost_are_there_once() {
         return;
     }
     let proxy = TcpProxy::start(&[]);
-    let mut cluster = Cluster { kafka: Kafka::behind(proxy.at()), read: BTreeMap::new() };
+    let mut cluster = Cluster {
+        kafka: Kafka::behind(proxy.at()),
+        read: BTreeMap::new(),
+    };
     proxy.turn_to(&[cluster.kafka.address()]);
     cluster.resume();
     cluster.kafka.create("orders", 1);
     let server = start_server(&cluster);
     let key = server.topic("orders", "EventGridSchema");
     let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     let delivered = |count: u64| {
-        wait_for("the answer", LONG, || server.counter("orders", "queue", "delivered") == count);
+        wait_for("the answer", LONG, || {
+            server.counter("orders", "queue", "delivered") == count
+        });
     };
     server.publish("orders", &key, &load::body(&["before".to_owned()], "/load"));
     delivered(1);
@@ -128,13 +151,18 @@ fn records_whose_answer_was_lost_are_there_once() {
         wait_for("the answer of the broker", LONG, || proxy.is_holding());
         proxy.break_held();
         // Not before: the answer could pass after all.
-        wait_for("another connection", LONG, || proxy.connections() > connections);
+        wait_for("another connection", LONG, || {
+            proxy.connections() > connections
+        });
         proxy.cut(Cut::Nothing);
         delivered(count);
     }
     server.publish("orders", &key, &load::body(&["behind".to_owned()], "/load"));
     delivered(4);
-    assert_eq!(ids(&cluster.kafka, 0), ["before", "first", "second", "behind"]);
+    assert_eq!(
+        ids(&cluster.kafka, 0),
+        ["before", "first", "second", "behind"]
+    );
     assert_eq!(server.counter("orders", "queue", "requestsFailed"), 0);
 }
 
@@ -151,28 +179,52 @@ fn a_broker_that_is_killed_in_the_middle_of_deliveries_has_each_event_once() {
         ("DELIVERY__RESOURCES__SERVICE__URL", &url),
         ("DELIVERY__RESOURCES__SERVICE__USERNAME", "gridhook"),
         ("DELIVERY__RESOURCES__SERVICE__PASSWORD", PASSWORD),
-        // Longer than the broker needs for its start: until then a request whose answer was lost is repeated.
+        // Longer than the broker needs for its start: until then a request whose answer was lost is
+        // repeated.
         ("DELIVERY__RESPONSE_TIMEOUT", "230s"),
     ]);
     let key = server.topic("orders", "EventGridSchema");
     let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     let pause = Duration::from_millis(5);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 20, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 2,
+        events_per_request: 20,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     for _ in 0..2 {
         let before = server.counter("orders", "queue", "delivered");
-        wait_for("deliveries", LONG, || server.counter("orders", "queue", "delivered") > before + 500);
+        wait_for("deliveries", LONG, || {
+            server.counter("orders", "queue", "delivered") > before + 500
+        });
         cluster.kafka.kill();
         cluster.resume();
     }
     let acknowledged = load.stop();
     end_waits(&server, "orders", "queue");
     wait_until_settled(&server, "orders", "queue");
-    let found: Vec<String> = (0..PARTITIONS).flat_map(|partition| ids(&cluster.kafka, partition)).collect();
+    let found: Vec<String> = (0..PARTITIONS)
+        .flat_map(|partition| ids(&cluster.kafka, partition))
+        .collect();
     let distinct: BTreeSet<&String> = found.iter().collect();
-    assert!(acknowledged.iter().all(|id| distinct.contains(id)), "{} of {}", distinct.len(), acknowledged.len());
-    assert_eq!(found.len(), distinct.len(), "records are there more than once");
+    assert!(
+        acknowledged.iter().all(|id| distinct.contains(id)),
+        "{} of {}",
+        distinct.len(),
+        acknowledged.len()
+    );
+    assert_eq!(
+        found.len(),
+        distinct.len(),
+        "records are there more than once"
+    );
 }
 
 #[test]
@@ -193,7 +245,11 @@ fn properties_become_keys_and_headers_of_records() {
     ]);
     let hub = "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventHub/namespaces/n/eventhubs/structured";
     for (name, kind, properties) in [
-        ("hub", "EventHub", json!({"resourceId": hub, "deliveryAttributeMappings": mappings})),
+        (
+            "hub",
+            "EventHub",
+            json!({"resourceId": hub, "deliveryAttributeMappings": mappings}),
+        ),
         (
             "binary",
             "Kafka",
@@ -202,14 +258,24 @@ fn properties_become_keys_and_headers_of_records() {
         ),
     ] {
         let destination = json!({"destination": {"endpointType": kind, "properties": properties}});
-        let spec = SubscriptionSpec::of("").also(&json!({}), &destination).schema("CloudEventSchemaV1_0");
+        let spec = SubscriptionSpec::of("")
+            .also(&json!({}), &destination)
+            .schema("CloudEventSchemaV1_0");
         server.subscribe("orders", name, &spec);
     }
     // A topic that does not exist is found when the subscription is created.
     let missing = json!({"destination": {"endpointType": "Kafka",
         "properties": {"resourceId": "service", "topicName": "missing"}}});
-    let answer = server.ask_for("orders", "missing", &SubscriptionSpec::of("").also(&json!({}), &missing));
-    assert!(answer.status == 400 && answer.text().contains("the topic missing does not exist"), "{}", answer.text());
+    let answer = server.ask_for(
+        "orders",
+        "missing",
+        &SubscriptionSpec::of("").also(&json!({}), &missing),
+    );
+    assert!(
+        answer.status == 400 && answer.text().contains("the topic missing does not exist"),
+        "{}",
+        answer.text()
+    );
 
     // The partitions that Kafka's own clients choose among three for these keys, by murmur2.
     let subjects = ["foobar", "a-little-bit-long-string"];
@@ -230,18 +296,38 @@ fn properties_become_keys_and_headers_of_records() {
         });
         for (subject, (partition, record)) in found {
             // murmur2("foobar") = -790332482, murmur2("a-little-bit-long-string") = -985981536
-            let hash: i64 = if subject == "foobar" { -790_332_482 } else { -985_981_536 };
-            assert_eq!(i64::from(partition), (hash & 0x7fff_ffff) % i64::from(PARTITIONS), "{subject}");
-            let header = |name: &str| record.headers.get(name).map(|value| String::from_utf8_lossy(value).into_owned());
+            let hash: i64 = if subject == "foobar" {
+                -790_332_482
+            } else {
+                -985_981_536
+            };
+            assert_eq!(
+                i64::from(partition),
+                (hash & 0x7fff_ffff) % i64::from(PARTITIONS),
+                "{subject}"
+            );
+            let header = |name: &str| {
+                record
+                    .headers
+                    .get(name)
+                    .map(|value| String::from_utf8_lossy(value).into_owned())
+            };
             assert_eq!(header("tenant").as_deref(), Some("blue"));
-            let value: Value = serde_json::from_slice(record.value.as_deref().expect("a value")).expect("JSON");
+            let value: Value =
+                serde_json::from_slice(record.value.as_deref().expect("a value")).expect("JSON");
             if topic == "structured" {
-                assert_eq!(header("content-type").as_deref(), Some("application/cloudevents+json; charset=utf-8"));
+                assert_eq!(
+                    header("content-type").as_deref(),
+                    Some("application/cloudevents+json; charset=utf-8")
+                );
                 assert_eq!(value["subject"], subject);
             } else {
                 assert_eq!(header("ce_subject"), Some(subject));
                 assert_eq!(header("ce_specversion").as_deref(), Some("1.0"));
-                assert!(value["id"].is_string() && value["specversion"].is_null(), "{value} is the data");
+                assert!(
+                    value["id"].is_string() && value["specversion"].is_null(),
+                    "{value} is the data"
+                );
             }
         }
     }
@@ -274,7 +360,9 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
     let key = trusting.topic("orders", "EventGridSchema");
     trusting.subscribe("orders", "kafka", &spec);
     trusting.publish("orders", &key, &load::body(&["a".to_owned()], "/a"));
-    wait_for("the event", LONG, || trusting.counter("orders", "kafka", "delivered") == 1);
+    wait_for("the event", LONG, || {
+        trusting.counter("orders", "kafka", "delivered") == 1
+    });
     assert_eq!(kafka.records("orders", 0, 0).0.len(), 1);
 
     // Who does not know the authority, or the password, sends nothing.
@@ -286,7 +374,11 @@ fn a_broker_with_tls_is_trusted_by_its_certificate_and_demands_the_password() {
         server.topic("orders", "EventGridSchema");
         let refused = server.ask_for("orders", "kafka", &spec);
         assert_eq!(refused.status, 400, "{}", refused.text());
-        assert!(!refused.text().contains(password) && !server.logs().contains(password), "{}", refused.text());
+        assert!(
+            !refused.text().contains(password) && !server.logs().contains(password),
+            "{}",
+            refused.text()
+        );
     }
     assert_eq!(kafka.records("orders", 0, 0).0.len(), 1);
 }
@@ -297,7 +389,11 @@ const TOKEN_SECONDS: u64 = 40;
 /// An access token that the broker takes until `expires`, in seconds since 1970.
 fn unsigned(expires: u64) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    format!("{}.{}.", part(&json!({"alg": "none"})), part(&json!({"sub": "gridhook", "exp": expires})))
+    format!(
+        "{}.{}.",
+        part(&json!({"alg": "none"})),
+        part(&json!({"sub": "gridhook", "exp": expires}))
+    )
 }
 
 #[test]
@@ -314,41 +410,84 @@ fn connections_are_made_anew_with_each_access_token_before_the_broker_closes_the
     // The broker refuses the first token.
     let mut issuer = HttpService::new(Arc::new(move |_, _| {
         let mut times = times.lock().expect("a list");
-        let expires = if times.is_empty() { now() - 60 } else { now() + TOKEN_SECONDS };
+        let expires = if times.is_empty() {
+            now() - 60
+        } else {
+            now() + TOKEN_SECONDS
+        };
         times.push(now());
         let body = json!({"token_type": "Bearer", "expires_in": TOKEN_SECONDS, "access_token": unsigned(expires)});
-        (200, "content-type: application/json\r\n", body.to_string().into_bytes())
+        (
+            200,
+            "content-type: application/json\r\n",
+            body.to_string().into_bytes(),
+        )
     }));
     issuer.resume();
     let folder = tempfile::tempdir().expect("a folder");
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "s3cret").expect("written");
     let server = Server::start(&[
-        ("DELIVERY__IDENTITY_TOKEN_URL", &format!("http://{}/token", issuer.at())),
+        (
+            "DELIVERY__IDENTITY_TOKEN_URL",
+            &format!("http://{}/token", issuer.at()),
+        ),
         ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
-        ("DELIVERY__IDENTITY_SECRET_FILE", secret.to_str().expect("UTF-8")),
-        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("kafka://{}", cluster.kafka.address())),
-        ("DELIVERY__RESOURCES__SERVICE__TOKEN_AUDIENCE", "https://eventhubs.azure.net"),
+        (
+            "DELIVERY__IDENTITY_SECRET_FILE",
+            secret.to_str().expect("UTF-8"),
+        ),
+        (
+            "DELIVERY__RESOURCES__SERVICE__URL",
+            &format!("kafka://{}", cluster.kafka.address()),
+        ),
+        (
+            "DELIVERY__RESOURCES__SERVICE__TOKEN_AUDIENCE",
+            "https://eventhubs.azure.net",
+        ),
     ]);
     let key = server.topic("orders", "EventGridSchema");
     let destination = json!({"destination": {"endpointType": "Kafka", "properties": cluster.properties("orders")}});
     let spec = SubscriptionSpec::of("").also(&json!({}), &destination);
     let refused = server.ask_for("orders", "queue", &spec);
-    assert!(refused.status == 400 && refused.text().contains("cannot be reached"), "{}", refused.text());
+    assert!(
+        refused.status == 400 && refused.text().contains("cannot be reached"),
+        "{}",
+        refused.text()
+    );
     server.subscribe("orders", "queue", &spec);
 
     let pause = Duration::from_millis(25);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 1, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 1,
+        events_per_request: 1,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     let first = fetched.lock().expect("a list")[1];
-    wait_for("the end of the first good token", LONG, || now() > first + TOKEN_SECONDS + 1);
+    wait_for("the end of the first good token", LONG, || {
+        now() > first + TOKEN_SECONDS + 1
+    });
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "queue");
-    let found: BTreeSet<String> =
-        cluster.receive("orders").iter().map(|event| event["id"].as_str().expect("an id").to_owned()).collect();
-    assert!(acknowledged.iter().all(|id| found.contains(id)), "{} of {}", found.len(), acknowledged.len());
+    let found: BTreeSet<String> = cluster
+        .receive("orders")
+        .iter()
+        .map(|event| event["id"].as_str().expect("an id").to_owned())
+        .collect();
+    assert!(
+        acknowledged.iter().all(|id| found.contains(id)),
+        "{} of {}",
+        found.len(),
+        acknowledged.len()
+    );
     let fetched = fetched.lock().expect("a list").clone();
-    assert!(fetched.len() >= 3 && fetched[2] < first + TOKEN_SECONDS, "{fetched:?}");
+    assert!(
+        fetched.len() >= 3 && fetched[2] < first + TOKEN_SECONDS,
+        "{fetched:?}"
+    );
     let ledger = outcomes(&server, "queue");
     assert!(!ledger.contains(": 401 "), "{ledger}");
     assert!(!server.logs().contains(&unsigned(first + TOKEN_SECONDS)));

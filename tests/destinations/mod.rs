@@ -1,5 +1,5 @@
-//! Destinations other than webhooks, each against the real service: one test for all of them ([`conform`]), and what is
-//! particular to a kind in its own file.
+//! Destinations other than webhooks, each against the real service: one test for all of them
+//! ([`conform`]), and what is particular to a kind in its own file.
 
 mod amqp;
 mod azure_function;
@@ -67,14 +67,20 @@ trait Service {
 /// A subscription that delivers to `name`. What is given up goes to the container `letters`.
 fn spec<S: Service>(service: &S, name: &str) -> SubscriptionSpec {
     let destination = json!({"endpointType": S::KIND, "properties": service.properties(name)});
-    SubscriptionSpec::of("").also(&json!({}), &json!({"destination": destination})).dead_letters("letters")
+    SubscriptionSpec::of("")
+        .also(&json!({}), &json!({"destination": destination}))
+        .dead_letters("letters")
 }
 
 fn start_server<S: Service>(service: &S) -> Server {
     let settings = service.settings().into_iter();
-    let settings: Vec<(String, String)> =
-        settings.map(|(name, value)| (format!("DELIVERY__RESOURCES__SERVICE__{name}"), value)).collect();
-    let mut settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let settings: Vec<(String, String)> = settings
+        .map(|(name, value)| (format!("DELIVERY__RESOURCES__SERVICE__{name}"), value))
+        .collect();
+    let mut settings: Vec<(&str, &str)> = settings
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
     settings.push(("DELIVERY__SUSPEND_AFTER_FAILURES", "1"));
     Server::start(&settings)
 }
@@ -98,15 +104,25 @@ impl Arrivals {
 
 /// The ledger of a subscription of `orders`.
 fn outcomes(server: &Server, subscription: &str) -> String {
-    operator(server, &["ledger", &format!("{SCOPE}/orders"), subscription]).expect("a ledger")
+    operator(
+        server,
+        &["ledger", &format!("{SCOPE}/orders"), subscription],
+    )
+    .expect("a ledger")
 }
 
 /// The text of all files below a folder.
 fn files(folder: &Path) -> String {
-    let Ok(entries) = fs::read_dir(folder) else { return String::new() };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return String::new();
+    };
     let text = entries.map(|entry| {
         let path = entry.expect("an entry").path();
-        if path.is_dir() { files(&path) } else { fs::read_to_string(path).unwrap_or_default() }
+        if path.is_dir() {
+            files(&path)
+        } else {
+            fs::read_to_string(path).unwrap_or_default()
+        }
     });
     text.collect()
 }
@@ -130,26 +146,41 @@ fn conform<S: Service>(mut service: S) {
     let mut arrivals = Arrivals(Vec::new());
     every_acknowledged_event_arrives(&mut server, &mut service, &mut arrivals, &key);
     if !S::IS_DURABLE {
-        a_service_that_is_killed_during_a_delivery_gets_the_rest(&server, &mut service, &mut arrivals, &key);
+        a_service_that_is_killed_during_a_delivery_gets_the_rest(
+            &server,
+            &mut service,
+            &mut arrivals,
+            &key,
+        );
     }
     a_poison_event_becomes_a_dead_letter(&server, &mut service, &mut arrivals, &key);
     requests_are_within_the_limit_of_the_service(&server, &mut service, &mut arrivals, &key);
     an_unreachable_service_is_reported(&server, &mut service, &mut arrivals, &key);
 
-    let shown = [view.to_string(), server.logs(), server.say(&["config", "show"]).1, files(&server.data_dir())];
-    assert!(!S::SECRET.is_empty() && shown.iter().all(|text| !text.contains(S::SECRET)), "a secret is shown");
+    let shown = [
+        view.to_string(),
+        server.logs(),
+        server.say(&["config", "show"]).1,
+        files(&server.data_dir()),
+    ];
+    assert!(
+        !S::SECRET.is_empty() && shown.iter().all(|text| !text.contains(S::SECRET)),
+        "a secret is shown"
+    );
     server.kill_9();
     server.assert_sound();
 }
 
-/// Starts the service again. One that forgot its queues makes them before anything is sent: a queue that does not exist is a
-/// failure without a retry.
+/// Starts the service again. One that forgot its queues makes them before anything is sent: a queue
+/// that does not exist is a failure without a retry.
 fn bring_back<S: Service>(server: &Server, service: &mut S) {
     if S::IS_DURABLE {
         return service.resume();
     }
     server.operate("orders", "queue", "hold");
-    wait_for("the requests in flight", LONG, || server.status("orders", "queue")["inFlight"] == 0);
+    wait_for("the requests in flight", LONG, || {
+        server.status("orders", "queue")["inFlight"] == 0
+    });
     service.resume();
     server.operate("orders", "queue", "resume");
 }
@@ -157,13 +188,24 @@ fn bring_back<S: Service>(server: &Server, service: &mut S) {
 fn names_are_checked<S: Service>(server: &Server, service: &S) {
     let mut elsewhere = spec(service, "orders").properties();
     elsewhere["destination"]["properties"]["resourceId"] = S::ELSEWHERE.into();
-    let answer = server.ask_for("orders", "wrong", &SubscriptionSpec::of("").also(&json!({}), &elsewhere));
+    let answer = server.ask_for(
+        "orders",
+        "wrong",
+        &SubscriptionSpec::of("").also(&json!({}), &elsewhere),
+    );
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");
-    assert!(text.contains("elsewhere") && text.contains("allowed is one of service"), "{text}");
+    assert!(
+        text.contains("elsewhere") && text.contains("allowed is one of service"),
+        "{text}"
+    );
     let mut unknown = spec(service, "orders").properties();
     unknown["destination"]["properties"]["color"] = "red".into();
-    let answer = server.ask_for("orders", "wrong", &SubscriptionSpec::of("").also(&json!({}), &unknown));
+    let answer = server.ask_for(
+        "orders",
+        "wrong",
+        &SubscriptionSpec::of("").also(&json!({}), &unknown),
+    );
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");
     assert!(text.contains("color"), "{text}");
@@ -178,11 +220,19 @@ fn every_acknowledged_event_arrives<S: Service>(
 ) {
     // What is published while a slow service is down is to be delivered soon after.
     let pause = Duration::from_millis(if S::IS_DURABLE { 25 } else { 100 });
-    let rate = Rate { topic: "orders".to_owned(), key: key.to_owned(), publishers: 1, events_per_request: 5, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key: key.to_owned(),
+        publishers: 1,
+        events_per_request: 5,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     let more = |events: usize| {
         let from = load.acknowledged();
-        wait_for("events to be acknowledged", LONG, || load.acknowledged() >= from + events);
+        wait_for("events to be acknowledged", LONG, || {
+            load.acknowledged() >= from + events
+        });
     };
     for _ in 0..2 {
         more(50);
@@ -193,7 +243,9 @@ fn every_acknowledged_event_arrives<S: Service>(
     more(50);
     if !S::IS_DURABLE {
         server.operate("orders", "queue", "hold");
-        wait_for("the requests in flight", LONG, || server.status("orders", "queue")["inFlight"] == 0);
+        wait_for("the requests in flight", LONG, || {
+            server.status("orders", "queue")["inFlight"] == 0
+        });
         arrivals.take(service, "orders");
     }
     let failed = server.counter("orders", "queue", "requestsFailed");
@@ -202,21 +254,35 @@ fn every_acknowledged_event_arrives<S: Service>(
         server.operate("orders", "queue", "resume");
     }
     more(50);
-    wait_for("a request that fails", LONG, || server.counter("orders", "queue", "requestsFailed") > failed);
+    wait_for("a request that fails", LONG, || {
+        server.counter("orders", "queue", "requestsFailed") > failed
+    });
     bring_back(server, service);
     more(50);
     let acknowledged = load.stop();
     end_waits(server, "orders", "queue");
     wait_until_settled(server, "orders", "queue");
     let status = server.status("orders", "queue");
-    let given_up = [&status["counters"]["deadLettered"], &status["counters"]["dropped"]];
+    let given_up = [
+        &status["counters"]["deadLettered"],
+        &status["counters"]["dropped"],
+    ];
     assert_eq!(given_up, [0, 0], "{status}");
     arrivals.take(service, "orders");
-    let missing: Vec<&String> = acknowledged.iter().filter(|id| !arrivals.have(id)).collect();
-    assert!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), acknowledged.len());
+    let missing: Vec<&String> = acknowledged
+        .iter()
+        .filter(|id| !arrivals.have(id))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "{} of {} are missing: {missing:?}",
+        missing.len(),
+        acknowledged.len()
+    );
 }
 
-/// What a service took and forgot is lost with it. What it did not take before it was killed arrives.
+/// What a service took and forgot is lost with it. What it did not take before it was killed
+/// arrives.
 fn a_service_that_is_killed_during_a_delivery_gets_the_rest<S: Service>(
     server: &Server,
     service: &mut S,
@@ -227,7 +293,13 @@ fn a_service_that_is_killed_during_a_delivery_gets_the_rest<S: Service>(
     // Events of their own: a load has the same ids each time.
     let publish = |ids: std::ops::Range<usize>| {
         let ids: Vec<String> = ids.map(|id| format!("late-{id}")).collect();
-        ids.iter().for_each(|id| server.publish("orders", key, &load::body(std::slice::from_ref(id), "/load")));
+        ids.iter().for_each(|id| {
+            server.publish(
+                "orders",
+                key,
+                &load::body(std::slice::from_ref(id), "/load"),
+            )
+        });
         ids
     };
     let before = counter("delivered");
@@ -236,14 +308,28 @@ fn a_service_that_is_killed_during_a_delivery_gets_the_rest<S: Service>(
     service.stop();
     let rest = publish(50..100);
     let failed = counter("requestsFailed");
-    wait_for("a request that fails", LONG, || counter("requestsFailed") > failed);
+    wait_for("a request that fails", LONG, || {
+        counter("requestsFailed") > failed
+    });
     bring_back(server, service);
     end_waits(server, "orders", "queue");
     wait_until_settled(server, "orders", "queue");
-    assert_eq!((counter("delivered"), counter("dropped"), counter("deadLettered")), (before + 100, 0, 0));
+    assert_eq!(
+        (
+            counter("delivered"),
+            counter("dropped"),
+            counter("deadLettered")
+        ),
+        (before + 100, 0, 0)
+    );
     arrivals.take(service, "orders");
     let missing: Vec<&String> = rest.iter().filter(|id| !arrivals.have(id)).collect();
-    assert!(missing.is_empty(), "{} of {} are missing: {missing:?}", missing.len(), rest.len());
+    assert!(
+        missing.is_empty(),
+        "{} of {} are missing: {missing:?}",
+        missing.len(),
+        rest.len()
+    );
 }
 
 fn a_poison_event_becomes_a_dead_letter<S: Service>(
@@ -261,7 +347,9 @@ fn a_poison_event_becomes_a_dead_letter<S: Service>(
         arrivals.have("behind")
     });
     let folder = server.data_dir().join("dead-letters");
-    wait_for("the dead letter", LONG, || files(&folder).contains("UndeliverableDueToHttpPayloadTooLarge"));
+    wait_for("the dead letter", LONG, || {
+        files(&folder).contains("UndeliverableDueToHttpPayloadTooLarge")
+    });
     assert!(!arrivals.have("poison"));
 }
 
@@ -279,16 +367,29 @@ fn requests_are_within_the_limit_of_the_service<S: Service>(
     let ids: Vec<String> = (0..EVENTS).map(|id| format!("shared-{id}")).collect();
     server.publish("orders", key, &load::body(&ids, "/load"));
     server.operate("orders", "queue", "resume");
-    wait_for("the events", LONG, || counter("delivered") == before[2] + EVENTS);
+    wait_for("the events", LONG, || {
+        counter("delivered") == before[2] + EVENTS
+    });
     arrivals.take(service, "orders");
     assert!(ids.iter().all(|id| arrivals.have(id)));
-    let [requests, failed] = [counter("requests") - before[0], counter("requestsFailed") - before[1]];
-    let max = if S::EVENTS_MAX == 1 { EVENTS } else { EVENTS - 1 };
-    assert!((EVENTS.div_ceil(S::EVENTS_MAX)..=max).contains(&requests), "{requests} requests");
+    let [requests, failed] = [
+        counter("requests") - before[0],
+        counter("requestsFailed") - before[1],
+    ];
+    let max = if S::EVENTS_MAX == 1 {
+        EVENTS
+    } else {
+        EVENTS - 1
+    };
+    assert!(
+        (EVENTS.div_ceil(S::EVENTS_MAX)..=max).contains(&requests),
+        "{requests} requests"
+    );
     assert_eq!(failed, 0, "{}", outcomes(server, "queue"));
 }
 
-/// A service that is down: its subscription waits, and no other can be created. When it is back, it is not overrun.
+/// A service that is down: its subscription waits, and no other can be created. When it is back, it
+/// is not overrun.
 fn an_unreachable_service_is_reported<S: Service>(
     server: &Server,
     service: &mut S,
@@ -300,7 +401,11 @@ fn an_unreachable_service_is_reported<S: Service>(
     let text = answer.text();
     assert_eq!(answer.status, 400, "{text}");
     assert!(text.contains("cannot be reached"), "{text}");
-    server.publish("orders", key, &load::body(&["patience".to_owned()], "/load"));
+    server.publish(
+        "orders",
+        key,
+        &load::body(&["patience".to_owned()], "/load"),
+    );
     let health = || server.status("orders", "queue")["health"].clone();
     let mut cause = Value::Null;
     wait_for("the suspension", LONG, || {
@@ -313,7 +418,9 @@ fn an_unreachable_service_is_reported<S: Service>(
         arrivals.take(service, "orders");
         arrivals.have("patience")
     });
-    wait_for("the end of the suspension", LONG, || health()["state"] == "healthy");
+    wait_for("the end of the suspension", LONG, || {
+        health()["state"] == "healthy"
+    });
     let pace = &server.status("orders", "queue")["endpoint"]["rate"];
     assert!(pace.is_number(), "{}", server.status("orders", "queue"));
 }

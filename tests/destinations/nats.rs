@@ -22,7 +22,10 @@ struct Streams {
 
 impl Streams {
     fn new() -> Self {
-        Self { nats: Nats::new(), read: BTreeMap::new() }
+        Self {
+            nats: Nats::new(),
+            read: BTreeMap::new(),
+        }
     }
 }
 
@@ -46,7 +49,12 @@ impl Service for Streams {
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
-        [("URL", self.nats.url()), ("USERNAME", "gridhook".to_owned()), ("PASSWORD", PASSWORD.to_owned())].to_vec()
+        [
+            ("URL", self.nats.url()),
+            ("USERNAME", "gridhook".to_owned()),
+            ("PASSWORD", PASSWORD.to_owned()),
+        ]
+        .to_vec()
     }
 
     fn properties(&self, name: &str) -> Value {
@@ -57,7 +65,10 @@ impl Service for Streams {
         let read = self.read.entry(name.to_owned()).or_default();
         let (messages, last) = self.nats.messages(name, *read);
         *read = last;
-        messages.into_iter().map(|(_, body)| serde_json::from_slice(&body).expect("JSON")).collect()
+        messages
+            .into_iter()
+            .map(|(_, body)| serde_json::from_slice(&body).expect("JSON"))
+            .collect()
     }
 }
 
@@ -78,17 +89,28 @@ fn properties_become_headers_of_nats_messages_and_each_subscription_has_its_ids(
     streams.create("orders");
     let server = start_server(&streams);
     let key = server.topic("orders", "EventGridSchema");
-    let mappings = json!([{"name": "tenant", "type": "Dynamic", "properties": {"sourceField": "subject"}}]);
+    let mappings =
+        json!([{"name": "tenant", "type": "Dynamic", "properties": {"sourceField": "subject"}}]);
     let properties = json!({"resourceId": "service", "subject": "orders", "deliveryAttributeMappings": mappings});
     let destination = json!({"destination": {"endpointType": "Nats", "properties": properties}});
     for name in ["first", "second"] {
-        let spec = SubscriptionSpec::of("").also(&json!({}), &destination).schema("CloudEventSchemaV1_0");
+        let spec = SubscriptionSpec::of("")
+            .also(&json!({}), &destination)
+            .schema("CloudEventSchemaV1_0");
         server.subscribe("orders", name, &spec);
     }
     let missing = json!({"destination": {"endpointType": "Nats",
         "properties": {"resourceId": "service", "subject": "missing"}}});
-    let answer = server.ask_for("orders", "missing", &SubscriptionSpec::of("").also(&json!({}), &missing));
-    assert!(answer.status == 400 && answer.text().contains("no stream takes the subject"), "{}", answer.text());
+    let answer = server.ask_for(
+        "orders",
+        "missing",
+        &SubscriptionSpec::of("").also(&json!({}), &missing),
+    );
+    assert!(
+        answer.status == 400 && answer.text().contains("no stream takes the subject"),
+        "{}",
+        answer.text()
+    );
 
     // The stream drops messages with an id that it has: both are there, so their ids differ.
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/blue"));
@@ -100,9 +122,18 @@ fn properties_become_headers_of_nats_messages_and_each_subscription_has_its_ids(
     for (headers, body) in messages {
         let header = |name: &str| headers.get(name).map(|value| value.as_str().to_owned());
         assert_eq!(header("tenant").as_deref(), Some("/blue"));
-        assert_eq!(header("content-type").as_deref(), Some("application/cloudevents+json; charset=utf-8"));
-        assert!(header("Nats-Msg-Id").is_some_and(|id| id.starts_with("msg_")), "{headers:?}");
-        assert_eq!(serde_json::from_slice::<Value>(&body).expect("JSON")["specversion"], "1.0");
+        assert_eq!(
+            header("content-type").as_deref(),
+            Some("application/cloudevents+json; charset=utf-8")
+        );
+        assert!(
+            header("Nats-Msg-Id").is_some_and(|id| id.starts_with("msg_")),
+            "{headers:?}"
+        );
+        assert_eq!(
+            serde_json::from_slice::<Value>(&body).expect("JSON")["specversion"],
+            "1.0"
+        );
     }
 }
 
@@ -120,12 +151,21 @@ fn an_event_whose_subject_no_stream_takes_is_sent_again_until_one_does() {
         ("DELIVERY__RESOURCES__SERVICE__PASSWORD", PASSWORD),
     ]);
     let key = server.topic("orders", "EventGridSchema");
-    let destination = json!({"destination": {"endpointType": "Nats", "properties": streams.properties("late")}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    let destination =
+        json!({"destination": {"endpointType": "Nats", "properties": streams.properties("late")}});
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
-    wait_for("the attempt", LONG, || outcomes(&server, "queue").contains("503 Busy"));
+    wait_for("the attempt", LONG, || {
+        outcomes(&server, "queue").contains("503 Busy")
+    });
     streams.create("late");
     end_waits(&server, "orders", "queue");
-    wait_for("the message", LONG, || !streams.nats.messages("late", 0).0.is_empty());
+    wait_for("the message", LONG, || {
+        !streams.nats.messages("late", 0).0.is_empty()
+    });
     assert_eq!(server.counter("orders", "queue", "dropped"), 0);
 }

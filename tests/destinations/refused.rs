@@ -14,9 +14,17 @@ fn destinations_that_cannot_be_are_refused_by_name() {
         ("MonitorAlert", "no Azure Monitor"),
         ("Pigeon", "allowed are WebHook, Amqp"),
     ] {
-        let destination = json!({"destination": {"endpointType": kind, "properties": {"resourceId": "r"}}});
-        let answer = server.ask_for("orders", "none", &SubscriptionSpec::of("").also(&json!({}), &destination));
+        let destination =
+            json!({"destination": {"endpointType": kind, "properties": {"resourceId": "r"}}});
+        let answer = server.ask_for(
+            "orders",
+            "none",
+            &SubscriptionSpec::of("").also(&json!({}), &destination),
+        );
         let (status, text) = (answer.status, answer.text());
-        assert!(status == 400 && text.contains(kind) && text.contains(why), "{status} {text}");
+        assert!(
+            status == 400 && text.contains(kind) && text.contains(why),
+            "{status} {text}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Queues and topics of Service Bus. Microsoft's own server is not available: a scripted endpoint checks the signature
-//! and the documented form of the REST interface, and answers as documented.
+//! Queues and topics of Service Bus. Microsoft's own server is not available: a scripted endpoint
+//! checks the signature and the documented form of the REST interface, and answers as documented.
 
 use std::{
     collections::BTreeMap,
@@ -40,35 +40,62 @@ impl Bus {
         let service = HttpService::new(Arc::new(move |head, body| {
             match receive(head, body, &mut shared.lock().expect("no handler panics")) {
                 Ok(()) => (201, "", Vec::new()),
-                Err((status, text)) => {
-                    (status, "", format!("<Error><Code>{status}</Code><Detail>{text}</Detail></Error>").into_bytes())
-                }
+                Err((status, text)) => (
+                    status,
+                    "",
+                    format!("<Error><Code>{status}</Code><Detail>{text}</Detail></Error>")
+                        .into_bytes(),
+                ),
             }
         }));
         Self { service, entities }
     }
 
     fn take(&self, name: &str) -> Vec<Value> {
-        std::mem::take(self.entities.lock().expect("no handler panics").get_mut(name).expect("an entity"))
+        std::mem::take(
+            self.entities
+                .lock()
+                .expect("no handler panics")
+                .get_mut(name)
+                .expect("an entity"),
+        )
     }
 }
 
 /// Adds the messages of a request to their entity.
-fn receive(head: &str, body: &[u8], entities: &mut BTreeMap<String, Vec<Value>>) -> Result<(), (u16, String)> {
+fn receive(
+    head: &str,
+    body: &[u8],
+    entities: &mut BTreeMap<String, Vec<Value>>,
+) -> Result<(), (u16, String)> {
     let refuse = |status, text: &str| Err((status, text.to_owned()));
-    let entity = head.strip_prefix("POST /").and_then(|rest| rest.split_once("/messages HTTP/1.1\r\n"));
-    let Some((entity, _)) = entity else { return refuse(400, head) };
+    let entity = head
+        .strip_prefix("POST /")
+        .and_then(|rest| rest.split_once("/messages HTTP/1.1\r\n"));
+    let Some((entity, _)) = entity else {
+        return refuse(400, head);
+    };
     let host = header(head, "host").unwrap_or_default();
-    check_signature(header(head, "authorization").unwrap_or_default(), &format!("http://{host}/{entity}"))?;
+    check_signature(
+        header(head, "authorization").unwrap_or_default(),
+        &format!("http://{host}/{entity}"),
+    )?;
     if header(head, "content-type") != Some("application/vnd.microsoft.servicebus.json") {
         return refuse(400, "the content type is not that of a batch");
     }
     if body.len() > REQUEST_BYTES_MAX {
         return refuse(403, "The request size exceeds the limit");
     }
-    let Some(kept) = entities.get_mut(entity) else { return refuse(410, "no such entity") };
-    let Ok(messages) = serde_json::from_slice::<Vec<Value>>(body) else { return refuse(400, "no batch") };
-    let sessions: Vec<_> = messages.iter().map(|message| message["BrokerProperties"]["SessionId"].as_str()).collect();
+    let Some(kept) = entities.get_mut(entity) else {
+        return refuse(410, "no such entity");
+    };
+    let Ok(messages) = serde_json::from_slice::<Vec<Value>>(body) else {
+        return refuse(400, "no batch");
+    };
+    let sessions: Vec<_> = messages
+        .iter()
+        .map(|message| message["BrokerProperties"]["SessionId"].as_str())
+        .collect();
     if sessions.windows(2).any(|pair| pair[0] != pair[1]) {
         return refuse(400, "all messages of a batch must have the same session");
     }
@@ -79,19 +106,30 @@ fn receive(head: &str, body: &[u8], entities: &mut BTreeMap<String, Vec<Value>>)
 /// `sr`, `sig`, `se` and `skn` as the documentation of shared access signatures defines them.
 fn check_signature(authorization: &str, resource: &str) -> Result<(), (u16, String)> {
     let refuse = |text: &str| Err((401, format!("{text}: {authorization} for {resource}")));
-    let Some(token) = authorization.strip_prefix("SharedAccessSignature ") else { return refuse("no signature") };
+    let Some(token) = authorization.strip_prefix("SharedAccessSignature ") else {
+        return refuse("no signature");
+    };
     let part = |name: &str| {
-        let found = token.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        let found = token
+            .split('&')
+            .find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
         found.unwrap_or_default().to_owned()
     };
-    let plain = |name: &str| percent_decode_str(&part(name)).decode_utf8_lossy().into_owned();
+    let plain = |name: &str| {
+        percent_decode_str(&part(name))
+            .decode_utf8_lossy()
+            .into_owned()
+    };
     if !resource.to_ascii_lowercase().starts_with(&plain("sr")) || plain("sr").is_empty() {
         return refuse("another resource");
     }
     if plain("skn") != POLICY {
         return refuse("another policy");
     }
-    let now = Clock::system().now().since(gridhook::event::Timestamp::default()).as_secs();
+    let now = Clock::system()
+        .now()
+        .since(gridhook::event::Timestamp::default())
+        .as_secs();
     if part("se").parse::<u64>().map_or(true, |until| until <= now) {
         return refuse("expired");
     }
@@ -120,7 +158,10 @@ impl Service for Bus {
     }
 
     fn create(&mut self, name: &str) {
-        self.entities.lock().expect("no handler panics").insert(name.to_owned(), Vec::new());
+        self.entities
+            .lock()
+            .expect("no handler panics")
+            .insert(name.to_owned(), Vec::new());
     }
 
     fn settings(&self) -> Vec<(&'static str, String)> {
@@ -128,7 +169,8 @@ impl Service for Bus {
             ("URL", format!("http://{}", self.service.at())),
             (
                 "RESOURCE_IDS",
-                "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/n".to_owned(),
+                "/subscriptions/s/resourceGroups/g/providers/Microsoft.ServiceBus/namespaces/n"
+                    .to_owned(),
             ),
             ("ACCESS_KEY_NAME", POLICY.to_owned()),
             ("ACCESS_KEY", KEY.to_owned()),
@@ -142,7 +184,9 @@ impl Service for Bus {
     }
 
     fn receive(&mut self, name: &str) -> Vec<Value> {
-        let body = |message: Value| serde_json::from_str(message["Body"].as_str().expect("a body")).expect("JSON");
+        let body = |message: Value| {
+            serde_json::from_str(message["Body"].as_str().expect("a body")).expect("JSON")
+        };
         self.take(name).into_iter().map(body).collect()
     }
 }
@@ -166,9 +210,13 @@ fn delivery_properties_become_broker_properties_of_a_service_bus_topic() {
         {"name": "TimeToLive", "type": "Static", "properties": {"value": "60", "isSecret": false}},
         {"name": "tenant", "type": "Static", "properties": {"value": "blue", "isSecret": true}},
     ]);
-    let properties = json!({"resourceId": "service/topics/orders", "deliveryAttributeMappings": mappings});
-    let destination = json!({"destination": {"endpointType": "ServiceBusTopic", "properties": properties}});
-    let spec = SubscriptionSpec::of("").also(&json!({}), &destination).schema("CloudEventSchemaV1_0");
+    let properties =
+        json!({"resourceId": "service/topics/orders", "deliveryAttributeMappings": mappings});
+    let destination =
+        json!({"destination": {"endpointType": "ServiceBusTopic", "properties": properties}});
+    let spec = SubscriptionSpec::of("")
+        .also(&json!({}), &destination)
+        .schema("CloudEventSchemaV1_0");
     server.subscribe("orders", "topic", &spec);
     let sessions = ["/a", "/b"];
     for session in sessions {
@@ -181,18 +229,40 @@ fn delivery_properties_become_broker_properties_of_a_service_bus_topic() {
         messages.len() == 40
     });
     for message in messages {
-        let (broker, event) = (&message["BrokerProperties"], message["Body"].as_str().expect("a body"));
+        let (broker, event) = (
+            &message["BrokerProperties"],
+            message["Body"].as_str().expect("a body"),
+        );
         let event: Value = serde_json::from_str(event).expect("JSON");
         assert_eq!(broker["SessionId"], event["subject"]);
-        assert_eq!(broker["ScheduledEnqueueTimeUtc"], "Fri, 20 Nov 2026 17:18:13 GMT");
+        assert_eq!(
+            broker["ScheduledEnqueueTimeUtc"],
+            "Fri, 20 Nov 2026 17:18:13 GMT"
+        );
         assert_eq!(broker["TimeToLive"], 60.0);
-        assert_eq!(broker["ContentType"], "application/cloudevents+json; charset=utf-8");
-        assert!(broker["MessageId"].as_str().is_some_and(|id| id.starts_with("msg_")), "{message}");
+        assert_eq!(
+            broker["ContentType"],
+            "application/cloudevents+json; charset=utf-8"
+        );
+        assert!(
+            broker["MessageId"]
+                .as_str()
+                .is_some_and(|id| id.starts_with("msg_")),
+            "{message}"
+        );
         assert_eq!(message["UserProperties"]["tenant"], "blue");
     }
     // A queue is no topic.
     let wrong = json!({"destination": {"endpointType": "ServiceBusTopic",
         "properties": {"resourceId": "service/queues/orders"}}});
-    let answer = server.ask_for("orders", "wrong", &SubscriptionSpec::of("").also(&json!({}), &wrong));
-    assert!(answer.status == 400 && answer.text().contains("/topics/NAME"), "{}", answer.text());
+    let answer = server.ask_for(
+        "orders",
+        "wrong",
+        &SubscriptionSpec::of("").also(&json!({}), &wrong),
+    );
+    assert!(
+        answer.status == 400 && answer.text().contains("/topics/NAME"),
+        "{}",
+        answer.text()
+    );
 }

@@ -44,7 +44,12 @@ struct Queues {
 impl Queues {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        Self { folder, port: ReservedPort::new(), child: None, names: BTreeSet::new() }
+        Self {
+            folder,
+            port: ReservedPort::new(),
+            child: None,
+            names: BTreeSet::new(),
+        }
     }
 
     fn ask(&self, operation: &str, body: &Value) -> Value {
@@ -52,9 +57,13 @@ impl Queues {
         let headers = [
             ("content-type", "application/x-amz-json-1.0"),
             ("x-amz-target", &*target),
-            ("authorization", "AWS4-HMAC-SHA256 Credential=k/20261120/us-east-1/sqs/aws4_request"),
+            (
+                "authorization",
+                "AWS4-HMAC-SHA256 Credential=k/20261120/us-east-1/sqs/aws4_request",
+            ),
         ];
-        let answer = Client::new(self.port.address).ask("POST", "/", &headers, body.to_string().as_bytes());
+        let answer =
+            Client::new(self.port.address).ask("POST", "/", &headers, body.to_string().as_bytes());
         let answer = answer.expect("an answer");
         assert_eq!(answer.status, 200, "{operation}: {}", answer.text());
         answer.json()
@@ -69,7 +78,10 @@ impl Queues {
         if name.ends_with(".fifo") {
             attributes["FifoQueue"] = "true".into();
         }
-        self.ask("CreateQueue", &json!({"QueueName": name, "Attributes": attributes}));
+        self.ask(
+            "CreateQueue",
+            &json!({"QueueName": name, "Attributes": attributes}),
+        );
     }
 
     /// Takes all messages out of a queue.
@@ -87,7 +99,10 @@ impl Queues {
             }
             for message in &found {
                 let handle = &message["ReceiptHandle"];
-                self.ask("DeleteMessage", &json!({"QueueUrl": self.url(name), "ReceiptHandle": handle}));
+                self.ask(
+                    "DeleteMessage",
+                    &json!({"QueueUrl": self.url(name), "ReceiptHandle": handle}),
+                );
             }
             messages.extend(found);
         }
@@ -104,11 +119,18 @@ impl Service for Queues {
     fn resume(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut command = Command::new(&*MOTO);
-        command.args(["-H", "127.0.0.1", "-p", &self.port.address.port().to_string()]);
+        command.args([
+            "-H",
+            "127.0.0.1",
+            "-p",
+            &self.port.address.port().to_string(),
+        ]);
         let command = command.stdout(log.try_clone().expect("a log")).stderr(log);
         self.child = Some(command.spawn().expect("it starts"));
         let at = self.port.address;
-        wait_for("moto to listen", START, || Client::new(at).ask("GET", "/", &[], b"").is_ok());
+        wait_for("moto to listen", START, || {
+            Client::new(at).ask("GET", "/", &[], b"").is_ok()
+        });
         self.names.iter().for_each(|name| self.make(name));
     }
 
@@ -137,7 +159,9 @@ impl Service for Queues {
     }
 
     fn receive(&mut self, name: &str) -> Vec<Value> {
-        let body = |message: Value| serde_json::from_str(message["Body"].as_str().expect("a body")).expect("JSON");
+        let body = |message: Value| {
+            serde_json::from_str(message["Body"].as_str().expect("a body")).expect("JSON")
+        };
         self.messages(name).into_iter().map(body).collect()
     }
 }
@@ -171,10 +195,13 @@ fn delivery_properties_become_attributes_and_groups_of_sqs_messages() {
         {"name": "MessageGroupId", "type": "Dynamic", "properties": {"sourceField": "subject"}},
         {"name": "tenant", "type": "Static", "properties": {"value": "blue", "isSecret": false}},
     ]);
-    let properties =
-        json!({"resourceId": "service", "queueName": "orders.fifo", "deliveryAttributeMappings": mappings});
+    let properties = json!({"resourceId": "service", "queueName": "orders.fifo", "deliveryAttributeMappings": mappings});
     let destination = json!({"destination": {"endpointType": "Sqs", "properties": properties}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     let ids: Vec<String> = (0..25).map(|number| number.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "blue"));
     let mut messages = Vec::new();
@@ -185,7 +212,10 @@ fn delivery_properties_become_attributes_and_groups_of_sqs_messages() {
     let mut deduplication = BTreeSet::new();
     for message in messages {
         assert_eq!(message["Attributes"]["MessageGroupId"], "blue", "{message}");
-        assert_eq!(message["MessageAttributes"]["tenant"]["StringValue"], "blue", "{message}");
+        assert_eq!(
+            message["MessageAttributes"]["tenant"]["StringValue"], "blue",
+            "{message}"
+        );
         deduplication.insert(message["Attributes"]["MessageDeduplicationId"].to_string());
     }
     assert_eq!(deduplication.len(), ids.len());
@@ -195,28 +225,49 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The signature that AWS would compute of a request as it came (Signature Version 4), and the one that it has.
+/// The signature that AWS would compute of a request as it came (Signature Version 4), and the one
+/// that it has.
 fn signatures(request: &Received) -> (String, String) {
-    let header = |name: &str| request.header(name).unwrap_or_else(|| panic!("no {name} in {}", request.head));
+    let header = |name: &str| {
+        request
+            .header(name)
+            .unwrap_or_else(|| panic!("no {name} in {}", request.head))
+    };
     let authorization = header("authorization");
     let part = |name: &str| {
-        let found = authorization.split([' ', ',']).find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        let found = authorization
+            .split([' ', ','])
+            .find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
         found.unwrap_or_else(|| panic!("no {name} in {authorization}"))
     };
     let (_, scope) = part("Credential").split_once('/').expect("a scope");
     let signed = part("SignedHeaders");
     for name in ["host", "x-amz-date", "x-amz-target"] {
-        assert!(signed.split(';').any(|signed| signed == name), "{name} is not signed: {signed}");
+        assert!(
+            signed.split(';').any(|signed| signed == name),
+            "{name} is not signed: {signed}"
+        );
     }
-    let headers: String = signed.split(';').map(|name| format!("{name}:{}\n", header(name))).collect();
+    let headers: String = signed
+        .split(';')
+        .map(|name| format!("{name}:{}\n", header(name)))
+        .collect();
     let hash = |bytes: &[u8]| hex(digest::digest(&digest::SHA256, bytes).as_ref());
     let canonical = format!("POST\n/\n\n{headers}\n{signed}\n{}", hash(&request.body));
-    let text = format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{}", header("x-amz-date"), hash(canonical.as_bytes()));
+    let text = format!(
+        "AWS4-HMAC-SHA256\n{}\n{scope}\n{}",
+        header("x-amz-date"),
+        hash(canonical.as_bytes())
+    );
     let sign = |key: &[u8], text: &str| {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key);
         hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
     };
-    let key = scope.split('/').fold(format!("AWS4{SECRET}").into_bytes(), |key, part| sign(&key, part));
+    let key = scope
+        .split('/')
+        .fold(format!("AWS4{SECRET}").into_bytes(), |key, part| {
+            sign(&key, part)
+        });
     (hex(&sign(&key, &text)), part("Signature").to_owned())
 }
 
@@ -224,7 +275,10 @@ fn signatures(request: &Received) -> (String, String) {
 fn a_request_to_sqs_has_the_signature_that_aws_computes() {
     let endpoint = Endpoint::start(vec![answer(200, "", r#"{"Successful":[{"Id":"0"}]}"#)]);
     let server = Server::start(&[
-        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("http://{}/{ACCOUNT}", endpoint.address())),
+        (
+            "DELIVERY__RESOURCES__SERVICE__URL",
+            &format!("http://{}/{ACCOUNT}", endpoint.address()),
+        ),
         ("DELIVERY__RESOURCES__SERVICE__ACCESS_KEY_ID", "key"),
         ("DELIVERY__RESOURCES__SERVICE__SECRET_ACCESS_KEY", SECRET),
         ("DELIVERY__RESOURCES__SERVICE__SESSION_TOKEN", "session"),
@@ -232,9 +286,15 @@ fn a_request_to_sqs_has_the_signature_that_aws_computes() {
     let key = server.topic("orders", "EventGridSchema");
     let destination = json!({"destination": {"endpointType": "Sqs",
         "properties": {"resourceId": "service", "queueName": "orders"}}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
-    wait_for("the delivery", LONG, || server.counter("orders", "queue", "delivered") == 1);
+    wait_for("the delivery", LONG, || {
+        server.counter("orders", "queue", "delivered") == 1
+    });
     let requests = endpoint.requests();
     assert_eq!(requests[0].header("x-amz-security-token"), Some("session"));
     let (computed, sent) = signatures(&requests[0]);
@@ -249,31 +309,50 @@ fn each_message_of_a_request_to_sqs_has_a_result_of_its_own() {
         r#"{"Id":"2","SenderFault":false,"Code":"InternalError","Message":"again"}"#,
     ];
     for failed in [failed, [failed[1], failed[0]]] {
-        let parts = format!(r#"{{"Successful":[{{"Id":"0"}}],"Failed":[{}]}}"#, failed.join(","));
-        let endpoint =
-            Endpoint::start(vec![answer(200, "", &parts), answer(200, "", r#"{"Successful":[{"Id":"0"}]}"#)]);
+        let parts = format!(
+            r#"{{"Successful":[{{"Id":"0"}}],"Failed":[{}]}}"#,
+            failed.join(",")
+        );
+        let endpoint = Endpoint::start(vec![
+            answer(200, "", &parts),
+            answer(200, "", r#"{"Successful":[{"Id":"0"}]}"#),
+        ]);
         let server = Server::start(&[
-            ("DELIVERY__RESOURCES__SERVICE__URL", &format!("http://{}/{ACCOUNT}", endpoint.address())),
+            (
+                "DELIVERY__RESOURCES__SERVICE__URL",
+                &format!("http://{}/{ACCOUNT}", endpoint.address()),
+            ),
             ("DELIVERY__RESOURCES__SERVICE__ACCESS_KEY_ID", "key"),
             ("DELIVERY__RESOURCES__SERVICE__SECRET_ACCESS_KEY", SECRET),
         ]);
         let key = server.topic("orders", "EventGridSchema");
         let destination = json!({"destination": {"endpointType": "Sqs",
             "properties": {"resourceId": "service", "queueName": "orders"}}});
-        server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+        server.subscribe(
+            "orders",
+            "queue",
+            &SubscriptionSpec::of("").also(&json!({}), &destination),
+        );
         server.operate("orders", "queue", "hold");
         let ids = ["stored", "bad", "again"].map(str::to_owned);
         server.publish("orders", &key, &load::body(&ids, "/a"));
         server.operate("orders", "queue", "resume");
-        let counts = || ["delivered", "dropped", "pending"].map(|name| server.counter("orders", "queue", name));
+        let counts = || {
+            ["delivered", "dropped", "pending"].map(|name| server.counter("orders", "queue", name))
+        };
         wait_for("the results", LONG, || counts() == [1, 1, 1]);
         end_waits(&server, "orders", "queue");
         wait_for("the repeated message", LONG, || counts() == [2, 1, 0]);
-        let requests: Vec<Value> =
-            endpoint.requests().iter().map(|request| serde_json::from_slice(&request.body).expect("JSON")).collect();
+        let requests: Vec<Value> = endpoint
+            .requests()
+            .iter()
+            .map(|request| serde_json::from_slice(&request.body).expect("JSON"))
+            .collect();
         let sent = |request: &Value| request["Entries"].as_array().expect("a list").len();
         assert_eq!(requests.iter().map(sent).collect::<Vec<_>>(), [3, 1]);
-        let repeated = requests[1]["Entries"][0]["MessageBody"].as_str().expect("a body");
+        let repeated = requests[1]["Entries"][0]["MessageBody"]
+            .as_str()
+            .expect("a body");
         assert!(repeated.contains("\"again\""), "{repeated}");
     }
 }

@@ -24,7 +24,10 @@ struct Queues {
 
 impl Queues {
     fn new() -> Self {
-        Self { azurite: Azurite::new("queue"), names: BTreeSet::new() }
+        Self {
+            azurite: Azurite::new("queue"),
+            names: BTreeSet::new(),
+        }
     }
 }
 
@@ -37,7 +40,9 @@ impl Service for Queues {
 
     fn resume(&mut self) {
         self.azurite.resume();
-        self.names.iter().for_each(|name| create_queue(self.azurite.at(), name));
+        self.names
+            .iter()
+            .for_each(|name| create_queue(self.azurite.at(), name));
     }
 
     fn stop(&mut self) {
@@ -54,7 +59,8 @@ impl Service for Queues {
             ("URL", format!("http://{}/{ACCOUNT}", self.azurite.at())),
             (
                 "RESOURCE_IDS",
-                "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a".to_owned(),
+                "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/a"
+                    .to_owned(),
             ),
             ("ACCESS_KEY", KEY.to_owned()),
         ]
@@ -71,10 +77,18 @@ impl Service for Queues {
         let mut events = Vec::new();
         loop {
             let query = [("numofmessages", "32"), ("visibilitytimeout", "86400")];
-            let answer = ask(self.azurite.at(), "GET", &format!("{name}/messages"), &query);
+            let answer = ask(
+                self.azurite.at(),
+                "GET",
+                &format!("{name}/messages"),
+                &query,
+            );
             assert_eq!(answer.status, 200, "{}", answer.text());
             let text = answer.text();
-            let messages = text.split("<MessageText>").skip(1).map(|rest| rest.split('<').next().expect("a part"));
+            let messages = text
+                .split("<MessageText>")
+                .skip(1)
+                .map(|rest| rest.split('<').next().expect("a part"));
             let found: Vec<Value> = messages
                 .map(|message| {
                     let event = BASE64_STANDARD.decode(message).expect("base64");
@@ -101,23 +115,45 @@ fn a_shared_access_signature_adds_messages_that_live_as_long_as_the_subscription
     queues.create("orders");
     let token = sas_to_add("orders", "2099-01-01T00:00:00Z");
     let server = Server::start(&[
-        ("DELIVERY__RESOURCES__SERVICE__URL", &format!("http://{}/{ACCOUNT}", queues.azurite.at())),
+        (
+            "DELIVERY__RESOURCES__SERVICE__URL",
+            &format!("http://{}/{ACCOUNT}", queues.azurite.at()),
+        ),
         ("DELIVERY__RESOURCES__SERVICE__SAS_TOKEN", &token),
     ]);
     let key = server.topic("orders", "EventGridSchema");
-    let properties =
-        json!({"resourceId": "service", "queueName": "orders", "queueMessageTimeToLiveInSeconds": SECONDS});
-    let destination = json!({"destination": {"endpointType": "StorageQueue", "properties": properties}});
-    server.subscribe("orders", "queue", &SubscriptionSpec::of("").also(&json!({}), &destination));
+    let properties = json!({"resourceId": "service", "queueName": "orders", "queueMessageTimeToLiveInSeconds": SECONDS});
+    let destination =
+        json!({"destination": {"endpointType": "StorageQueue", "properties": properties}});
+    server.subscribe(
+        "orders",
+        "queue",
+        &SubscriptionSpec::of("").also(&json!({}), &destination),
+    );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
-    wait_for("the delivery", LONG, || server.counter("orders", "queue", "delivered") == 1);
-    let shown = ask(queues.azurite.at(), "GET", "orders/messages", &[("peekonly", "true")]).text();
+    wait_for("the delivery", LONG, || {
+        server.counter("orders", "queue", "delivered") == 1
+    });
+    let shown = ask(
+        queues.azurite.at(),
+        "GET",
+        "orders/messages",
+        &[("peekonly", "true")],
+    )
+    .text();
     let time = |name: &str| {
-        let (_, rest) = shown.split_once(&format!("<{name}>")).unwrap_or_else(|| panic!("no {name} in {shown}"));
+        let (_, rest) = shown
+            .split_once(&format!("<{name}>"))
+            .unwrap_or_else(|| panic!("no {name} in {shown}"));
         httpdate::parse_http_date(rest.split('<').next().unwrap_or_default()).expect("a date")
     };
-    let lives = time("ExpirationTime").duration_since(time("InsertionTime")).expect("later");
+    let lives = time("ExpirationTime")
+        .duration_since(time("InsertionTime"))
+        .expect("later");
     assert_eq!(lives, Duration::from_secs(SECONDS));
     let signature = token.rsplit('=').next().expect("a signature");
-    assert!(!server.logs().contains(signature) && !server.say(&["config", "show"]).1.contains(signature));
+    assert!(
+        !server.logs().contains(signature)
+            && !server.say(&["config", "show"]).1.contains(signature)
+    );
 }

@@ -1,5 +1,6 @@
-//! Changed settings and dead-letter files. Changed requests are in `publish::fuzz` and `admin::fuzz`, changed records
-//! in `journal::records`, `journal::chunks` and `journal::keys`. `make fuzz` runs the long form of all of them.
+//! Changed settings and dead-letter files. Changed requests are in `publish::fuzz` and
+//! `admin::fuzz`, changed records in `journal::records`, `journal::chunks` and `journal::keys`.
+//! `make fuzz` runs the long form of all of them.
 
 use std::fs;
 
@@ -38,7 +39,11 @@ fn load(text: &[u8]) -> Result<Config, String> {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("gridhook.toml");
     fs::write(&path, text).expect("a file");
-    Config::load(&SettingSources { file: Some(path), ..SettingSources::default() }).map_err(|error| error.to_string())
+    Config::load(&SettingSources {
+        file: Some(path),
+        ..SettingSources::default()
+    })
+    .map_err(|error| error.to_string())
 }
 
 /// Settings are read, and then again in the same way; or there is a complaint that names the file.
@@ -50,15 +55,24 @@ fn check(text: &[u8]) -> Result<(), TestCaseError> {
             prop_assert!(config.publish.event_bytes <= config.publish.request_bytes);
             prop_assert!(config.publish.request_bytes <= config.publish.bytes_in_flight);
         }
-        Err(reported) => prop_assert!(reported.contains("gridhook.toml") && reported.len() < 4_000, "{reported}"),
+        Err(reported) => prop_assert!(
+            reported.contains("gridhook.toml") && reported.len() < 4_000,
+            "{reported}"
+        ),
     }
     Ok(())
 }
 
 /// The settings as delivered, and the lines of them that set something.
 fn defaults() -> (Vec<String>, Vec<usize>) {
-    let lines: Vec<String> = DEFAULTS.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect();
-    let keys = (0..lines.len()).filter(|line| lines[*line].contains(" = ")).collect();
+    let lines: Vec<String> = DEFAULTS
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    let keys = (0..lines.len())
+        .filter(|line| lines[*line].contains(" = "))
+        .collect();
     (lines, keys)
 }
 
@@ -70,10 +84,14 @@ fn set(line: &mut String, value: &str) {
 #[test]
 fn every_setting_with_each_of_the_values_is_read_or_reported() {
     let (lines, keys) = defaults();
-    for (key, value) in keys.iter().flat_map(|key| VALUES.map(|value| (*key, value))) {
+    for (key, value) in keys
+        .iter()
+        .flat_map(|key| VALUES.map(|value| (*key, value)))
+    {
         let mut lines = lines.clone();
         set(&mut lines[key], value);
-        check(lines.join("\n").as_bytes()).unwrap_or_else(|reported| panic!("{}: {reported}", lines[key]));
+        check(lines.join("\n").as_bytes())
+            .unwrap_or_else(|reported| panic!("{}: {reported}", lines[key]));
     }
 }
 

@@ -6,8 +6,8 @@ use gridhook::{
     clock::Clock,
     event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
     journal::{
-        BacklogBound, BacklogFullPolicy, BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards,
-        WriterThreads,
+        BacklogBound, BacklogFullPolicy, BacklogLimits, Error, Journal, JournalOptions, MetaChange,
+        Shards, WriterThreads,
     },
     policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     store::{
@@ -20,8 +20,14 @@ use crate::{support::chunks::sealed, support::memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(1);
 const OTHER: PartitionId = PartitionId(2);
-const QUICK: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
-const SLOW: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(2) };
+const QUICK: SubscriptionKey = SubscriptionKey {
+    partition: PARTITION,
+    subscription: SubscriptionId(1),
+};
+const SLOW: SubscriptionKey = SubscriptionKey {
+    partition: PARTITION,
+    subscription: SubscriptionId(2),
+};
 
 /// Slightly more than ten requests of a kilobyte each.
 const BOUND: u64 = 10_500;
@@ -34,15 +40,36 @@ struct Fixture {
 
 impl Fixture {
     fn start(store: &Arc<dyn Store>, when_full: BacklogFullPolicy) -> Self {
-        let limits =
-            BacklogLimits { backlog: Some(BacklogBound { bytes: BOUND, when_full }), ..BacklogLimits::default() };
-        let options =
-            JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
+        let limits = BacklogLimits {
+            backlog: Some(BacklogBound {
+                bytes: BOUND,
+                when_full,
+            }),
+            ..BacklogLimits::default()
+        };
+        let options = JournalOptions {
+            outcome_delay: Duration::ZERO,
+            group_bytes: 1 << 20,
+            shards: Shards::default(),
+            limits,
+        };
         let (clock, _) = Clock::manual(Timestamp(1_000_000_000));
-        let (journal, writer) =
-            Journal::start(Arc::clone(store), clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        Self { journal, writer, runtime }
+        let (journal, writer) = Journal::start(
+            Arc::clone(store),
+            clock,
+            options,
+            Box::new(|_, _| {}),
+            Box::new(|_| {}),
+        )
+        .expect("sound");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        Self {
+            journal,
+            writer,
+            runtime,
+        }
     }
 
     fn found(&self) {
@@ -60,11 +87,15 @@ impl Fixture {
     }
 
     fn publish(&self, partition: PartitionId) -> Result<(), Error> {
-        self.wait(self.journal.publish(partition, sealed(&[("yes", 1000)]), None)).map(drop)
+        self.wait(
+            self.journal
+                .publish(partition, sealed(&[("yes", 1000)]), None),
+        )
+        .map(drop)
     }
 
-    /// Publishes until a request is refused, at most a hundred times. Returns the number of accepted requests and the
-    /// slowest subscription.
+    /// Publishes until a request is refused, at most a hundred times. Returns the number of
+    /// accepted requests and the slowest subscription.
     fn fill(&self) -> (usize, SubscriptionId) {
         for taken in 0..100 {
             match self.publish(PARTITION) {
@@ -77,12 +108,25 @@ impl Fixture {
     }
 
     fn read(&self, subscription_key: SubscriptionKey, read: u64) {
-        let owner = self.wait(self.journal.open(subscription_key)).expect("it is there").owner;
-        let lane = LaneCursor { lane: Lane::LIVE, read: Seq(read), end: None, open: Vec::new(), done: Vec::new() };
-        let cursor = RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));
+        let owner = self
+            .wait(self.journal.open(subscription_key))
+            .expect("it is there")
+            .owner;
+        let lane = LaneCursor {
+            lane: Lane::LIVE,
+            read: Seq(read),
+            end: None,
+            open: Vec::new(),
+            done: Vec::new(),
+        };
+        let cursor = RecordChange::Cursor(Box::new(Cursor {
+            lanes: vec![lane],
+            ..Cursor::default()
+        }));
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
-        self.journal.append(owner, vec![cursor], WriteUrgency::Now, done);
+        self.journal
+            .append(owner, vec![cursor], WriteUrgency::Now, done);
         answer.recv().expect("an answer").expect("written");
     }
 
@@ -109,7 +153,9 @@ fn a_part_of_a_spread_topic_has_its_part_of_the_bound() {
         queue.journal.divide_backlog(PARTITION, 4);
         queue.found();
         assert_eq!(queue.fill(), (3, QUICK.subscription), "a quarter");
-        queue.publish(OTHER).expect("another partition has the whole bound");
+        queue
+            .publish(OTHER)
+            .expect("another partition has the whole bound");
         queue.stop();
     });
 }
@@ -119,15 +165,29 @@ fn at_the_bound_one_partition_is_refused_until_its_laggard_has_read_on() {
     check(|store| {
         let queue = Fixture::start(store, BacklogFullPolicy::Refuse);
         queue.found();
-        assert_eq!(queue.fill(), (11, QUICK.subscription), "nobody has read anything: the first of them");
+        assert_eq!(
+            queue.fill(),
+            (11, QUICK.subscription),
+            "nobody has read anything: the first of them"
+        );
         queue.read(QUICK, 12);
         assert_eq!(queue.fill(), (0, SLOW.subscription));
-        let crowded = queue.journal.crowded_partition(PARTITION).expect("it is full");
-        assert!(crowded.is_full && crowded.laggard == SLOW.subscription && crowded.bytes >= BOUND, "{crowded:?}");
+        let crowded = queue
+            .journal
+            .crowded_partition(PARTITION)
+            .expect("it is full");
+        assert!(
+            crowded.is_full && crowded.laggard == SLOW.subscription && crowded.bytes >= BOUND,
+            "{crowded:?}"
+        );
         queue.publish(OTHER).expect("its neighbour takes events");
         assert_eq!(queue.journal.crowded_partition(OTHER), None);
         queue.read(SLOW, 4);
-        assert_eq!(queue.journal.crowded_partition(PARTITION), None, "as soon as that is durable");
+        assert_eq!(
+            queue.journal.crowded_partition(PARTITION),
+            None,
+            "as soon as that is durable"
+        );
         assert_eq!(queue.fill(), (3, SLOW.subscription));
         queue.stop();
     });
@@ -168,7 +228,9 @@ fn without_subscriptions_there_is_no_backlog_and_a_deleted_one_holds_up_no_publi
         let gone = [QUICK, SLOW].map(MetaChange::Unsubscribe).to_vec();
         queue.wait(queue.journal.change(gone)).expect("done");
         assert_eq!(queue.journal.crowded_partition(PARTITION), None);
-        queue.publish(PARTITION).expect("nobody lags behind any more");
+        queue
+            .publish(PARTITION)
+            .expect("nobody lags behind any more");
         queue.stop();
     });
 }
@@ -183,12 +245,20 @@ fn with_the_oldest_given_up_the_overflow_is_reported_before_the_bound_and_with_i
             assert_eq!(queue.journal.crowded_partition(PARTITION), None);
             queue.publish(PARTITION).expect("there is room");
         }
-        queue.publish(PARTITION).expect("there is room, and the state changes");
-        let crowded = queue.journal.crowded_partition(PARTITION).expect("the state");
+        queue
+            .publish(PARTITION)
+            .expect("there is room, and the state changes");
+        let crowded = queue
+            .journal
+            .crowded_partition(PARTITION)
+            .expect("the state");
         let keep = crowded.keep.expect("the oldest go");
         assert!(!crowded.is_full && keep < crowded.bytes, "{crowded:?}");
         let end = queue.journal.end(PARTITION).expect("founded");
-        let below = queue.wait(queue.journal.reads().last_bytes(PARTITION, end, keep)).expect("readable").at;
+        let below = queue
+            .wait(queue.journal.reads().last_bytes(PARTITION, end, keep))
+            .expect("readable")
+            .at;
         assert!((3..=5).contains(&below.0), "{below:?} of {end:?}");
         queue.read(QUICK, below.0);
         queue.read(SLOW, below.0);

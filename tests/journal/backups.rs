@@ -40,11 +40,22 @@ impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
-        let store = Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
+        let store =
+            Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
         fs::write(data.join("admin-token"), b"secret\n").expect("written");
         let weak = Arc::downgrade(&store);
-        let backups = Backups::new(weak, data, RocksOptions::default(), decoders(), Clock::system());
-        Self { folder, store, backups }
+        let backups = Backups::new(
+            weak,
+            data,
+            RocksOptions::default(),
+            decoders(),
+            Clock::system(),
+        );
+        Self {
+            folder,
+            store,
+            backups,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -54,18 +65,31 @@ impl Fixture {
     /// Writes the topics `from..to`, each in one batch.
     fn fill(&self, from: u32, to: u32) {
         for topic in from..to {
-            put(&*self.store, Family::Meta, keys::meta(MetaKind::Topic, &topic.to_be_bytes()), vec![topic as u8; 100]);
+            put(
+                &*self.store,
+                Family::Meta,
+                keys::meta(MetaKind::Topic, &topic.to_be_bytes()),
+                vec![topic as u8; 100],
+            );
         }
     }
 
     fn back_up(&self, name: &str) -> BackupMade {
         let turn = self.backups.turn().expect("nobody else");
-        self.backups.make(&turn, &self.path(name), &mut go_on).expect("made")
+        self.backups
+            .make(&turn, &self.path(name), &mut go_on)
+            .expect("made")
     }
 
     fn restore(&self, from: &str, to: &str) -> Result<RestoreReport, backup::BackupError> {
         let options = RocksOptions::default();
-        backup::restore(&self.path(from), &self.path(to), &options, decoders(), &mut go_on)
+        backup::restore(
+            &self.path(from),
+            &self.path(to),
+            &options,
+            decoders(),
+            &mut go_on,
+        )
     }
 }
 
@@ -77,8 +101,15 @@ fn topics(folder: &Path) -> usize {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
-    let mut names: Vec<_> =
-        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    let mut names: Vec<_> = entries
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
     names.sort();
     names
 }
@@ -92,7 +123,9 @@ fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
             // Some of the records must be in tables, not only in the log.
             queue.store.compact_log().expect("compacted");
         }
-        let BackupMade { manifest, report, .. } = queue.back_up(name);
+        let BackupMade {
+            manifest, report, ..
+        } = queue.back_up(name);
         assert!(report.is_sound() && manifest.sound, "{report}");
     }
     queue.fill(150, 160);
@@ -100,7 +133,10 @@ fn a_backup_has_what_was_acknowledged_before_it_and_comes_back() {
         let back = format!("{name}-back");
         let RestoreReport { report, .. } = queue.restore(name, &back).expect("restored");
         assert!(report.is_sound(), "{report}");
-        assert_eq!(names(&queue.path(&back)), ["admin-token", "lock", "rocksdb", "watermark"]);
+        assert_eq!(
+            names(&queue.path(&back)),
+            ["admin-token", "lock", "rocksdb", "watermark"]
+        );
         assert_eq!(topics(&queue.path(&back)), (round + 1) * 50);
     }
     assert!(!queue.path("data").join("rocksdb.frozen").exists());
@@ -112,14 +148,30 @@ fn other_users_can_read_neither_a_backup_nor_what_was_restored() {
     queue.fill(0, 5);
     queue.back_up("backup");
     queue.restore("backup", "back").expect("restored");
-    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    let mode = |path: &Path| {
+        fs::metadata(path)
+            .expect("it is there")
+            .permissions()
+            .mode()
+            & 0o777
+    };
     for folder in ["backup", "back"] {
         let folder = queue.path(folder);
         assert_eq!(mode(&folder), 0o700, "{}", folder.display());
         assert_eq!(mode(&folder.join("admin-token")), 0o600);
-        assert_eq!(fs::read(folder.join("admin-token")).expect("bytes"), b"secret\n");
-        for name in names(&folder.join("rocksdb")).iter().filter(|name| !name.starts_with("LO")) {
-            assert_eq!(mode(&folder.join("rocksdb").join(name)) & 0o077, 0, "{name}");
+        assert_eq!(
+            fs::read(folder.join("admin-token")).expect("bytes"),
+            b"secret\n"
+        );
+        for name in names(&folder.join("rocksdb"))
+            .iter()
+            .filter(|name| !name.starts_with("LO"))
+        {
+            assert_eq!(
+                mode(&folder.join("rocksdb").join(name)) & 0o077,
+                0,
+                "{name}"
+            );
         }
     }
 }
@@ -156,7 +208,11 @@ fn a_backup_in_which_any_file_is_missing_cut_or_changed_is_refused_by_name() {
             let options = RocksOptions::default();
             let restored = backup::restore(damaged.path(), &back, &options, decoders(), &mut go_on);
             let error = restored.map(drop).expect_err(&file.path).to_string();
-            assert!(error.contains(&file.path) && error.contains(reported), "{} {reported}: {error}", file.path);
+            assert!(
+                error.contains(&file.path) && error.contains(reported),
+                "{} {reported}: {error}",
+                file.path
+            );
             assert!(!back.exists(), "nothing is left of what was begun");
             refused += 1;
         }
@@ -171,12 +227,20 @@ fn a_restore_reads_regular_files_and_no_more_than_the_manifest_names() {
     fixture.fill(0, 10);
     let made = fixture.back_up("backup");
     let token = fixture.path("backup").join("admin-token");
-    let table = made.manifest.files.iter().find(|file| file.path.starts_with("rocksdb/")).expect("a file of RocksDB");
+    let table = made
+        .manifest
+        .files
+        .iter()
+        .find(|file| file.path.starts_with("rocksdb/"))
+        .expect("a file of RocksDB");
     let table = fixture.path("backup").join(&table.path);
     for file in [&token, &table, &fixture.path("backup").join("backup.json")] {
         let whole = fs::read(file).expect("bytes");
         let refused = |expected: &str| {
-            let error = fixture.restore("backup", "restored").expect_err("refused").to_string();
+            let error = fixture
+                .restore("backup", "restored")
+                .expect_err("refused")
+                .to_string();
             assert!(error.contains(expected), "{}: {error}", file.display());
             assert!(!fixture.path("restored").exists(), "nothing is left");
         };
@@ -184,7 +248,11 @@ fn a_restore_reads_regular_files_and_no_more_than_the_manifest_names() {
         std::os::unix::fs::symlink("/dev/zero", file).expect("a link");
         refused("is a link, not a file");
         fs::remove_file(file).expect("removed");
-        let is_made = std::process::Command::new("mkfifo").arg(file).status().expect("it runs").success();
+        let is_made = std::process::Command::new("mkfifo")
+            .arg(file)
+            .status()
+            .expect("it runs")
+            .success();
         assert!(is_made, "a named pipe");
         refused("is not a regular file");
         fs::remove_file(file).expect("removed");
@@ -202,16 +270,30 @@ fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by
     let queue = Fixture::new();
     queue.fill(0, 50);
     let mut manifest = queue.back_up("backup").manifest;
-    let logs = manifest.files.iter_mut().filter(|file| file.path.ends_with(".log"));
-    let wal = logs.max_by_key(|file| file.bytes).expect("a log with something in it");
+    let logs = manifest
+        .files
+        .iter_mut()
+        .filter(|file| file.path.ends_with(".log"));
+    let wal = logs
+        .max_by_key(|file| file.bytes)
+        .expect("a log with something in it");
     let path = queue.path("backup").join(&wal.path);
     let bytes = fs::read(&path).expect("bytes");
     let cut = &bytes[..bytes.len() - 20];
     fs::write(&path, cut).expect("written");
     (wal.bytes, wal.crc32) = (cut.len() as u64, crc32fast::hash(cut));
-    fs::write(queue.path("backup/backup.json"), serde_json::to_vec(&manifest).expect("JSON")).expect("written");
-    let error = queue.restore("backup", "back").expect_err("it lost something");
-    assert!(matches!(error, backup::BackupError::Open(OpenError::Behind { .. })), "{error}");
+    fs::write(
+        queue.path("backup/backup.json"),
+        serde_json::to_vec(&manifest).expect("JSON"),
+    )
+    .expect("written");
+    let error = queue
+        .restore("backup", "back")
+        .expect_err("it lost something");
+    assert!(
+        matches!(error, backup::BackupError::Open(OpenError::Behind { .. })),
+        "{error}"
+    );
     assert!(!queue.path("back").exists());
 }
 
@@ -219,16 +301,40 @@ fn a_backup_whose_files_are_cut_together_with_what_it_says_of_them_is_refused_by
 fn a_folder_that_is_no_backup_or_unfinished_or_newer_is_refused() {
     let queue = Fixture::new();
     queue.fill(0, 5);
-    let error = queue.restore("data", "back").expect_err("a data folder is no backup").to_string();
-    assert!(error.contains("has no backup.json: it is not a backup, or an unfinished one"), "{error}");
+    let error = queue
+        .restore("data", "back")
+        .expect_err("a data folder is no backup")
+        .to_string();
+    assert!(
+        error.contains("has no backup.json: it is not a backup, or an unfinished one"),
+        "{error}"
+    );
     let manifest = queue.back_up("backup").manifest;
     let write = |manifest: &Manifest| {
-        fs::write(queue.path("backup/backup.json"), serde_json::to_vec(manifest).expect("JSON")).expect("written");
+        fs::write(
+            queue.path("backup/backup.json"),
+            serde_json::to_vec(manifest).expect("JSON"),
+        )
+        .expect("written");
     };
-    write(&Manifest { form: 2, ..manifest.clone() });
-    let error = queue.restore("backup", "back").expect_err("it is newer").to_string();
-    assert!(error.contains("has version 2, and this program knows versions up to 1"), "{error}");
-    for path in ["../outside", "rocksdb/../../outside", "rocksdb/a/b", "/etc/passwd"] {
+    write(&Manifest {
+        form: 2,
+        ..manifest.clone()
+    });
+    let error = queue
+        .restore("backup", "back")
+        .expect_err("it is newer")
+        .to_string();
+    assert!(
+        error.contains("has version 2, and this program knows versions up to 1"),
+        "{error}"
+    );
+    for path in [
+        "../outside",
+        "rocksdb/../../outside",
+        "rocksdb/a/b",
+        "/etc/passwd",
+    ] {
         let mut strange = manifest.clone();
         path.clone_into(&mut strange.files[0].path);
         write(&strange);
@@ -236,8 +342,14 @@ fn a_folder_that_is_no_backup_or_unfinished_or_newer_is_refused() {
         assert!(error.contains("which is not part of a backup"), "{error}");
     }
     fs::write(queue.path("backup/backup.json"), b"{").expect("written");
-    let error = queue.restore("backup", "back").expect_err("it is damaged").to_string();
-    assert!(error.contains("is damaged: backup.json cannot be read"), "{error}");
+    let error = queue
+        .restore("backup", "back")
+        .expect_err("it is damaged")
+        .to_string();
+    assert!(
+        error.contains("is damaged: backup.json cannot be read"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -246,7 +358,12 @@ fn nothing_that_is_there_is_written_over() {
     queue.fill(0, 5);
     let turn = queue.backups.turn().expect("nobody else");
     let refusal = |path: &Path| {
-        let error = queue.backups.make(&turn, path, &mut go_on).map(drop).expect_err("refused").to_string();
+        let error = queue
+            .backups
+            .make(&turn, path, &mut go_on)
+            .map(drop)
+            .expect_err("refused")
+            .to_string();
         assert!(
             matches!(queue.backups.check_target(Some(path)), Err(reported) if reported.to_string() == error),
             "{error}"
@@ -262,11 +379,24 @@ fn nothing_that_is_there_is_written_over() {
     assert!(refusal(&queue.path("data/backup")).contains("is in the data folder"));
     // One of several stores of a process.
     let weak = Arc::downgrade(&queue.store);
-    let of_shard = Backups::new(weak, queue.path("data"), RocksOptions::default(), decoders(), Clock::system())
-        .of_process(Some(queue.folder.path().to_owned()));
+    let of_shard = Backups::new(
+        weak,
+        queue.path("data"),
+        RocksOptions::default(),
+        decoders(),
+        Clock::system(),
+    )
+    .of_process(Some(queue.folder.path().to_owned()));
     let beside = queue.path("beside");
-    let errors = [of_shard.check_target(Some(&beside)), of_shard.folder_of_shard(&beside, 1).map(drop)];
-    for error in errors.map(|refused| refused.expect_err("it is in the folder of the process").to_string()) {
+    let errors = [
+        of_shard.check_target(Some(&beside)),
+        of_shard.folder_of_shard(&beside, 1).map(drop),
+    ];
+    for error in errors.map(|refused| {
+        refused
+            .expect_err("it is in the folder of the process")
+            .to_string()
+    }) {
         assert!(error.contains("is in the data folder"), "{error}");
     }
     assert!(!beside.exists());
@@ -278,7 +408,10 @@ fn nothing_that_is_there_is_written_over() {
         let used = queue.path("used");
         fs::create_dir_all(&used).expect("made");
         fs::write(used.join(name), b"mine").expect("written");
-        let error = queue.restore("mine", "used").expect_err("there is something").to_string();
+        let error = queue
+            .restore("mine", "used")
+            .expect_err("there is something")
+            .to_string();
         assert!(error.contains(&format!("already has a {name}")), "{error}");
         assert_eq!(names(&used), [name]);
         fs::remove_dir_all(&used).expect("removed");
@@ -292,11 +425,18 @@ fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
     let folder = queue.path("backup");
     for pieces in 0..100 {
         let turn = queue.backups.turn().expect("the last one is over");
-        assert!(matches!(queue.backups.turn(), Err(backup::BackupError::Busy)));
+        assert!(matches!(
+            queue.backups.turn(),
+            Err(backup::BackupError::Busy)
+        ));
         let mut left = pieces;
         let mut watch = |_| {
             left -= 1;
-            if left < 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if left < 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         };
         let made = queue.backups.make(&turn, &folder, &mut watch);
         if left >= 0 {
@@ -305,7 +445,10 @@ fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
             return;
         }
         let error = made.map(drop).expect_err("called off");
-        assert!(matches!(error, backup::BackupError::Stop(CheckStop::Canceled)), "{error}");
+        assert!(
+            matches!(error, backup::BackupError::Stop(CheckStop::Canceled)),
+            "{error}"
+        );
         assert!(!folder.exists() && !queue.path("data/rocksdb.frozen").exists());
     }
     panic!("a backup has fewer pieces");
@@ -315,7 +458,10 @@ fn a_cancelled_backup_leaves_nothing_and_the_next_one_may_begin() {
 fn files_of_a_killed_check_are_gone_after_the_next_start() {
     let queue = Fixture::new();
     queue.fill(0, 5);
-    queue.store.freeze(&queue.path("data/rocksdb.frozen")).expect("frozen");
+    queue
+        .store
+        .freeze(&queue.path("data/rocksdb.frozen"))
+        .expect("frozen");
     let killed = queue.path("killed");
     copy_folder(&queue.path("data"), &killed).expect("copied");
     assert!(killed.join("rocksdb.frozen").exists());
@@ -338,8 +484,25 @@ fn a_store_that_is_looked_at_is_not_held_up_and_not_changed() {
     let report = queue.backups.look(&turn, watch).expect("looked at");
     assert!(report.is_sound(), "{report}");
     let carried = keys::carried(gridhook::event::PartitionId(1), gridhook::event::Seq(7));
-    put(&*queue.store, Family::Carried, carried.clone(), super::chunk(1, 10));
+    put(
+        &*queue.store,
+        Family::Carried,
+        carried.clone(),
+        super::chunk(1, 10),
+    );
     let report = queue.backups.look(&turn, &mut go_on).expect("looked at");
-    assert!(!report.is_sound() && report.to_string().contains("event 7 is carried and not needed"), "{report}");
-    assert!(queue.store.get(Family::Carried, &carried).expect("readable").is_some());
+    assert!(
+        !report.is_sound()
+            && report
+                .to_string()
+                .contains("event 7 is carried and not needed"),
+        "{report}"
+    );
+    assert!(
+        queue
+            .store
+            .get(Family::Carried, &carried)
+            .expect("readable")
+            .is_some()
+    );
 }

@@ -14,11 +14,17 @@ const COUNT: usize = 26;
 fn a_chunk_is_read_back_as_it_was_written() {
     let bytes = chunk(3, 100);
     let read = Chunk::decode(Seq(5), bytes.clone()).expect("a whole chunk");
-    assert_eq!((read.count, read.end(), read.bytes_len()), (3, Seq(8), bytes.len()));
+    assert_eq!(
+        (read.count, read.end(), read.bytes_len()),
+        (3, Seq(8), bytes.len())
+    );
     assert_eq!(end_of(Seq(5), &bytes), Some(Seq(8)));
     let events = read.events().expect("whole events");
     assert_eq!(
-        events.iter().map(|event| (event.seq, event.wire_len())).collect::<Vec<_>>(),
+        events
+            .iter()
+            .map(|event| (event.seq, event.wire_len()))
+            .collect::<Vec<_>>(),
         [(Seq(5), 100), (Seq(6), 100), (Seq(7), 100)]
     );
 }
@@ -26,25 +32,48 @@ fn a_chunk_is_read_back_as_it_was_written() {
 #[test]
 fn a_chunk_is_the_same_whether_its_table_fits_in_front_of_the_events_or_not() {
     for (count, wire_bytes) in [(1, 40), (1, 600), (3, 20_000), (90, 600), (400, 40)] {
-        let wire = |index: usize| format!("{{\"id\":\"{index:03}\",\"pad\":\"{}\"}}", "x".repeat(wire_bytes - 21));
+        let wire = |index: usize| {
+            format!(
+                "{{\"id\":\"{index:03}\",\"pad\":\"{}\"}}",
+                "x".repeat(wire_bytes - 21)
+            )
+        };
         let sealed = |body_bytes: usize| {
             let mut draft = ChunkBuilder::new(Schema::EventGrid).sized(body_bytes);
             for index in 0..count {
                 draft.push(|out| {
-                    let id = TextRange { start: out.len() as u32 + 7, len: 3 };
+                    let id = TextRange {
+                        start: out.len() as u32 + 7,
+                        len: 3,
+                    };
                     out.put_slice(wire(index).as_bytes());
-                    WriterStamp { wire_end: out.len(), spans: EventRanges { id, ..EventRanges::default() } }
+                    WriterStamp {
+                        wire_end: out.len(),
+                        spans: EventRanges {
+                            id,
+                            ..EventRanges::default()
+                        },
+                    }
                 });
             }
             draft.into_chunks().pop().expect("a chunk")
         };
         let expected = sealed(0).stamp(Timestamp(9), LogTail::default());
         for body_bytes in [count * wire_bytes * 3 / 4, 1 << 20] {
-            assert_eq!(sealed(body_bytes).stamp(Timestamp(9), LogTail::default()), expected, "{count} of {wire_bytes}");
-            let appended = sealed(body_bytes).append(Seq(5), Timestamp(9), LogTail::default()).expect("a chunk");
+            assert_eq!(
+                sealed(body_bytes).stamp(Timestamp(9), LogTail::default()),
+                expected,
+                "{count} of {wire_bytes}"
+            );
+            let appended = sealed(body_bytes)
+                .append(Seq(5), Timestamp(9), LogTail::default())
+                .expect("a chunk");
             assert!((expected.len()..expected.len() * 8 / 5).contains(&appended.record_memory()));
             for (index, event) in appended.events().expect("whole events").iter().enumerate() {
-                assert_eq!((event.wire(), &*event.id()), (wire(index).into(), &*format!("{index:03}")));
+                assert_eq!(
+                    (event.wire(), &*event.id()),
+                    (wire(index).into(), &*format!("{index:03}"))
+                );
             }
         }
     }
@@ -59,7 +88,13 @@ fn traced(place: &str) -> Bytes {
             out.put_slice(wire.as_bytes());
             WriterStamp {
                 wire_end: out.len(),
-                spans: EventRanges { id: TextRange { start: start + 7, len: 3 }, ..EventRanges::default() },
+                spans: EventRanges {
+                    id: TextRange {
+                        start: start + 7,
+                        len: 3,
+                    },
+                    ..EventRanges::default()
+                },
             }
         });
     }
@@ -72,13 +107,20 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
     let place = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01 vendor=1";
     let bytes = traced(place);
     assert_eq!((bytes[0], end_of(Seq(5), &bytes)), (3, Some(Seq(7))));
-    let events = Chunk::decode(Seq(5), bytes).and_then(|chunk| chunk.events()).expect("whole events");
+    let events = Chunk::decode(Seq(5), bytes)
+        .and_then(|chunk| chunk.events())
+        .expect("whole events");
     for (event, id) in events.iter().zip(["one", "two"]) {
-        let held =
-            Chunk::decode(event.seq, ChunkBuilder::single(event)).and_then(|chunk| chunk.events()).expect("one event");
+        let held = Chunk::decode(event.seq, ChunkBuilder::single(event))
+            .and_then(|chunk| chunk.events())
+            .expect("one event");
         for event in [event, &held[0], &event.detached()] {
             assert_eq!((event.trace(), &*event.id()), (Some(place), id));
-            assert_eq!(event.wire(), format!("{{\"id\":\"{id}\"}}"), "the wire form is what was published");
+            assert_eq!(
+                event.wire(),
+                format!("{{\"id\":\"{id}\"}}"),
+                "the wire form is what was published"
+            );
         }
     }
 }
@@ -86,10 +128,17 @@ fn the_place_in_a_trace_stands_beside_an_event_and_stays_with_it_where_it_is_hel
 #[test]
 fn a_chunk_without_places_in_traces_costs_nothing_for_them() {
     let bytes = chunk(1, 20);
-    let event = &Chunk::decode(Seq(1), bytes.clone()).and_then(|chunk| chunk.events()).expect("an event")[0];
-    assert_eq!((bytes[0], event.trace(), ChunkBuilder::single(event)[0]), (2, None, 2));
+    let event = &Chunk::decode(Seq(1), bytes.clone())
+        .and_then(|chunk| chunk.events())
+        .expect("an event")[0];
+    assert_eq!(
+        (bytes[0], event.trace(), ChunkBuilder::single(event)[0]),
+        (2, None, 2)
+    );
     let other = [&[4], &bytes[1..]].concat();
-    assert!(Chunk::decode(Seq(1), other.clone().into()).is_err() && end_of(Seq(1), &other).is_none());
+    assert!(
+        Chunk::decode(Seq(1), other.clone().into()).is_err() && end_of(Seq(1), &other).is_none()
+    );
 }
 
 #[test]

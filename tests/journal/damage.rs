@@ -1,9 +1,9 @@
-//! Random damage of a store's files: the store is refused, reports the damage, or the damage has no effect. It never
-//! silently has less than it acknowledged.
+//! Random damage of a store's files: the store is refused, reports the damage, or the damage has no
+//! effect. It never silently has less than it acknowledged.
 //!
-//! All acknowledged records are remembered and compared with what is read after the damage. Below the watermark nothing
-//! may be missing. Above it, if the store was killed within a second of the last watermark, the end of the log may be
-//! missing as a whole; this is counted separately.
+//! All acknowledged records are remembered and compared with what is read after the damage. Below
+//! the watermark nothing may be missing. Above it, if the store was killed within a second of the
+//! last watermark, the end of the log may be missing as a whole; this is counted separately.
 
 use std::{
     collections::BTreeMap,
@@ -38,8 +38,14 @@ enum FileKind {
     Watermark,
 }
 
-const KINDS: [FileKind; 6] =
-    [FileKind::Wal, FileKind::Sst, FileKind::Manifest, FileKind::Current, FileKind::Options, FileKind::Watermark];
+const KINDS: [FileKind; 6] = [
+    FileKind::Wal,
+    FileKind::Sst,
+    FileKind::Manifest,
+    FileKind::Current,
+    FileKind::Options,
+    FileKind::Watermark,
+];
 
 impl FileKind {
     fn of(path: &Path) -> Option<Self> {
@@ -140,11 +146,17 @@ impl Verdicts {
 
 impl fmt::Display for Verdicts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { refused, reported, harmless, tail, lost } = self;
+        let Self {
+            refused,
+            reported,
+            harmless,
+            tail,
+            lost,
+        } = self;
         write!(
             f,
-            "{refused} refused, {reported} reported when read, {harmless} harmless, {tail} shorter by what came after the \
-                   watermark, {} lost in silence",
+            "{refused} refused, {reported} reported when read, {harmless} harmless, {tail} shorter \
+             by what came after the watermark, {} lost in silence",
             lost.len()
         )
     }
@@ -166,7 +178,9 @@ fn apply(records: &mut Records, batch: &Batch) {
     for op in &batch.records().0 {
         match op {
             WriteOp::Outcomes(..) => panic!("these are records"),
-            WriteOp::Put(family, key, value) => records.insert((*family, key.clone()), value.to_vec()),
+            WriteOp::Put(family, key, value) => {
+                records.insert((*family, key.clone()), value.to_vec())
+            }
             WriteOp::Delete(family, key) | WriteOp::SingleDelete(family, key) => {
                 records.remove(&(*family, key.clone()))
             }
@@ -174,31 +188,67 @@ fn apply(records: &mut Records, batch: &Batch) {
     }
 }
 
-const SUBSCRIPTION_KEY: SubscriptionKey =
-    SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey {
+    partition: PartitionId(1),
+    subscription: SubscriptionId(1),
+};
 
 /// One step of use: a chunk, a pending delivery that is added and settled, a cursor, a job.
 fn step(number: u64) -> Batch {
     let mut batch = Batch::default();
-    batch.put(Family::Log, keys::log(SUBSCRIPTION_KEY.partition, Seq(1 + number * 4)), chunk(4, 900));
-    let pending_key =
-        |seq: u64| keys::pending(SUBSCRIPTION_KEY.partition, Seq(seq), SUBSCRIPTION_KEY.subscription, Lane::LIVE);
-    let due = |seq: u64| keys::due(SUBSCRIPTION_KEY, Timestamp(1000 + seq), Lane::LIVE, Seq(seq));
+    batch.put(
+        Family::Log,
+        keys::log(SUBSCRIPTION_KEY.partition, Seq(1 + number * 4)),
+        chunk(4, 900),
+    );
+    let pending_key = |seq: u64| {
+        keys::pending(
+            SUBSCRIPTION_KEY.partition,
+            Seq(seq),
+            SUBSCRIPTION_KEY.subscription,
+            Lane::LIVE,
+        )
+    };
+    let due = |seq: u64| {
+        keys::due(
+            SUBSCRIPTION_KEY,
+            Timestamp(1000 + seq),
+            Lane::LIVE,
+            Seq(seq),
+        )
+    };
     batch.put(Family::Pending, pending_key(number), vec![number as u8; 40]);
     batch.put(Family::Due, due(number), Vec::new());
     if let Some(old) = number.checked_sub(20) {
         batch.delete(Family::Pending, pending_key(old));
         batch.single_delete(Family::Due, due(old));
     }
-    batch.outcomes(SUBSCRIPTION_KEY, Some(number.to_be_bytes().to_vec().into()), EncodedLines::default());
-    batch.put(Family::Meta, keys::meta(MetaKind::Topic, &number.to_be_bytes()), vec![number as u8; 60]);
-    batch.put(Family::Carried, keys::carried(SUBSCRIPTION_KEY.partition, Seq(number)), chunk(1, 200));
+    batch.outcomes(
+        SUBSCRIPTION_KEY,
+        Some(number.to_be_bytes().to_vec().into()),
+        EncodedLines::default(),
+    );
+    batch.put(
+        Family::Meta,
+        keys::meta(MetaKind::Topic, &number.to_be_bytes()),
+        vec![number as u8; 60],
+    );
+    batch.put(
+        Family::Carried,
+        keys::carried(SUBSCRIPTION_KEY.partition, Seq(number)),
+        chunk(1, 200),
+    );
     batch
 }
 
-/// Small buffers, so that a small store has tables, several logs and a manifest with several versions.
+/// Small buffers, so that a small store has tables, several logs and a manifest with several
+/// versions.
 fn small() -> RocksOptions {
-    RocksOptions { buffers_bytes: 512 << 10, wal_bytes: 256 << 10, ..RocksOptions::default() }
+    RocksOptions {
+        buffers_bytes: 512 << 10,
+        wal_bytes: 256 << 10,
+        ..RocksOptions::default()
+    }
 }
 
 /// Opens the store three times and writes to it each time.
@@ -219,9 +269,17 @@ fn used(is_killed: bool) -> Used {
     }
     let opened = store.take().expect("a store");
     let range = keys::meta_of(MetaKind::Format);
-    let format = opened.last(Family::Meta, &range.start, &range.end).expect("readable").expect("a format");
+    let format = opened
+        .last(Family::Meta, &range.start, &range.end)
+        .expect("readable")
+        .expect("a format");
     records.insert((Family::Meta, format.0), format.1.to_vec());
-    let mut used = Used { folder, noted: records, later: Vec::new(), _store: None };
+    let mut used = Used {
+        folder,
+        noted: records,
+        later: Vec::new(),
+        _store: None,
+    };
     if is_killed {
         for number in 450..456 {
             let batch = step(number);
@@ -283,9 +341,14 @@ fn judge(used: &Used, folder: &Path, read: Reader) -> Verdict {
         Some(_) => Verdict::Tail,
         None => {
             let missing = of_families(expected.keys().filter(|key| !records.contains_key(*key)));
-            let strange = records.iter().filter(|(key, value)| expected.get(*key) != Some(*value));
+            let strange = records
+                .iter()
+                .filter(|(key, value)| expected.get(*key) != Some(*value));
             let strange = of_families(strange.map(|(key, _)| key));
-            Verdict::Lost(format!("of {} records are missing {missing:?}, strange {strange:?}", expected.len()))
+            Verdict::Lost(format!(
+                "of {} records are missing {missing:?}, strange {strange:?}",
+                expected.len()
+            ))
         }
     }
 }
@@ -301,8 +364,13 @@ fn of_families<'a>(keys: impl Iterator<Item = &'a (Family, Vec<u8>)>) -> BTreeMa
 
 /// The files of a kind, sorted.
 fn files(folder: &Path, kind: FileKind) -> Vec<PathBuf> {
-    let entries = [folder.to_owned(), folder.join("rocksdb")].map(|folder| fs::read_dir(folder).expect("a folder"));
-    let mut files: Vec<_> = entries.into_iter().flatten().map(|entry| entry.expect("an entry").path()).collect();
+    let entries = [folder.to_owned(), folder.join("rocksdb")]
+        .map(|folder| fs::read_dir(folder).expect("a folder"));
+    let mut files: Vec<_> = entries
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
     files.retain(|path| FileKind::of(path) == Some(kind));
     files.sort();
     files
@@ -323,25 +391,41 @@ fn picture(used: &Used) -> TempDir {
 }
 
 /// Damages each kind of file in each way, `rounds` times.
-fn damage(used: &Used, rounds: u64, kinds: &[FileKind], read: Reader) -> BTreeMap<FileKind, Verdicts> {
+fn damage(
+    used: &Used,
+    rounds: u64,
+    kinds: &[FileKind],
+    read: Reader,
+) -> BTreeMap<FileKind, Verdicts> {
     let mut verdicts: BTreeMap<FileKind, Verdicts> = BTreeMap::new();
     let still = picture(used);
-    for (kind, damage) in kinds.iter().flat_map(|kind| DAMAGES.map(|damage| (*kind, damage))) {
+    for (kind, damage) in kinds
+        .iter()
+        .flat_map(|kind| DAMAGES.map(|damage| (*kind, damage)))
+    {
         for round in 0..rounds {
-            let mut jitter = fastrand::Rng::with_seed(round * 100 + kind as u64 * 10 + damage as u64);
+            let mut jitter =
+                fastrand::Rng::with_seed(round * 100 + kind as u64 * 10 + damage as u64);
             let folder = copy(still.path());
             let files = files(folder.path(), kind);
             let file = &files[jitter.usize(..files.len())];
             if !damage.inflict(file, &mut jitter) {
                 continue;
             }
-            let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+            let name = file
+                .file_name()
+                .expect("a name")
+                .to_string_lossy()
+                .into_owned();
             let verdict = judge(used, folder.path(), read);
-            let names: Vec<_> = files.iter().map(|file| file.file_name().expect("a name")).collect();
-            verdicts
-                .entry(kind)
-                .or_default()
-                .count(verdict, &format!("{damage:?} of {name} of {names:?}, round {round}"));
+            let names: Vec<_> = files
+                .iter()
+                .map(|file| file.file_name().expect("a name"))
+                .collect();
+            verdicts.entry(kind).or_default().count(
+                verdict,
+                &format!("{damage:?} of {name} of {names:?}, round {round}"),
+            );
         }
     }
     verdicts
@@ -360,8 +444,15 @@ fn no_damage_is_silent(is_killed: bool, state: &str) {
         println!("{kind:?} of a {state} store: {verdicts}");
     }
     for (kind, verdicts) in verdicts {
-        assert!(verdicts.lost.is_empty(), "{kind:?} of a {state} store: {:#?}", verdicts.lost);
-        assert!(is_killed || verdicts.tail == 0, "the watermark of a store that was closed is exact");
+        assert!(
+            verdicts.lost.is_empty(),
+            "{kind:?} of a {state} store: {:#?}",
+            verdicts.lost
+        );
+        assert!(
+            is_killed || verdicts.tail == 0,
+            "the watermark of a store that was closed is exact"
+        );
     }
 }
 
@@ -385,7 +476,9 @@ fn read_with_defaults(folder: &Path) -> Result<Result<Records, String>, String> 
         let handle = db.cf_handle(family.name()).ok_or("a family is missing")?;
         for record in db.iterator_cf(handle, rocksdb::IteratorMode::Start) {
             match record {
-                Ok((key, value)) => drop(records.insert((family, key.into_vec()), value.into_vec())),
+                Ok((key, value)) => {
+                    drop(records.insert((family, key.into_vec()), value.into_vec()))
+                }
                 Err(error) => return Ok(Err(error.to_string())),
             }
         }
@@ -397,8 +490,14 @@ fn read_with_defaults(folder: &Path) -> Result<Result<Records, String>, String> 
 fn with_default_options_the_same_damage_is_silent() {
     let used = used(false);
     let verdicts = damage(&used, many(4, 50), &[FileKind::Wal], read_with_defaults);
-    println!("logs, by RocksDB's own defaults: {}", verdicts[&FileKind::Wal]);
-    assert!(!verdicts[&FileKind::Wal].lost.is_empty(), "the test would not notice a loss");
+    println!(
+        "logs, by RocksDB's own defaults: {}",
+        verdicts[&FileKind::Wal]
+    );
+    assert!(
+        !verdicts[&FileKind::Wal].lost.is_empty(),
+        "the test would not notice a loss"
+    );
 }
 
 #[test]
@@ -412,7 +511,10 @@ fn a_manifest_that_ends_anywhere_is_never_silent() {
     let mut verdicts = Verdicts::default();
     for end in (0..length).step_by(step) {
         let folder = copy(still.path());
-        let file = fs::OpenOptions::new().write(true).open(manifest(folder.path())).expect("a manifest");
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .open(manifest(folder.path()))
+            .expect("a manifest");
         file.set_len(end).expect("cut");
         verdicts.count(judge(&used, folder.path(), read), &format!("cut at {end}"));
     }

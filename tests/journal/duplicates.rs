@@ -1,4 +1,5 @@
-//! Duplicate detection: no id is stored twice within the window and none is lost, whatever fails and however often a publisher tries again.
+//! Duplicate detection: no id is stored twice within the window and none is lost, whatever fails
+//! and however often a publisher tries again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,10 +12,14 @@ use bytes::{BufMut, Bytes};
 use gridhook::{
     clock::{Clock, ManualClock},
     event::{
-        EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp,
+        EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
+        Timestamp,
         chunk::{Chunk, ChunkBuilder, SealedChunk, WriterStamp},
     },
-    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, Shards, WriterThreads},
+    journal::{
+        BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, Shards,
+        WriterThreads,
+    },
     store::{
         Family, Store, keys,
         records::{IdDigest, PublishedId, StoredRecord},
@@ -29,7 +34,10 @@ use crate::support::read_log::RecordedStore;
 use crate::support::trims::wait_for_looks;
 
 const PARTITION: PartitionId = PartitionId(1);
-const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
+const ONE: SubscriptionKey = SubscriptionKey {
+    partition: PARTITION,
+    subscription: SubscriptionId(1),
+};
 const WINDOW: Duration = Duration::from_secs(20);
 const START: Timestamp = Timestamp(1_000_000_000);
 const MICRO: Duration = Duration::from_micros(1);
@@ -46,25 +54,53 @@ impl Fixture {
     fn at(store: Arc<dyn Store>, now: Timestamp) -> Self {
         let (clock, hand) = Clock::manual(now);
         let limits = BacklogLimits::default();
-        let options =
-            JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
-        let (journal, writer) =
-            Journal::start(store, clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        Self { journal, writer, hand, clock, runtime }
+        let options = JournalOptions {
+            outcome_delay: Duration::ZERO,
+            group_bytes: 1 << 20,
+            shards: Shards::default(),
+            limits,
+        };
+        let (journal, writer) = Journal::start(
+            store,
+            clock.clone(),
+            options,
+            Box::new(|_, _| {}),
+            Box::new(|_| {}),
+        )
+        .expect("sound");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        Self {
+            journal,
+            writer,
+            hand,
+            clock,
+            runtime,
+        }
     }
 
-    /// With a subscription that never reads, so that the log is kept; or without, so that it is trimmed.
+    /// With a subscription that never reads, so that the log is kept; or without, so that it is
+    /// trimmed.
     fn founded(store: &MemoryStore, reader: bool) -> Self {
         let queue = Self::at(Arc::new(store.clone()), START);
         let subscribe = reader.then_some(MetaChange::Subscribe(ONE, None));
-        let founded = [MetaChange::CreatePartition(PARTITION)].into_iter().chain(subscribe).collect();
-        queue.runtime.block_on(queue.journal.change(founded)).expect("founded");
+        let founded = [MetaChange::CreatePartition(PARTITION)]
+            .into_iter()
+            .chain(subscribe)
+            .collect();
+        queue
+            .runtime
+            .block_on(queue.journal.change(founded))
+            .expect("founded");
         queue
     }
 
     fn try_publish(&self, ids: &[u8]) -> Result<PublishReceipt, Error> {
-        let asked = self.journal.ingest(PARTITION, sealed(ids), Some(WINDOW), None).expect("whole chunks");
+        let asked = self
+            .journal
+            .ingest(PARTITION, sealed(ids), Some(WINDOW), None)
+            .expect("whole chunks");
         self.runtime.block_on(asked)
     }
 
@@ -75,7 +111,9 @@ impl Fixture {
 
     fn housekeep(&self) {
         for _ in 0..2 {
-            self.runtime.block_on(self.journal.change(Vec::new())).expect("there is room");
+            self.runtime
+                .block_on(self.journal.change(Vec::new()))
+                .expect("there is room");
         }
         wait_for_looks(&self.journal);
     }
@@ -98,8 +136,17 @@ fn sealed_of(ids: impl Iterator<Item = String>, bytes: usize) -> Vec<SealedChunk
             let start = out.len() as u32;
             out.put_slice(id.as_bytes());
             out.put_bytes(b'.', bytes);
-            let spans = EventRanges { id: TextRange { start, len: id.len() as u32 }, ..EventRanges::default() };
-            WriterStamp { wire_end: out.len(), spans }
+            let spans = EventRanges {
+                id: TextRange {
+                    start,
+                    len: id.len() as u32,
+                },
+                ..EventRanges::default()
+            };
+            WriterStamp {
+                wire_end: out.len(),
+                spans,
+            }
         });
     }
     draft.into_chunks()
@@ -120,7 +167,9 @@ fn log(store: &impl Store) -> Vec<u8> {
         }
         ControlFlow::Continue(())
     };
-    store.scan(Family::Log, &range.start, &range.end, visit).expect("readable");
+    store
+        .scan(Family::Log, &range.start, &range.end, visit)
+        .expect("readable");
     ids
 }
 
@@ -133,8 +182,8 @@ fn known(store: &impl Store) -> usize {
 enum Step {
     /// Requests that wait together for the writer.
     Publish(Vec<Vec<u8>>),
-    /// A request whose write fails: the machine crashes, before or after the batch is on the disk. Its publisher gets no
-    /// answer and sends it again.
+    /// A request whose write fails: the machine crashes, before or after the batch is on the disk.
+    /// Its publisher gets no answer and sends it again.
     Crash(Vec<u8>, bool),
     /// A request whose write finds a full disk. Its publisher sends it again.
     Full(Vec<u8>),
@@ -146,7 +195,13 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let ids = || prop::collection::vec(0u8..6, 1..6);
-    let waits = [MICRO, Duration::from_secs(7), WINDOW - MICRO, WINDOW, WINDOW + MICRO];
+    let waits = [
+        MICRO,
+        Duration::from_secs(7),
+        WINDOW - MICRO,
+        WINDOW,
+        WINDOW + MICRO,
+    ];
     prop_oneof![
         4 => prop::collection::vec(ids(), 1..4).prop_map(Step::Publish),
         2 => (ids(), any::<bool>()).prop_map(|(ids, kept)| Step::Crash(ids, kept)),
@@ -168,7 +223,11 @@ impl Model {
     fn publish(&mut self, ids: &[u8], now: Timestamp) -> u32 {
         let mut duplicates = 0;
         for id in ids {
-            if self.accepted.get(id).is_some_and(|accepted| now.since(*accepted) < WINDOW) {
+            if self
+                .accepted
+                .get(id)
+                .is_some_and(|accepted| now.since(*accepted) < WINDOW)
+            {
                 duplicates += 1;
             } else {
                 self.accepted.insert(*id, now);
@@ -210,12 +269,14 @@ proptest! {
                         model.publish(ids, now);
                     }
                     queue = Fixture::at(Arc::new(store.clone()), now);
-                    prop_assert_eq!(queue.publish(ids), model.publish(ids, now), "the same request again");
+                    prop_assert_eq!(queue.publish(ids), model.publish(ids, now), "the same request \
+                        again");
                 }
                 Step::Full(ids) => {
                     store.fail(store.writes()..store.writes() + 1, WriteFault::Full);
                     prop_assert!(matches!(queue.try_publish(ids), Err(Error::Full)));
-                    prop_assert_eq!(queue.publish(ids), model.publish(ids, now), "what was refused is not known");
+                    prop_assert_eq!(queue.publish(ids), model.publish(ids, now), "what was refused \
+                        is not known");
                 }
                 Step::Restart => {
                     queue.stop();
@@ -238,12 +299,23 @@ fn two_copies_in_a_request_and_in_one_group_are_stored_once() {
     let queue = Fixture::founded(&store, true);
     assert_eq!(queue.publish(&[1, 2, 1, 1]), 2);
     let (before, hold) = (store.writes(), store.hold());
-    let first = queue.journal.ingest(PARTITION, sealed(&[3]), Some(WINDOW), None).expect("whole");
+    let first = queue
+        .journal
+        .ingest(PARTITION, sealed(&[3]), Some(WINDOW), None)
+        .expect("whole");
     hold.until_a_write_waits();
     let asked = [[4, 5], [5, 3], [5, 4]];
-    let asked = asked.map(|ids| queue.journal.ingest(PARTITION, sealed(&ids), Some(WINDOW), None).expect("whole"));
+    let asked = asked.map(|ids| {
+        queue
+            .journal
+            .ingest(PARTITION, sealed(&ids), Some(WINDOW), None)
+            .expect("whole")
+    });
     drop(hold);
-    assert_eq!(queue.runtime.block_on(first).expect("written").duplicates, 0);
+    assert_eq!(
+        queue.runtime.block_on(first).expect("written").duplicates,
+        0
+    );
     let duplicates = asked.map(|asked| queue.runtime.block_on(asked).expect("written").duplicates);
     assert_eq!(duplicates, [0, 2, 2]);
     // They are looked up before they form groups.
@@ -261,7 +333,10 @@ fn the_thread_that_syncs_does_not_look_ids_up() {
     for id in 0..100 {
         assert_eq!(queue.publish(&[id, id + 1]), u32::from(id > 0));
     }
-    let threads: BTreeSet<String> = recorded.take_threads(&[Family::PublishedIds]).into_iter().collect();
+    let threads: BTreeSet<String> = recorded
+        .take_threads(&[Family::PublishedIds])
+        .into_iter()
+        .collect();
     assert_eq!(threads, BTreeSet::from(["journal-ids".to_owned()]));
     queue.stop();
 }
@@ -274,13 +349,25 @@ fn ids_that_were_written_since_a_lookup_are_known_however_many_they_are() {
     let many = 1_000..41_000;
     let ids = |of: std::ops::Range<u32>| sealed_of(of.map(|id| id.to_string()), 0);
     let hold = store.hold();
-    let first = queue.journal.ingest(PARTITION, sealed(&[1]), window, None).expect("whole");
+    let first = queue
+        .journal
+        .ingest(PARTITION, sealed(&[1]), window, None)
+        .expect("whole");
     hold.until_a_write_waits();
-    // All of them are looked up before any is written. Each request is a group of its own, because it is large.
+    // All of them are looked up before any is written. Each request is a group of its own, because
+    // it is large.
     let asked = [many.clone(), many.clone(), 40_999..41_001].map(ids);
-    let asked = asked.map(|chunks| queue.journal.ingest(PARTITION, chunks, window, None).expect("whole"));
+    let asked = asked.map(|chunks| {
+        queue
+            .journal
+            .ingest(PARTITION, chunks, window, None)
+            .expect("whole")
+    });
     drop(hold);
-    assert_eq!(queue.runtime.block_on(first).expect("written").duplicates, 0);
+    assert_eq!(
+        queue.runtime.block_on(first).expect("written").duplicates,
+        0
+    );
     let duplicates = asked.map(|asked| queue.runtime.block_on(asked).expect("written").duplicates);
     assert_eq!(duplicates, [0, many.len() as u32, 1]);
     queue.stop();
@@ -304,8 +391,15 @@ fn a_changed_window_counts_from_the_acceptance_and_a_longer_one_for_later_events
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store, true);
     let publish = |id, window| {
-        let asked = queue.journal.ingest(PARTITION, sealed(&[id]), Some(window), None).expect("whole");
-        queue.runtime.block_on(asked).expect("there is room").duplicates
+        let asked = queue
+            .journal
+            .ingest(PARTITION, sealed(&[id]), Some(window), None)
+            .expect("whole");
+        queue
+            .runtime
+            .block_on(asked)
+            .expect("there is room")
+            .duplicates
     };
     assert_eq!([publish(1, WINDOW), publish(2, WINDOW)], [0, 0]);
     queue.hand.advance(WINDOW / 2);
@@ -327,14 +421,27 @@ fn ids_are_known_after_their_log_is_trimmed_and_forgotten_after_the_window() {
     queue.hand.advance(Duration::from_secs(2));
     queue.housekeep();
     let range = keys::log_of(PARTITION);
-    assert!(keys_in(&store, Family::Log, &range.start, &range.end).is_empty(), "nobody reads the log");
+    assert!(
+        keys_in(&store, Family::Log, &range.start, &range.end).is_empty(),
+        "nobody reads the log"
+    );
     assert_eq!(queue.publish(&ids), 200);
-    assert_eq!(known(&store), 200, "a record for each id, however often it came");
-    let record = store.get(Family::PublishedIds, &keys_in(&store, Family::PublishedIds, &[0], &[255])[0]);
+    assert_eq!(
+        known(&store),
+        200,
+        "a record for each id, however often it came"
+    );
+    let record = store.get(
+        Family::PublishedIds,
+        &keys_in(&store, Family::PublishedIds, &[0], &[255])[0],
+    );
     let record = record.expect("readable").expect("it is there");
     let decoded = PublishedId::decode(&record).expect("whole");
     assert_eq!((decoded.duplicates, decoded.accepted), (1, START));
-    assert!(keys::published_id(PARTITION, IdDigest(0, 0)).len() + record.len() <= 60, "as the manual says");
+    assert!(
+        keys::published_id(PARTITION, IdDigest(0, 0)).len() + record.len() <= 60,
+        "as the manual says"
+    );
 
     // While the clock may be wrong, nothing ends by age.
     queue.hand.pause_expiry(true);
@@ -354,7 +461,14 @@ fn a_topic_without_detection_writes_no_ids() {
     let queue = Fixture::founded(&store, true);
     for _ in 0..2 {
         let asked = queue.journal.publish(PARTITION, sealed(&[1, 1]), None);
-        assert_eq!(queue.runtime.block_on(asked).expect("there is room").duplicates, 0);
+        assert_eq!(
+            queue
+                .runtime
+                .block_on(asked)
+                .expect("there is room")
+                .duplicates,
+            0
+        );
     }
     assert_eq!((log(&store), known(&store)), (vec![1, 1, 1, 1], 0));
     queue.stop();
@@ -367,22 +481,50 @@ fn a_record_that_cannot_be_read_costs_no_event_and_is_reported() {
     queue.publish(&[1]);
     let key = keys_in(&store, Family::PublishedIds, &[0], &[255]).remove(0);
     super::put(&store, Family::PublishedIds, key, vec![9, 9]);
-    assert_eq!((queue.publish(&[1]), queue.publish(&[1])), (0, 1), "stored again, and known from then on");
-    assert!(queue.journal.damage().seen().families.contains(&Family::PublishedIds), "it is reported");
+    assert_eq!(
+        (queue.publish(&[1]), queue.publish(&[1])),
+        (0, 1),
+        "stored again, and known from then on"
+    );
+    assert!(
+        queue
+            .journal
+            .damage()
+            .seen()
+            .families
+            .contains(&Family::PublishedIds),
+        "it is reported"
+    );
     queue.stop();
 }
 
-/// The windows of a store on a disk do not grow with the time: compactions drop the ids whose window has ended.
+/// The windows of a store on a disk do not grow with the time: compactions drop the ids whose
+/// window has ended.
 #[test]
 fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
     let folder = scratch();
-    let store = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    let store =
+        Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
     let queue = Fixture::at(store.clone(), START);
-    queue.runtime.block_on(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
+    queue
+        .runtime
+        .block_on(
+            queue
+                .journal
+                .change(vec![MetaChange::CreatePartition(PARTITION)]),
+        )
+        .expect("founded");
     let publish = |ids: std::ops::Range<u32>| {
         let chunks = sealed_of(ids.map(|id| id.to_string()), 1);
-        let asked = queue.journal.ingest(PARTITION, chunks, Some(WINDOW), None).expect("whole");
-        queue.runtime.block_on(asked).expect("there is room").duplicates
+        let asked = queue
+            .journal
+            .ingest(PARTITION, chunks, Some(WINDOW), None)
+            .expect("whole");
+        queue
+            .runtime
+            .block_on(asked)
+            .expect("there is room")
+            .duplicates
     };
     assert_eq!(publish(0..1_000), 0);
     queue.hand.advance(WINDOW / 2);
@@ -390,7 +532,11 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
     queue.hand.advance(WINDOW / 2);
     queue.housekeep();
     store.compact(Family::PublishedIds).expect("compacted");
-    assert_eq!(known(&*store), 500, "the ids of the second half of the time are known");
+    assert_eq!(
+        known(&*store),
+        500,
+        "the ids of the second half of the time are known"
+    );
     assert_eq!(publish(0..1_500), 500);
     queue.stop();
 }
@@ -409,7 +555,11 @@ fn times_and_windows_follow_a_clock_that_was_a_year_ahead_and_is_corrected() {
         for _ in 0..3 {
             let now = corrected.clock.now();
             let receipt = corrected.try_publish(&[1, 2]).expect("there is room");
-            assert_eq!((receipt.duplicates, receipt.appended), (0, now), "each window begins anew");
+            assert_eq!(
+                (receipt.duplicates, receipt.appended),
+                (0, now),
+                "each window begins anew"
+            );
             assert_eq!(corrected.publish(&[1, 2]), 2);
             corrected.hand.advance(WINDOW);
         }

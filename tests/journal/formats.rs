@@ -1,8 +1,9 @@
-//! Every record format that was ever written, in `formats.txt`, one line each. Lines are never changed.
+//! Every record format that was ever written, in `formats.txt`, one line each. Lines are never
+//! changed.
 //!
-//! A line has a kind and a record: JSON, or hexadecimal digits, which mostly begin with the version. A change of a
-//! record's bytes raises its version and adds a line. Old lines must still be decoded, as long as their version is
-//! supported, or refused.
+//! A line has a kind and a record: JSON, or hexadecimal digits, which mostly begin with the
+//! version. A change of a record's bytes raises its version and adds a line. Old lines must still
+//! be decoded, as long as their version is supported, or refused.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -61,7 +62,10 @@ fn bytes(record: &str) -> Vec<u8> {
 
 /// The lines of a kind.
 fn of_kind(kind: &str) -> Vec<Vec<u8>> {
-    let lines = STORED.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == kind);
+    let lines = STORED
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(of, _)| *of == kind);
     lines.map(|(_, line)| bytes(line)).collect()
 }
 
@@ -73,8 +77,11 @@ fn reads<R: StoredRecord>(bytes: &[u8]) -> bool {
 }
 
 fn reads_chunk(bytes: &[u8]) -> bool {
-    Chunk::decode(Seq(9), Bytes::copy_from_slice(bytes))
-        .is_ok_and(|chunk| chunk.events().is_ok_and(|events| events.len() == 1 && events[0].id() == "a"))
+    Chunk::decode(Seq(9), Bytes::copy_from_slice(bytes)).is_ok_and(|chunk| {
+        chunk
+            .events()
+            .is_ok_and(|events| events.len() == 1 && events[0].id() == "a")
+    })
 }
 
 /// The kinds of a family's records, and how they are decoded. A family without values has none.
@@ -86,9 +93,14 @@ fn kinds_of(family: Family) -> Vec<(&'static str, Reads)> {
         Family::Pending => vec![("owed", reads::<PendingDelivery>)],
         Family::Due | Family::Pin => Vec::new(),
         Family::Dead => vec![("dead", reads::<DeadLetterRecord>)],
-        Family::Ledger => vec![("entry", reads::<LedgerEntry>), ("lines", reads::<LedgerLines<'static>>)],
+        Family::Ledger => vec![
+            ("entry", reads::<LedgerEntry>),
+            ("lines", reads::<LedgerLines<'static>>),
+        ],
         Family::Excerpt => vec![("excerpt", reads::<Excerpt>)],
-        Family::Ids => vec![("ids", |bytes| IdFilter::decode(bytes).is_some_and(|ids| ids.may_have("any")))],
+        Family::Ids => vec![("ids", |bytes| {
+            IdFilter::decode(bytes).is_some_and(|ids| ids.may_have("any"))
+        })],
         Family::PublishedIds => vec![("published_id", reads::<PublishedId>)],
     }
 }
@@ -98,47 +110,83 @@ fn kinds_of_meta(kind: MetaKind) -> Vec<(&'static str, Reads)> {
     match kind {
         MetaKind::Format => vec![("format", |bytes| readable(MetaKind::Format, bytes).is_ok())],
         MetaKind::Topic => vec![("topic", |bytes| readable(MetaKind::Topic, bytes).is_ok())],
-        MetaKind::Subscription => vec![("subscription", |bytes| readable(MetaKind::Subscription, bytes).is_ok())],
-        MetaKind::Numbers => vec![("numbers", |bytes| readable(MetaKind::Numbers, bytes).is_ok())],
+        MetaKind::Subscription => vec![("subscription", |bytes| {
+            readable(MetaKind::Subscription, bytes).is_ok()
+        })],
+        MetaKind::Numbers => vec![("numbers", |bytes| {
+            readable(MetaKind::Numbers, bytes).is_ok()
+        })],
         MetaKind::Floor => vec![("floor", |bytes| readable(MetaKind::Floor, bytes).is_ok())],
-        MetaKind::DeadLetters => vec![("totals", |bytes| readable(MetaKind::DeadLetters, bytes).is_ok())],
+        MetaKind::DeadLetters => vec![("totals", |bytes| {
+            readable(MetaKind::DeadLetters, bytes).is_ok()
+        })],
         MetaKind::Job => vec![
             ("job", |bytes| readable(MetaKind::Job, bytes).is_ok()),
             ("reap", |bytes| readable(MetaKind::Job, bytes).is_ok()),
         ],
-        MetaKind::Proposal => vec![("proposal", |bytes| readable(MetaKind::Proposal, bytes).is_ok())],
-        MetaKind::DomainTopic => vec![("domain_topic", |bytes| readable(MetaKind::DomainTopic, bytes).is_ok())],
+        MetaKind::Proposal => vec![("proposal", |bytes| {
+            readable(MetaKind::Proposal, bytes).is_ok()
+        })],
+        MetaKind::DomainTopic => vec![("domain_topic", |bytes| {
+            readable(MetaKind::DomainTopic, bytes).is_ok()
+        })],
         MetaKind::Filter => vec![("filter", |bytes| readable(MetaKind::Filter, bytes).is_ok())],
-        MetaKind::Redrive => vec![("redrive", |bytes| readable(MetaKind::Redrive, bytes).is_ok())],
-        MetaKind::Namespace => vec![("namespace", |bytes| readable(MetaKind::Namespace, bytes).is_ok())],
+        MetaKind::Redrive => vec![("redrive", |bytes| {
+            readable(MetaKind::Redrive, bytes).is_ok()
+        })],
+        MetaKind::Namespace => vec![("namespace", |bytes| {
+            readable(MetaKind::Namespace, bytes).is_ok()
+        })],
         MetaKind::Secret => vec![("secret", |bytes| readable(MetaKind::Secret, bytes).is_ok())],
         MetaKind::Token => vec![("token", |bytes| readable(MetaKind::Token, bytes).is_ok())],
         MetaKind::Audit => vec![("audit", |bytes| readable(MetaKind::Audit, bytes).is_ok())],
         MetaKind::ResourceGroup => {
-            vec![("resource_group", |bytes| readable(MetaKind::ResourceGroup, bytes).is_ok())]
+            vec![("resource_group", |bytes| {
+                readable(MetaKind::ResourceGroup, bytes).is_ok()
+            })]
         }
         MetaKind::Loss => vec![("loss", |bytes| readable(MetaKind::Loss, bytes).is_ok())],
-        MetaKind::Applied => vec![("applied", |bytes| readable(MetaKind::Applied, bytes).is_ok())],
+        MetaKind::Applied => vec![("applied", |bytes| {
+            readable(MetaKind::Applied, bytes).is_ok()
+        })],
     }
 }
 
 #[test]
-fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_known_version_is_refused() {
+fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_known_version_is_refused()
+ {
     let kinds: BTreeMap<&str, Reads> = Family::ALL.into_iter().flat_map(kinds_of).collect();
-    let stored: BTreeSet<&str> = STORED.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(stored, kinds.keys().copied().collect(), "each kind has a line, and each line is of a kind");
+    let stored: BTreeSet<&str> = STORED
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(
+        stored,
+        kinds.keys().copied().collect(),
+        "each kind has a line, and each line is of a kind"
+    );
     for (kind, reads) in kinds {
         for record in of_kind(kind) {
             assert!(reads(&record), "{kind} {} cannot be read", hex(&record));
             if record.starts_with(b"{") {
-                let unknown = [&record[..record.len() - 1], br#","of_a_later_version":1}"#].concat();
-                assert!(!reads(&unknown), "{kind}: what a later version wrote would be lost");
+                let unknown =
+                    [&record[..record.len() - 1], br#","of_a_later_version":1}"#].concat();
+                assert!(
+                    !reads(&unknown),
+                    "{kind}: what a later version wrote would be lost"
+                );
                 continue;
             }
-            assert!(!reads(&[&record[..], b"+"].concat()), "{kind}: bytes behind it are not noticed");
+            assert!(
+                !reads(&[&record[..], b"+"].concat()),
+                "{kind}: bytes behind it are not noticed"
+            );
             // Three kinds are a number or a key without a version.
             if !["format", "loss", "secret"].contains(&kind) {
-                assert!(!reads(&[&[0xee], &record[1..]].concat()), "{kind}: a version that is not known");
+                assert!(
+                    !reads(&[&[0xee], &record[1..]].concat()),
+                    "{kind}: a version that is not known"
+                );
             }
         }
     }
@@ -148,23 +196,47 @@ fn every_kind_of_record_is_stored_here_and_read_and_one_that_is_longer_or_of_no_
 fn a_cursor_of_version_5_says_from_when_on_its_endpoint_takes_requests() {
     let cursors = of_kind("cursor");
     let not_before = |bytes: &[u8]| Cursor::decode(bytes).expect("readable").pace.not_before;
-    let reported = cursors.iter().map(|cursor| (cursor[0], not_before(cursor))).collect::<Vec<_>>();
+    let reported = cursors
+        .iter()
+        .map(|cursor| (cursor[0], not_before(cursor)))
+        .collect::<Vec<_>>();
     let asked = Some(Timestamp(1_615_410_176_000_000));
-    assert_eq!(reported, [(5, None), (5, asked), (6, asked), (7, asked), (8, asked)]);
+    assert_eq!(
+        reported,
+        [(5, None), (5, asked), (6, asked), (7, asked), (8, asked)]
+    );
     let decoded = |cursor: &[u8]| Cursor::decode(cursor).expect("readable");
     assert_eq!(decoded(&cursors[1]), decoded(&cursors[2]));
-    let old: Vec<_> = cursors[..3].iter().map(|cursor| decoded(cursor).pace.failing_since).collect();
-    assert_eq!((old, decoded(&cursors[3]).pace.failing_since), (vec![None; 3], asked));
+    let old: Vec<_> = cursors[..3]
+        .iter()
+        .map(|cursor| decoded(cursor).pace.failing_since)
+        .collect();
+    assert_eq!(
+        (old, decoded(&cursors[3]).pace.failing_since),
+        (vec![None; 3], asked)
+    );
     let mut newest = decoded(&cursors[1]);
     newest.pace.failing_since = asked;
-    assert_eq!(newest, decoded(&cursors[3]), "an earlier version does not say which endpoint requested the wait");
+    assert_eq!(
+        newest,
+        decoded(&cursors[3]),
+        "an earlier version does not say which endpoint requested the wait"
+    );
     newest.pace.requested_by = Some(EndpointId(7));
-    assert_eq!(newest.encode(), cursors[4], "the old one is written as the new one");
+    assert_eq!(
+        newest.encode(),
+        cursors[4],
+        "the old one is written as the new one"
+    );
 }
 
-/// The versions of a kind in the file. Those that are supported must be encoded again to the same bytes.
+/// The versions of a kind in the file. Those that are supported must be encoded again to the same
+/// bytes.
 fn stored<R: StoredRecord>(kind: &str) -> BTreeSet<u8> {
-    let lines = STORED.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == kind);
+    let lines = STORED
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(of, _)| *of == kind);
     let mut versions = BTreeSet::new();
     for (_, line) in lines {
         let stored = bytes(line);
@@ -172,7 +244,11 @@ fn stored<R: StoredRecord>(kind: &str) -> BTreeSet<u8> {
         if let Ok(record) = R::decode(&stored) {
             let written = record.encode();
             assert!(written[0] >= stored[0], "{kind}: a version goes up");
-            assert!(written[0] > stored[0] || written == stored, "{kind}: {line} is written as {}", hex(&written));
+            assert!(
+                written[0] > stored[0] || written == stored,
+                "{kind}: {line} is written as {}",
+                hex(&written)
+            );
         }
     }
     versions
@@ -180,14 +256,26 @@ fn stored<R: StoredRecord>(kind: &str) -> BTreeSet<u8> {
 
 fn check<R: StoredRecord>(kind: &str, sample: impl Strategy<Value = R>, missing: &mut Vec<String>) {
     let mut runner = TestRunner::deterministic();
-    let sample = sample.new_tree(&mut runner).expect("a value").current().encode();
+    let sample = sample
+        .new_tree(&mut runner)
+        .expect("a value")
+        .current()
+        .encode();
     let known = stored::<R>(kind);
     if !known.contains(&sample[0]) {
         missing.push(format!("{kind} {}", hex(&sample)));
     }
-    let current = STORED.lines().filter_map(|line| line.split_once(' ')).filter(|(of, _)| *of == kind);
-    let read = current.filter(|(_, line)| bytes(line)[0] == sample[0]).all(|(_, line)| R::decode(&bytes(line)).is_ok());
-    assert!(read, "{kind}: a stored record of the version that is written cannot be read");
+    let current = STORED
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(of, _)| *of == kind);
+    let read = current
+        .filter(|(_, line)| bytes(line)[0] == sample[0])
+        .all(|(_, line)| R::decode(&bytes(line)).is_ok());
+    assert!(
+        read,
+        "{kind}: a stored record of the version that is written cannot be read"
+    );
 }
 
 #[test]
@@ -202,47 +290,78 @@ fn every_version_of_a_record_that_is_written_is_stored_and_read_as_it_was() {
     check("cursor", samples::cursor(), &mut missing);
     check("page", samples::page(), &mut missing);
     let said = (any::<bool>(), proptest::collection::vec(any::<u8>(), 1..40));
-    let excerpt = said.prop_map(|(answered, said)| Excerpt { answered, content: said.into() });
+    let excerpt = said.prop_map(|(answered, said)| Excerpt {
+        answered,
+        content: said.into(),
+    });
     check("excerpt", excerpt, &mut missing);
     let times = (any::<u64>(), any::<u64>(), any::<Option<u64>>());
-    let published =
-        (times, any::<u64>(), any::<u64>()).prop_map(|((accepted, until, last), seq, duplicates)| PublishedId {
+    let published = (times, any::<u64>(), any::<u64>()).prop_map(
+        |((accepted, until, last), seq, duplicates)| PublishedId {
             accepted: Timestamp(accepted),
             until: Timestamp(until),
             seq: Seq(seq),
             duplicates,
             last: last.map(Timestamp),
-        });
+        },
+    );
     check("published_id", published, &mut missing);
     let applied = (any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>());
-    let applied =
-        applied.prop_map(|(sequence, chain, epoch, number)| AppliedPosition { sequence, chain, epoch, number });
+    let applied = applied.prop_map(|(sequence, chain, epoch, number)| AppliedPosition {
+        sequence,
+        chain,
+        epoch,
+        number,
+    });
     check("applied", applied, &mut missing);
-    assert!(missing.is_empty(), "lines to be added to tests/journal/formats.txt:\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "lines to be added to tests/journal/formats.txt:\n{}",
+        missing.join("\n")
+    );
 }
 
 #[test]
 fn an_unreadable_version_of_a_filter_is_reported_and_not_taken_for_an_earlier_one() {
-    let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(2) };
+    let subscription_key = SubscriptionKey {
+        partition: PartitionId(1),
+        subscription: SubscriptionId(2),
+    };
     let store = MemoryStore::new();
     let mut batch = Batch::default();
     let good = of_kind("filter").remove(0);
     let newer = [&good[..good.len() - 1], br#","of_a_later_version":1}"#].concat();
     for (version, record) in [(1, good.clone()), (2, newer), (3, good)] {
         let name = keys::filter_name(subscription_key, version);
-        batch.put(Family::Meta, keys::meta(MetaKind::Filter, name.as_bytes()), record);
+        batch.put(
+            Family::Meta,
+            keys::meta(MetaKind::Filter, name.as_bytes()),
+            record,
+        );
     }
     store.write(&batch).expect("written");
     let (journal, _clock, _hand) = crate::support::publisher::journal(&store);
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let versions = runtime.block_on(filter_version::of(&journal, subscription_key)).expect("readable");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let versions = runtime
+        .block_on(filter_version::of(&journal, subscription_key))
+        .expect("readable");
     let known = [1, 2, 3, 4].map(|number| filter_version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);
-    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
-    let reported: Vec<String> = report.findings.into_iter().map(|finding| finding.problem).collect();
+    let report = fsck::check(&store, decoders(), &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("readable");
+    let reported: Vec<String> = report
+        .findings
+        .into_iter()
+        .map(|finding| finding.problem)
+        .collect();
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        reported[0].contains("00000001/00000002/00000002") && reported[0].contains("of_a_later_version"),
+        reported[0].contains("00000001/00000002/00000002")
+            && reported[0].contains("of_a_later_version"),
         "{reported:?}"
     );
 }
@@ -252,23 +371,35 @@ fn name(number: u64) -> Vec<u8> {
 }
 
 /// A migration step that appends a byte to each topic's record.
-fn longer(store: &dyn Store, from: Option<&[u8]>, batch: &mut Batch) -> Result<Option<Vec<u8>>, StoreError> {
+fn longer(
+    store: &dyn Store,
+    from: Option<&[u8]>,
+    batch: &mut Batch,
+) -> Result<Option<Vec<u8>>, StoreError> {
     let range = keys::meta_of(MetaKind::Topic);
     let (mut next, mut count) = (None, 0);
-    store.scan(Family::Meta, from.unwrap_or(&range.start), &range.end, &mut |key, value| {
-        if count == PART {
-            next = Some(key.to_vec());
-            return std::ops::ControlFlow::Break(());
-        }
-        count += 1;
-        batch.put(Family::Meta, key.to_vec(), [value, b"+"].concat());
-        std::ops::ControlFlow::Continue(())
-    })?;
+    store.scan(
+        Family::Meta,
+        from.unwrap_or(&range.start),
+        &range.end,
+        &mut |key, value| {
+            if count == PART {
+                next = Some(key.to_vec());
+                return std::ops::ControlFlow::Break(());
+            }
+            count += 1;
+            batch.put(Family::Meta, key.to_vec(), [value, b"+"].concat());
+            std::ops::ControlFlow::Continue(())
+        },
+    )?;
     Ok(next)
 }
 
 fn format_of(store: &MemoryStore) -> u32 {
-    let format = store.get(Family::Meta, &keys::meta(MetaKind::Format, b"")).expect("readable").expect("a format");
+    let format = store
+        .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
+        .expect("readable")
+        .expect("a format");
     u32::from_be_bytes(format[..].try_into().expect("four bytes"))
 }
 
@@ -279,22 +410,43 @@ fn a_migration_that_is_killed_at_any_write_goes_on_and_changes_each_record_once(
     for killed_after in 0..10 {
         let store = MemoryStore::new();
         let mut batch = Batch::default();
-        batch.put(Family::Meta, keys::meta(MetaKind::Format, b""), 1u32.to_be_bytes().to_vec());
-        batch.put(Family::Meta, keys::floor(PartitionId(1)), b"not a topic".to_vec());
+        batch.put(
+            Family::Meta,
+            keys::meta(MetaKind::Format, b""),
+            1u32.to_be_bytes().to_vec(),
+        );
+        batch.put(
+            Family::Meta,
+            keys::floor(PartitionId(1)),
+            b"not a topic".to_vec(),
+        );
         (0..RECORDS).for_each(|number| batch.put(Family::Meta, name(number), b"record".to_vec()));
         store.write(&batch).expect("written");
-        let killed = Arc::new(Dying { store: store.clone(), left: killed_after.into() });
+        let killed = Arc::new(Dying {
+            store: store.clone(),
+            left: killed_after.into(),
+        });
         let died = migrate(&*killed, 1, 1, &steps).is_err();
         assert_eq!(died, killed_after < 8, "eight writes make up both steps");
         let found = format_of(&store);
         migrate(&store, found, 1, &steps).expect("migrated");
         assert_eq!(format_of(&store), 3);
         for number in 0..RECORDS {
-            let value = store.get(Family::Meta, &name(number)).expect("readable").expect("it is there");
-            assert_eq!(&value[..], b"record++", "{number}, killed after {killed_after} writes");
+            let value = store
+                .get(Family::Meta, &name(number))
+                .expect("readable")
+                .expect("it is there");
+            assert_eq!(
+                &value[..],
+                b"record++",
+                "{number}, killed after {killed_after} writes"
+            );
         }
         let range = keys::meta_of(MetaKind::Format);
-        let (last, _) = store.last(Family::Meta, &range.start, &range.end).expect("readable").expect("a format");
+        let (last, _) = store
+            .last(Family::Meta, &range.start, &range.end)
+            .expect("readable")
+            .expect("a format");
         assert_eq!(last, range.start, "nothing is left of the progress");
     }
 }
@@ -314,7 +466,10 @@ impl layer::StoreLayer for Dying {
 
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         use std::sync::atomic::Ordering::Relaxed;
-        match self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
+        match self
+            .left
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+        {
             Ok(_) => self.store.write(batch),
             Err(_) => Err(StoreError::Failed("killed".to_owned())),
         }

@@ -24,7 +24,11 @@ fn open(disk: &Mount) -> RocksStore {
 
 fn write(store: &RocksStore, job: u32) -> Result<(), StoreError> {
     let mut batch = Batch::default();
-    batch.put(Family::Log, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 50_000]);
+    batch.put(
+        Family::Log,
+        keys::meta(MetaKind::Job, &job.to_be_bytes()),
+        vec![job as u8; 50_000],
+    );
     store.write(&batch)
 }
 
@@ -49,7 +53,10 @@ fn write_until_healed(store: &RocksStore, job: u32) {
             Err(StoreError::Full) => {}
             Err(other) => panic!("{other}"),
         }
-        assert!(began.elapsed() < Duration::from_secs(120), "the store did not heal");
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "the store did not heal"
+        );
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -60,18 +67,27 @@ fn jobs(store: &RocksStore) -> u32 {
 
 #[test]
 fn a_full_disk_loses_nothing_and_heals_by_its_ballast_alone() {
-    let Some(disk) = Mount::tmpfs(128) else { return };
+    let Some(disk) = Mount::tmpfs(128) else {
+        return;
+    };
     let store = open(&disk);
     let ballast = disk.path().join("data/ballast");
     assert!(ballast.exists() && !store.is_short_of_space());
     let filler = disk.fill(3 << 20);
     let written = write_until_full(&store, 0);
     assert!(!ballast.exists() && store.is_short_of_space());
-    assert_eq!(jobs(&store), written, "what was acknowledged is read on a full disk");
+    assert_eq!(
+        jobs(&store),
+        written,
+        "what was acknowledged is read on a full disk"
+    );
     write_until_healed(&store, written);
     assert_eq!(jobs(&store), written + 1);
     store.note_watermark().expect("noted");
-    assert!(store.is_short_of_space(), "there is no room for the ballast yet");
+    assert!(
+        store.is_short_of_space(),
+        "there is no room for the ballast yet"
+    );
     fs::remove_file(filler).expect("removed");
     write(&store, written + 1).expect("there is room");
     store.note_watermark().expect("noted");
@@ -82,7 +98,9 @@ fn a_full_disk_loses_nothing_and_heals_by_its_ballast_alone() {
 
 #[test]
 fn a_store_on_a_full_disk_is_opened_and_heals() {
-    let Some(disk) = Mount::tmpfs(128) else { return };
+    let Some(disk) = Mount::tmpfs(128) else {
+        return;
+    };
     let store = open(&disk);
     let filler = disk.fill(3 << 20);
     let written = write_until_full(&store, 0);
@@ -90,7 +108,10 @@ fn a_store_on_a_full_disk_is_opened_and_heals() {
     drop(store);
     fs::remove_file(filler).expect("removed");
     let filler = disk.fill(0);
-    assert!(matches!(try_open(&disk), Err(OpenError::Full { .. })), "not a byte is left, and no ballast");
+    assert!(
+        matches!(try_open(&disk), Err(OpenError::Full { .. })),
+        "not a byte is left, and no ballast"
+    );
     fs::remove_file(filler).expect("removed");
     let filler = disk.fill(1 << 20);
     assert_eq!(jobs(&open(&disk)), written, "a megabyte is enough to open");
@@ -102,7 +123,9 @@ fn a_store_on_a_full_disk_is_opened_and_heals() {
 
 #[test]
 fn a_store_on_a_full_disk_is_opened_by_its_ballast() {
-    let Some(disk) = Mount::tmpfs(128) else { return };
+    let Some(disk) = Mount::tmpfs(128) else {
+        return;
+    };
     let store = open(&disk);
     for job in 0..100 {
         write(&store, job).expect("there is room");

@@ -6,7 +6,8 @@ use bytes::BufMut;
 use gridhook::{
     clock::Clock,
     event::{
-        EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange, Timestamp,
+        EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
+        Timestamp,
         chunk::{ChunkBuilder, SealedChunk, WriterStamp},
     },
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads},
@@ -24,7 +25,10 @@ use crate::support::{
 };
 
 const PARTITION: PartitionId = PartitionId(1);
-const ONE: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(1) };
+const ONE: SubscriptionKey = SubscriptionKey {
+    partition: PARTITION,
+    subscription: SubscriptionId(1),
+};
 const BLOCK: u64 = 4096;
 
 struct Fixture {
@@ -48,26 +52,44 @@ impl Fixture {
             limits: BacklogLimits::default(),
         };
         let (journal, writer) =
-            Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        Self { journal, writer, hand, runtime }
+            Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {}))
+                .expect("sound");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        Self {
+            journal,
+            writer,
+            hand,
+            runtime,
+        }
     }
 
     fn founded(store: &MemoryStore) -> Self {
         let queue = Self::at(store);
-        let founded = vec![MetaChange::CreatePartition(PARTITION), MetaChange::Subscribe(ONE, None)];
-        queue.runtime.block_on(queue.journal.change(founded)).expect("founded");
+        let founded = vec![
+            MetaChange::CreatePartition(PARTITION),
+            MetaChange::Subscribe(ONE, None),
+        ];
+        queue
+            .runtime
+            .block_on(queue.journal.change(founded))
+            .expect("founded");
         queue
     }
 
     fn publish(&self, ids: &[String]) -> Result<(), Error> {
-        self.runtime.block_on(self.journal.publish(PARTITION, sealed(ids), None)).map(|_| ())
+        self.runtime
+            .block_on(self.journal.publish(PARTITION, sealed(ids), None))
+            .map(|_| ())
     }
 
     /// Waits until the filters of blocks that ended are written.
     fn complete_filters(&self) {
         for _ in 0..2 {
-            self.runtime.block_on(self.journal.change(Vec::new())).expect("there is room");
+            self.runtime
+                .block_on(self.journal.change(Vec::new()))
+                .expect("there is room");
         }
         crate::support::trims::wait_for_looks(&self.journal);
     }
@@ -77,7 +99,10 @@ impl Fixture {
         let end = self.journal.end(PARTITION).expect("it is there").next;
         let (mut from, mut seqs) = (Seq(from), Vec::new());
         while from < end {
-            let look = self.journal.reads().find_id(PARTITION, id.to_owned(), from, end);
+            let look = self
+                .journal
+                .reads()
+                .find_id(PARTITION, id.to_owned(), from, end);
             let found = self.runtime.block_on(look).expect("readable");
             assert!(found.upto > from, "it gets on");
             seqs.extend(found.seqs.into_iter().map(|seq| seq.0));
@@ -100,8 +125,17 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
             let start = out.len() as u32;
             out.put_slice(id.as_bytes());
             out.put_bytes(b'.', 20);
-            let spans = EventRanges { id: TextRange { start, len: id.len() as u32 }, ..EventRanges::default() };
-            WriterStamp { wire_end: out.len(), spans }
+            let spans = EventRanges {
+                id: TextRange {
+                    start,
+                    len: id.len() as u32,
+                },
+                ..EventRanges::default()
+            };
+            WriterStamp {
+                wire_end: out.len(),
+                spans,
+            }
         });
     }
     draft.into_chunks()
@@ -110,7 +144,9 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
 fn ids_of(store: &MemoryStore) -> Vec<u64> {
     let range = keys::all(Family::Ids);
     let keys = keys_in(store, Family::Ids, &range.start, &range.end);
-    keys.iter().map(|key| keys::parse_ids(key).expect("a key").1).collect()
+    keys.iter()
+        .map(|key| keys::parse_ids(key).expect("a key").1)
+        .collect()
 }
 
 proptest! {
@@ -136,15 +172,24 @@ fn a_full_block_takes_few_others_for_its_own_and_each_block_takes_others() {
         .map(|_| {
             let mut filter = IdFilter::default();
             (0..BLOCK).for_each(|number| filter.insert(&format!("mine-{number}")));
-            (0..100_000).filter(|number| filter.may_have(&format!("other-{number}"))).collect()
+            (0..100_000)
+                .filter(|number| filter.may_have(&format!("other-{number}")))
+                .collect()
         })
         .collect();
     for taken in &taken {
         // One in 1,700 is expected: 57, plus or minus 8.
-        assert!((20..120).contains(&taken.len()), "{} of 100,000 are taken for others", taken.len());
+        assert!(
+            (20..120).contains(&taken.len()),
+            "{} of 100,000 are taken for others",
+            taken.len()
+        );
     }
     // Ids that collide in one block do not collide in another one.
-    let again = taken[0].iter().filter(|number| taken[1].contains(number)).count();
+    let again = taken[0]
+        .iter()
+        .filter(|number| taken[1].contains(number))
+        .count();
     assert!(again < 5, "{again} of {} collide twice", taken[0].len());
 }
 
@@ -162,11 +207,17 @@ fn the_thread_that_syncs_does_not_read_the_log_for_a_block_that_was_open_at_the_
     queue.complete_filters();
     assert_eq!(ids_of(&store), [0, 1]);
     let threads: BTreeSet<String> = recorded.take_threads(&[Family::Log]).into_iter().collect();
-    assert!(!threads.contains("journal") && threads.contains("journal-trim"), "{threads:?}");
+    assert!(
+        !threads.contains("journal") && threads.contains("journal-trim"),
+        "{threads:?}"
+    );
     assert_eq!(queue.find(&ids[7], 1), [8]);
     // A writer that stops completes what it has begun.
     queue.stop();
-    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+    let report = fsck::check(&store, decoders(), &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("readable");
     assert!(report.findings.is_empty(), "{report}");
 }
 
@@ -188,7 +239,10 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         if round % 7 == 3 {
             let writes = store.writes();
             store.fail(writes..writes + 1, WriteFault::Full);
-            assert!(matches!(queue.publish(&ids), Err(Error::Full)), "and so these are not there");
+            assert!(
+                matches!(queue.publish(&ids), Err(Error::Full)),
+                "and so these are not there"
+            );
         } else {
             queue.publish(&ids).expect("there is room");
             published.extend(ids);
@@ -210,34 +264,74 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     }
     assert!(published.len() as u64 > 3 * BLOCK);
     let closed = (published.len() as u64 + 1) / BLOCK;
-    assert_eq!(ids_of(&store), (0..closed).collect::<Vec<_>>(), "every closed block has its filter");
+    assert_eq!(
+        ids_of(&store),
+        (0..closed).collect::<Vec<_>>(),
+        "every closed block has its filter"
+    );
     for (index, id) in published.iter().enumerate().step_by(97) {
         let plain = id.replace('\\', "");
         assert_eq!(queue.find(&plain, 1), [index as u64 + 1], "{plain}");
     }
     assert!(queue.find("id-nobody", 1).is_empty());
-    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+    let report = fsck::check(&store, decoders(), &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("readable");
     assert!(report.findings.is_empty(), "{report}");
-    queue.publish(&[published[5].clone(), published[5].clone()]).expect("there is room");
+    queue
+        .publish(&[published[5].clone(), published[5].clone()])
+        .expect("there is room");
     let end = published.len() as u64;
-    assert_eq!(queue.find(&published[5].replace('\\', ""), 1), [6, end + 1, end + 2], "an id may come again");
+    assert_eq!(
+        queue.find(&published[5].replace('\\', ""), 1),
+        [6, end + 1, end + 2],
+        "an id may come again"
+    );
 
     // A filter is removed when the floor has passed its block.
-    let opened = queue.runtime.block_on(queue.journal.open(ONE)).expect("it is there");
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(2 * BLOCK), end: None, open: Vec::new(), done: Vec::new() };
-    let cursor = RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() }));
+    let opened = queue
+        .runtime
+        .block_on(queue.journal.open(ONE))
+        .expect("it is there");
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(2 * BLOCK),
+        end: None,
+        open: Vec::new(),
+        done: Vec::new(),
+    };
+    let cursor = RecordChange::Cursor(Box::new(Cursor {
+        lanes: vec![lane],
+        ..Cursor::default()
+    }));
     let (done, answer) = std::sync::mpsc::channel();
     let done = Box::new(move |result| done.send(result).expect("the test listens"));
-    queue.journal.append(opened.owner, vec![cursor], WriteUrgency::Now, done);
+    queue
+        .journal
+        .append(opened.owner, vec![cursor], WriteUrgency::Now, done);
     answer.recv().expect("answered").expect("written");
     queue.hand.advance(Duration::from_secs(2));
     queue.publish(&["last".to_owned()]).expect("there is room");
-    queue.publish(&["very last".to_owned()]).expect("there is room");
+    queue
+        .publish(&["very last".to_owned()])
+        .expect("there is room");
     crate::support::trims::wait_for_looks(&queue.journal);
     assert_eq!(ids_of(&store), (2..closed).collect::<Vec<_>>());
     queue.stop();
-    super::put(&store, Family::Ids, keys::ids(PARTITION, 2), IdFilter::default().encode());
-    let reported =
-        fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable").to_string();
-    assert!(reported.contains("the id of event 8192 is missing in the filter of its block"), "{reported}");
+    super::put(
+        &store,
+        Family::Ids,
+        keys::ids(PARTITION, 2),
+        IdFilter::default().encode(),
+    );
+    let reported = fsck::check(&store, decoders(), &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("readable")
+    .to_string();
+    assert!(
+        reported.contains("the id of event 8192 is missing in the filter of its block"),
+        "{reported}"
+    );
 }

@@ -25,7 +25,10 @@ fn subscription() -> impl Strategy<Value = SubscriptionId> {
 }
 
 fn subscription_key() -> impl Strategy<Value = SubscriptionKey> {
-    (partition(), subscription()).prop_map(|(partition, subscription)| SubscriptionKey { partition, subscription })
+    (partition(), subscription()).prop_map(|(partition, subscription)| SubscriptionKey {
+        partition,
+        subscription,
+    })
 }
 
 fn lane() -> impl Strategy<Value = Lane> {
@@ -197,30 +200,75 @@ type Parses = fn(&[u8]) -> bool;
 
 #[test]
 fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
-    let subscription_key = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(2) };
+    let subscription_key = SubscriptionKey {
+        partition: PartitionId(1),
+        subscription: SubscriptionId(2),
+    };
     let (seq, lane, at) = (Seq(3), Lane(4), Timestamp(5));
-    let line = LineKey { subscription_key, lane, first: seq, at, attempt: 6, what: 7 };
-    let excerpt = ExcerptKey { minute: 8, status: 9, hash: 10 };
+    let line = LineKey {
+        subscription_key,
+        lane,
+        first: seq,
+        at,
+        attempt: 6,
+        what: 7,
+    };
+    let excerpt = ExcerptKey {
+        minute: 8,
+        status: 9,
+        hash: 10,
+    };
     let sound: [(Vec<u8>, Parses); 13] = [
-        (keys::log(subscription_key.partition, seq), |key| keys::parse_log(key).is_some()),
-        (keys::cursor(subscription_key), |key| keys::parse_cursor(key).is_some()),
-        (keys::outcome_page(11), |key| keys::parse_outcome_page(key).is_some()),
-        (keys::pending(subscription_key.partition, seq, subscription_key.subscription, lane), |key| {
-            keys::parse_pending(key).is_some()
+        (keys::log(subscription_key.partition, seq), |key| {
+            keys::parse_log(key).is_some()
         }),
-        (keys::due(subscription_key, at, lane, seq), |key| keys::parse_due(key).is_some()),
-        (keys::carried(subscription_key.partition, seq), |key| keys::parse_carried(key).is_some()),
-        (keys::pin(subscription_key.partition, seq, subscription_key.subscription, lane), |key| {
-            keys::parse_pin(key).is_some()
+        (keys::cursor(subscription_key), |key| {
+            keys::parse_cursor(key).is_some()
         }),
-        (keys::dead(subscription_key, at, seq, lane), |key| keys::parse_dead(key).is_some()),
+        (keys::outcome_page(11), |key| {
+            keys::parse_outcome_page(key).is_some()
+        }),
+        (
+            keys::pending(
+                subscription_key.partition,
+                seq,
+                subscription_key.subscription,
+                lane,
+            ),
+            |key| keys::parse_pending(key).is_some(),
+        ),
+        (keys::due(subscription_key, at, lane, seq), |key| {
+            keys::parse_due(key).is_some()
+        }),
+        (keys::carried(subscription_key.partition, seq), |key| {
+            keys::parse_carried(key).is_some()
+        }),
+        (
+            keys::pin(
+                subscription_key.partition,
+                seq,
+                subscription_key.subscription,
+                lane,
+            ),
+            |key| keys::parse_pin(key).is_some(),
+        ),
+        (keys::dead(subscription_key, at, seq, lane), |key| {
+            keys::parse_dead(key).is_some()
+        }),
         (keys::ledger(line), |key| keys::parse_ledger(key).is_some()),
-        (keys::ledger_by_time(line), |key| keys::parse_ledger_by_time(key).is_some()),
-        (keys::excerpt(subscription_key, excerpt), |key| keys::parse_excerpt(key).is_some()),
-        (keys::ids(subscription_key.partition, 11), |key| keys::parse_ids(key).is_some()),
-        (keys::published_id(subscription_key.partition, IdDigest(12, 13)), |key| {
-            keys::parse_published_id(key).is_some()
+        (keys::ledger_by_time(line), |key| {
+            keys::parse_ledger_by_time(key).is_some()
         }),
+        (keys::excerpt(subscription_key, excerpt), |key| {
+            keys::parse_excerpt(key).is_some()
+        }),
+        (keys::ids(subscription_key.partition, 11), |key| {
+            keys::parse_ids(key).is_some()
+        }),
+        (
+            keys::published_id(subscription_key.partition, IdDigest(12, 13)),
+            |key| keys::parse_published_id(key).is_some(),
+        ),
     ];
     for (mut key, parses) in sound {
         assert!(parses(&key));
@@ -233,8 +281,17 @@ fn a_key_that_is_cut_or_followed_by_a_byte_is_none() {
 #[test]
 fn every_kind_has_the_byte_that_it_was_given() {
     let bytes = Family::ALL.map(|family| KeyKind::of(family) as u8);
-    assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14], "9 is given up");
-    assert_eq!(MetaKind::ALL.map(|kind| kind as u8), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 30]);
+    assert_eq!(
+        bytes,
+        [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14],
+        "9 is given up"
+    );
+    assert_eq!(
+        MetaKind::ALL.map(|kind| kind as u8),
+        [
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 30
+        ]
+    );
     for family in Family::ALL {
         let byte = KeyKind::of(family) as u8;
         assert_eq!(keys::all(family), vec![byte]..vec![byte + 1]);

@@ -8,7 +8,9 @@ use gridhook::{
     journal::{BacklogLimits, Journal, JournalOptions, MetaChange, Shards},
     policy::{
         outcome::{Failure, Outcome},
-        record::{LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, SeqRuns, WriteUrgency},
+        record::{
+            LedgerEntry, LedgerEvent, LedgerLine, RecordChange, SeqRun, SeqRuns, WriteUrgency,
+        },
     },
     store::{Batch, Family, Store, keys, ledger},
 };
@@ -16,7 +18,10 @@ use proptest::{collection::vec, prelude::*};
 
 use crate::support::memory_store::MemoryStore;
 
-const ONE: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const ONE: SubscriptionKey = SubscriptionKey {
+    partition: PartitionId(1),
+    subscription: SubscriptionId(1),
+};
 const BLOCK: u64 = 4096;
 
 /// Times of lines, in steps of 450 ms.
@@ -51,22 +56,39 @@ fn runs() -> impl Strategy<Value = Vec<SeqRun>> {
 }
 
 fn line() -> impl Strategy<Value = LedgerLine> {
-    (TIMES, prop_oneof![Just(Lane::LIVE), Just(Lane(20))], 0u32..4, runs(), what()).prop_map(
-        |(at, lane, attempt, runs, what)| LedgerLine {
+    (
+        TIMES,
+        prop_oneof![Just(Lane::LIVE), Just(Lane(20))],
+        0u32..4,
+        runs(),
+        what(),
+    )
+        .prop_map(|(at, lane, attempt, runs, what)| LedgerLine {
             lane,
             attempt,
-            entry: LedgerEntry { at: Timestamp(at * STEP), runs, what },
-        },
-    )
+            entry: LedgerEntry {
+                at: Timestamp(at * STEP),
+                runs,
+                what,
+            },
+        })
 }
 
 fn speaks_of(line: &LedgerLine, seq: u64) -> bool {
-    line.entry.runs.iter().any(|run| run.seqs().any(|of| of.0 == seq))
+    line.entry
+        .runs
+        .iter()
+        .any(|run| run.seqs().any(|of| of.0 == seq))
 }
 
 /// A line without its events: a line found by event has only those of its block.
 fn bare(line: &LedgerLine) -> (Lane, u32, Timestamp, String) {
-    (line.lane, line.attempt, line.entry.at, format!("{:?}", line.entry.what))
+    (
+        line.lane,
+        line.attempt,
+        line.entry.at,
+        format!("{:?}", line.entry.what),
+    )
 }
 
 proptest! {
@@ -141,7 +163,8 @@ proptest! {
     }
 }
 
-/// Writes lines for consecutive events, each `apart` after the one before. Returns the versions of the records by event and by time.
+/// Writes lines for consecutive events, each `apart` after the one before. Returns the versions of
+/// the records by event and by time.
 fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
     let store = MemoryStore::new();
     let mut batch = Batch::default();
@@ -154,7 +177,11 @@ fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
             what: LedgerEvent::Canceled,
         },
     };
-    ledger::put(&mut batch, ONE, &(0..lines).rev().map(line).collect::<Vec<_>>().into());
+    ledger::put(
+        &mut batch,
+        ONE,
+        &(0..lines).rev().map(line).collect::<Vec<_>>().into(),
+    );
     store.write(&batch).expect("written");
     let mut versions = [Vec::new(), Vec::new()];
     let range = keys::ledgers();
@@ -162,19 +189,37 @@ fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
         versions[usize::from(keys::parse_ledger_by_time(key).is_some())].push(value[0]);
         ControlFlow::Continue(())
     };
-    store.scan(Family::Ledger, &range.start, &range.end, visit).expect("readable");
+    store
+        .scan(Family::Ledger, &range.start, &range.end, visit)
+        .expect("readable");
     versions
 }
 
 #[test]
 fn the_lines_of_a_write_share_records_within_their_limits() {
     let near = Duration::from_micros(10);
-    assert_eq!(records_of(1, near), [[3], [3]], "a line alone, as earlier versions wrote it");
+    assert_eq!(
+        records_of(1, near),
+        [[3], [3]],
+        "a line alone, as earlier versions wrote it"
+    );
     assert_eq!(records_of(100, near), [[4], [4]]);
-    assert_eq!(records_of(300, near), [[4, 4], [4, 4]], "256 lines in a record");
-    assert_eq!(records_of(3, Duration::from_secs(3)), [vec![4], vec![4, 3]], "5 s in a record by time");
+    assert_eq!(
+        records_of(300, near),
+        [[4, 4], [4, 4]],
+        "256 lines in a record"
+    );
+    assert_eq!(
+        records_of(3, Duration::from_secs(3)),
+        [vec![4], vec![4, 3]],
+        "5 s in a record by time"
+    );
     let [by_event, by_time] = records_of(BLOCK + 1, near);
-    assert_eq!((by_event.len(), by_time.len()), (17, 17), "a block in a record by event");
+    assert_eq!(
+        (by_event.len(), by_time.len()),
+        (17, 17),
+        "a block in a record by event"
+    );
 }
 
 #[test]
@@ -186,11 +231,17 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
         shards: Shards::default(),
         limits: BacklogLimits::default(),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    // The limit is 16,384 lines. The last record of the second subscription exceeds it by 100 lines.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    // The limit is 16,384 lines. The last record of the second subscription exceeds it by 100
+    // lines.
     for (counts, found) in [([100, 16_128, 1], Some(16_229)), ([100, 16_384, 1], None)] {
         let store = MemoryStore::new();
-        let keys = [1, 2, 3].map(|number| SubscriptionKey { subscription: SubscriptionId(number), ..ONE });
+        let keys = [1, 2, 3].map(|number| SubscriptionKey {
+            subscription: SubscriptionId(number),
+            ..ONE
+        });
         for (key, count) in keys.into_iter().zip(counts) {
             let line = |number: u64| {
                 let entry = LedgerEntry {
@@ -198,17 +249,32 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
                     runs: vec![SeqRun::one(Seq(number))],
                     what: LedgerEvent::Canceled,
                 };
-                LedgerLine { lane: Lane::LIVE, attempt: 1, entry }
+                LedgerLine {
+                    lane: Lane::LIVE,
+                    attempt: 1,
+                    entry,
+                }
             };
             let mut batch = Batch::default();
-            ledger::put(&mut batch, key, &(0..count).map(line).collect::<Vec<_>>().into());
+            ledger::put(
+                &mut batch,
+                key,
+                &(0..count).map(line).collect::<Vec<_>>().into(),
+            );
             store.write(&batch).expect("written");
         }
-        let (journal, writer) =
-            Journal::start(Arc::new(store), clock.clone(), options, Box::new(|_, _| {}), Box::new(|_| {}))
-                .expect("sound");
+        let (journal, writer) = Journal::start(
+            Arc::new(store),
+            clock.clone(),
+            options,
+            Box::new(|_, _| {}),
+            Box::new(|_| {}),
+        )
+        .expect("sound");
         let range = Timestamp::default()..Timestamp::NEVER;
-        let read = runtime.block_on(journal.reads().lines_of_all(keys.to_vec(), range, |_| true)).expect("readable");
+        let read = runtime
+            .block_on(journal.reads().lines_of_all(keys.to_vec(), range, |_| true))
+            .expect("readable");
         assert_eq!(read.map(|lines| lines.len()), found, "{counts:?}");
         journal.close();
         writer.join();

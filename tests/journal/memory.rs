@@ -16,7 +16,9 @@ fn try_put(store: &MemoryStore, key: &str) -> Result<(), StoreError> {
 
 fn found(store: &MemoryStore) -> Vec<String> {
     let keys = keys_in(store, Family::Meta, b"", b"z");
-    keys.into_iter().map(|key| String::from_utf8(key).expect("a name")).collect()
+    keys.into_iter()
+        .map(|key| String::from_utf8(key).expect("a name"))
+        .collect()
 }
 
 #[test]
@@ -42,7 +44,10 @@ fn a_full_disk_writes_nothing_and_heals() {
     assert!(matches!(try_put(&store, "b"), Err(StoreError::Full)));
     assert!(matches!(try_put(&store, "c"), Err(StoreError::Full)));
     try_put(&store, "d").expect("there is room again");
-    assert_eq!((found(&store), store.writes()), (vec!["a".to_owned(), "d".to_owned()], 4));
+    assert_eq!(
+        (found(&store), store.writes()),
+        (vec!["a".to_owned(), "d".to_owned()], 4)
+    );
     assert_eq!(found(&store.crash(9)), ["a", "d"]);
 }
 
@@ -54,7 +59,11 @@ fn a_failed_sync_leaves_its_batch_in_doubt_and_ends_all_writing() {
         try_put(&store, "a").expect("honest");
         assert!(matches!(try_put(&store, "b"), Err(StoreError::Failed(_))));
         assert!(matches!(try_put(&store, "c"), Err(StoreError::Failed(_))));
-        assert_eq!(found(&store), ["a"], "what was not acknowledged is not read");
+        assert_eq!(
+            found(&store),
+            ["a"],
+            "what was not acknowledged is not read"
+        );
         assert_eq!(found(&store.crash(kept)), left);
     }
 }
@@ -69,8 +78,16 @@ fn a_lying_disk_loses_what_no_later_sync_saved() {
     }
     assert_eq!(found(&store), ["a", "b", "c", "d", "e", "f"]);
     assert_eq!(store.unsynced(), 3);
-    assert_eq!(found(&store.crash(0)), ["a", "b", "c"], "the third, honest, write synced those before it");
-    assert_eq!(found(&store.crash(2)), ["a", "b", "c", "d", "e"], "a prefix of the rest");
+    assert_eq!(
+        found(&store.crash(0)),
+        ["a", "b", "c"],
+        "the third, honest, write synced those before it"
+    );
+    assert_eq!(
+        found(&store.crash(2)),
+        ["a", "b", "c", "d", "e"],
+        "a prefix of the rest"
+    );
 }
 
 /// A write that waits until the hold is dropped.
@@ -99,7 +116,10 @@ fn a_write_that_waits_when_the_machine_crashes_fails() {
     let store = MemoryStore::new();
     let (_hold, writer) = held_write(&store);
     let after = store.crash(9);
-    assert!(matches!(writer.join().expect("no panic"), Err(StoreError::Failed(_))));
+    assert!(matches!(
+        writer.join().expect("no panic"),
+        Err(StoreError::Failed(_))
+    ));
     assert!(found(&after).is_empty());
 }
 
@@ -139,10 +159,18 @@ fn a_floor_drops_what_is_wholly_below_it_in_its_partition() {
     let store = MemoryStore::new();
     for partition in [1, 2] {
         for first in [1, 11, 21] {
-            put(&store, Family::Log, keys::log(PartitionId(partition), Seq(first)), chunk(10, 5));
+            put(
+                &store,
+                Family::Log,
+                keys::log(PartitionId(partition), Seq(first)),
+                chunk(10, 5),
+            );
         }
     }
     store.drop_log(PartitionId(1), Seq(15)).expect("dropped");
-    assert_eq!((log_in(&store, 1), log_in(&store, 2)), (vec![11, 21], vec![1, 11, 21]));
+    assert_eq!(
+        (log_in(&store, 1), log_in(&store, 2)),
+        (vec![11, 21], vec![1, 11, 21])
+    );
     assert_eq!(log_in(&store.crash(0), 1), [11, 21]);
 }

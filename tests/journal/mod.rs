@@ -1,4 +1,5 @@
-//! Tests of `store`, `journal` and `repair`: record formats, both stores, the writer, damage, checks and repairs.
+//! Tests of `store`, `journal` and `repair`: record formats, both stores, the writer, damage,
+//! checks and repairs.
 
 mod backlog;
 mod backups;
@@ -49,21 +50,35 @@ fn chunk(count: u32, bytes: usize) -> Bytes {
             let mut noise = u64::from(index) + 1;
             out.extend((0..bytes).map(|_| {
                 // Bytes that do not compress.
-                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                noise = noise
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 (noise >> 56) as u8
             }));
             let wire_end = out.len();
             out.put_slice(b"tail");
             WriterStamp {
                 wire_end,
-                spans: EventRanges { id: TextRange { start, len: bytes.min(9) as u32 }, ..EventRanges::default() },
+                spans: EventRanges {
+                    id: TextRange {
+                        start,
+                        len: bytes.min(9) as u32,
+                    },
+                    ..EventRanges::default()
+                },
             }
         });
     }
     let sealed = draft.into_chunks();
     assert!(sealed.len() <= 1, "too much for one chunk");
     let sealed = sealed.into_iter().next().expect("a chunk has events");
-    sealed.stamp(Timestamp(1_000), LogTail { count: 7, bytes: 70 })
+    sealed.stamp(
+        Timestamp(1_000),
+        LogTail {
+            count: 7,
+            bytes: 70,
+        },
+    )
 }
 
 fn put(store: &impl Store, family: Family, key: Vec<u8>, value: impl Into<Bytes>) {
@@ -78,7 +93,9 @@ fn keys_in(store: &impl Store, family: Family, from: &[u8], upper: &[u8]) -> Vec
         keys.push(key.to_vec());
         ControlFlow::Continue(())
     };
-    store.scan(family, from, upper, visit).expect("a store that is whole can be read");
+    store
+        .scan(family, from, upper, visit)
+        .expect("a store that is whole can be read");
     keys
 }
 
@@ -87,13 +104,24 @@ fn log_in(store: &impl Store, partition: u32) -> Vec<u64> {
     use gridhook::{event::PartitionId, store::keys};
     let range = keys::log_of(PartitionId(partition));
     let keys = keys_in(store, Family::Log, &range.start, &range.end);
-    keys.iter().map(|key| keys::parse_log(key).map(|(_, Seq(first))| first).expect("a key of the log")).collect()
+    keys.iter()
+        .map(|key| {
+            keys::parse_log(key)
+                .map(|(_, Seq(first))| first)
+                .expect("a key of the log")
+        })
+        .collect()
 }
 
-/// A folder for tests that open hundreds of stores: in memory if possible, because syncs are fast there.
+/// A folder for tests that open hundreds of stores: in memory if possible, because syncs are fast
+/// there.
 fn scratch() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let folder = if memory.is_dir() {
+        tempfile::tempdir_in(memory)
+    } else {
+        tempfile::tempdir()
+    };
     folder.expect("a folder")
 }
 

@@ -1,5 +1,5 @@
-//! RocksDB's options, read back from the file in which RocksDB stores them. So a changed setting, or a changed default
-//! of a new RocksDB, fails a test.
+//! RocksDB's options, read back from the file in which RocksDB stores them. So a changed setting,
+//! or a changed default of a new RocksDB, fails a test.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,25 +12,43 @@ type Sections = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The newest options file of the store.
 fn read(folder: &Path) -> Sections {
-    let entries = fs::read_dir(folder.join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
+    let entries = fs::read_dir(folder.join("rocksdb"))
+        .expect("a store")
+        .map(|entry| entry.expect("an entry").path());
     let is_options = |path: &std::path::PathBuf| path.to_string_lossy().contains("OPTIONS-");
     let newest = entries.filter(is_options).max().expect("a file of options");
     let text = fs::read_to_string(newest).expect("text");
     let (mut sections, mut section) = (Sections::new(), String::new());
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+    for line in text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
+        if let Some(name) = line
+            .strip_prefix('[')
+            .and_then(|line| line.strip_suffix(']'))
+        {
             section = name.to_owned();
         } else if let Some((key, value)) = line.split_once('=') {
-            sections.entry(section.clone()).or_default().insert(key.to_owned(), value.to_owned());
+            sections
+                .entry(section.clone())
+                .or_default()
+                .insert(key.to_owned(), value.to_owned());
         }
     }
     sections
 }
 
 fn check(sections: &Sections, section: &str, expected: &[(&str, &str)]) {
-    let found = sections.get(section).unwrap_or_else(|| panic!("no {section}"));
+    let found = sections
+        .get(section)
+        .unwrap_or_else(|| panic!("no {section}"));
     for (key, value) in expected {
-        assert_eq!(found.get(*key).map(String::as_str), Some(*value), "{key} of {section}");
+        assert_eq!(
+            found.get(*key).map(String::as_str),
+            Some(*value),
+            "{key} of {section}"
+        );
     }
 }
 
@@ -74,17 +92,48 @@ fn the_store_is_set_up_as_it_was_chosen() {
     drop(RocksStore::open(folder.path(), &wanted).expect("a store that is there"));
     let sections = read(folder.path());
     check(&sections, "DBOptions", &STORE);
-    let (buffers, wal) = (wanted.buffers_bytes.to_string(), wanted.wal_bytes.to_string());
-    check(&sections, "DBOptions", &[("db_write_buffer_size", &buffers), ("max_total_wal_size", &wal)]);
+    let (buffers, wal) = (
+        wanted.buffers_bytes.to_string(),
+        wanted.wal_bytes.to_string(),
+    );
+    check(
+        &sections,
+        "DBOptions",
+        &[
+            ("db_write_buffer_size", &buffers),
+            ("max_total_wal_size", &wal),
+        ],
+    );
 
     let buffer = (8 << 20).to_string();
-    check(&sections, "CFOptions \"default\"", &[("write_buffer_size", &buffer)]);
+    check(
+        &sections,
+        "CFOptions \"default\"",
+        &[("write_buffer_size", &buffer)],
+    );
     for family in Family::ALL {
         let section = format!("CFOptions \"{}\"", family.name());
-        check(&sections, &section, &[("write_buffer_size", &buffer), ("arena_block_size", "262144")]);
+        check(
+            &sections,
+            &section,
+            &[
+                ("write_buffer_size", &buffer),
+                ("arena_block_size", "262144"),
+            ],
+        );
         // Small or random records are not compressed.
-        let is_compressed = [Family::Log, Family::Ledger, Family::Excerpt, Family::Carried].contains(&family);
-        let compression = if is_compressed { "kLZ4Compression" } else { "kNoCompression" };
+        let is_compressed = [
+            Family::Log,
+            Family::Ledger,
+            Family::Excerpt,
+            Family::Carried,
+        ]
+        .contains(&family);
+        let compression = if is_compressed {
+            "kLZ4Compression"
+        } else {
+            "kNoCompression"
+        };
         check(&sections, &section, &[("compression", compression)]);
         let style = if [Family::Ledger, Family::Excerpt].contains(&family) {
             "kCompactionStyleFIFO"
@@ -102,21 +151,38 @@ fn the_store_is_set_up_as_it_was_chosen() {
                 ("checksum", "kXXH3"),
             ],
         );
-        let filtered = matches!(family, Family::Pending | Family::Carried | Family::PublishedIds);
-        assert_eq!(sections[&table]["filter_policy"] != "nullptr", filtered, "{}", family.name());
+        let filtered = matches!(
+            family,
+            Family::Pending | Family::Carried | Family::PublishedIds
+        );
+        assert_eq!(
+            sections[&table]["filter_policy"] != "nullptr",
+            filtered,
+            "{}",
+            family.name()
+        );
         let log = [
             ("periodic_compaction_seconds", "86400"),
             ("target_file_size_base", "33554432"),
             ("max_write_buffer_number", "4"),
-            ("compression_per_level", "kNoCompression:kNoCompression:kLZ4Compression"),
+            (
+                "compression_per_level",
+                "kNoCompression:kNoCompression:kLZ4Compression",
+            ),
         ];
         if family == Family::Log {
             check(&sections, &section, &log);
-            assert_eq!(sections[&section]["compaction_filter_factory"], "gridhook.floors");
+            assert_eq!(
+                sections[&section]["compaction_filter_factory"],
+                "gridhook.floors"
+            );
         }
         if family == Family::Ledger {
             let fifo = &sections[&section]["compaction_options_fifo"];
-            assert!(fifo.contains(&format!("max_table_files_size={};", wanted.ledger_bytes)), "{fifo}");
+            assert!(
+                fifo.contains(&format!("max_table_files_size={};", wanted.ledger_bytes)),
+                "{fifo}"
+            );
         }
     }
 }

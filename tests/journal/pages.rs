@@ -1,4 +1,5 @@
-//! Outcomes that share pages are read as if each had its records at once, also after a kill at any write.
+//! Outcomes that share pages are read as if each had its records at once, also after a kill at any
+//! write.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,7 +42,10 @@ fn open(folder: &Path) -> RocksStore {
 }
 
 fn key(number: u32) -> SubscriptionKey {
-    SubscriptionKey { partition: PartitionId(1 + number % 3), subscription: SubscriptionId(number) }
+    SubscriptionKey {
+        partition: PartitionId(1 + number % 3),
+        subscription: SubscriptionId(number),
+    }
 }
 
 fn at(write: u64, number: u64) -> u64 {
@@ -58,15 +62,30 @@ fn line(write: u64, number: u64, rng: &mut Rng) -> LedgerLine {
         next: None,
         excerpt: None,
     };
-    let runs = vec![SeqRun { first: Seq(1 + write * 3 + number), count }];
-    let entry = LedgerEntry { at: Timestamp(at(write, number)), runs, what };
-    LedgerLine { lane: Lane::LIVE, attempt: 1, entry }
+    let runs = vec![SeqRun {
+        first: Seq(1 + write * 3 + number),
+        count,
+    }];
+    let entry = LedgerEntry {
+        at: Timestamp(at(write, number)),
+        runs,
+        what,
+    };
+    LedgerLine {
+        lane: Lane::LIVE,
+        attempt: 1,
+        entry,
+    }
 }
 
 /// The outcomes of some subscriptions, and sometimes changes of their records.
 fn batch(write: u64, subscriptions: u32, rng: &mut Rng) -> Batch {
     let mut batch = Batch::default();
-    batch.put(Family::Meta, keys::ended_job(key(1), Lane(9)), write.to_be_bytes().to_vec());
+    batch.put(
+        Family::Meta,
+        keys::ended_job(key(1), Lane(9)),
+        write.to_be_bytes().to_vec(),
+    );
     for number in 0..subscriptions {
         // Some are busy, and some so rarely that the number of pages ends their waiting.
         if rng.u16(..400) >= if number < 8 { 300 } else { 1 } {
@@ -100,30 +119,50 @@ fn seen(store: &dyn Store) -> Seen {
     let mut cursors = BTreeMap::new();
     let range = keys::cursors();
     let visit = &mut |key: &[u8], value: &[u8]| {
-        assert!(cursors.last_key_value().is_none_or(|(last, _): (&Vec<u8>, _)| &last[..] < key), "out of order");
+        assert!(
+            cursors
+                .last_key_value()
+                .is_none_or(|(last, _): (&Vec<u8>, _)| &last[..] < key),
+            "out of order"
+        );
         cursors.insert(key.to_vec(), Bytes::copy_from_slice(value));
         ControlFlow::Continue(())
     };
-    store.scan(Family::Cursor, &range.start, &range.end, visit).expect("readable");
+    store
+        .scan(Family::Cursor, &range.start, &range.end, visit)
+        .expect("readable");
     for (key, cursor) in &cursors {
-        assert_eq!(store.get(Family::Cursor, key).expect("readable").as_ref(), Some(cursor));
+        assert_eq!(
+            store.get(Family::Cursor, key).expect("readable").as_ref(),
+            Some(cursor)
+        );
     }
-    let last = store.last(Family::Cursor, &range.start, &range.end).expect("readable");
-    assert_eq!(last.as_ref().map(|(key, cursor)| (key, cursor)), cursors.last_key_value());
+    let last = store
+        .last(Family::Cursor, &range.start, &range.end)
+        .expect("readable");
+    assert_eq!(
+        last.as_ref().map(|(key, cursor)| (key, cursor)),
+        cursors.last_key_value()
+    );
     let mut lines = [BTreeSet::new(), BTreeSet::new()];
     let (range, mut previous) = (keys::ledgers(), Vec::new());
     let visit = &mut |stored: &[u8], value: &[u8]| {
         assert!(previous[..] < *stored, "out of order");
         previous = stored.to_vec();
         let by_time = keys::parse_ledger_by_time(stored);
-        let key = by_time.or_else(|| keys::parse_ledger(stored)).expect("a key of a line");
+        let key = by_time
+            .or_else(|| keys::parse_ledger(stored))
+            .expect("a key of a line");
         for line in ledger_lines(key, value).expect("readable") {
-            let is_new = lines[usize::from(by_time.is_some())].insert(format!("{:?} {line:?}", key.subscription_key));
+            let is_new = lines[usize::from(by_time.is_some())]
+                .insert(format!("{:?} {line:?}", key.subscription_key));
             assert!(is_new, "a line has two records: {line:?}");
         }
         ControlFlow::Continue(())
     };
-    store.scan(Family::Ledger, &range.start, &range.end, visit).expect("readable");
+    store
+        .scan(Family::Ledger, &range.start, &range.end, visit)
+        .expect("readable");
     Seen { cursors, lines }
 }
 
@@ -135,7 +174,10 @@ fn pages(store: &RocksStore) -> usize {
 
 /// The number of puts and deletes so far.
 fn sequence(store: &RocksStore) -> u64 {
-    store.freeze(&scratch().path().join("frozen")).expect("readable").sequence()
+    store
+        .freeze(&scratch().path().join("frozen"))
+        .expect("readable")
+        .sequence()
 }
 
 fn killed(folder: &Path) -> tempfile::TempDir {
@@ -166,7 +208,10 @@ fn what_is_read_is_as_if_each_outcome_had_its_records_whenever_the_process_is_ki
                 store = open(folder.path());
             }
             if rng.u16(..100) == 0 {
-                assert!(seen(&store) == seen(&model), "seed {seed}, after write {write}");
+                assert!(
+                    seen(&store) == seen(&model),
+                    "seed {seed}, after write {write}"
+                );
                 assert!(pages(&store) <= 1030, "{} pages", pages(&store));
             }
         }
@@ -181,13 +226,23 @@ fn what_is_read_is_as_if_each_outcome_had_its_records_whenever_the_process_is_ki
 
 /// The times of a subscription's lines.
 fn times(store: &dyn Store, of: SubscriptionKey) -> BTreeSet<u64> {
-    let (range, mut times) = (keys::ledger_between(of, Timestamp(0), Timestamp::NEVER), BTreeSet::new());
+    let (range, mut times) = (
+        keys::ledger_between(of, Timestamp(0), Timestamp::NEVER),
+        BTreeSet::new(),
+    );
     let visit = &mut |key: &[u8], value: &[u8]| {
         let key = keys::parse_ledger_by_time(key).expect("a key of a line");
-        times.extend(ledger_lines(key, value).expect("readable").iter().map(|line| line.entry.at.0));
+        times.extend(
+            ledger_lines(key, value)
+                .expect("readable")
+                .iter()
+                .map(|line| line.entry.at.0),
+        );
         ControlFlow::Continue(())
     };
-    store.scan(Family::Ledger, &range.start, &range.end, visit).expect("readable");
+    store
+        .scan(Family::Ledger, &range.start, &range.end, visit)
+        .expect("readable");
     times
 }
 
@@ -208,7 +263,9 @@ fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses
                             continue;
                         }
                         let lines = if place == 0 { 1 } else { rng.u64(..3) };
-                        let lines: Vec<LedgerLine> = (0..lines).map(|number| line(write, number, &mut rng)).collect();
+                        let lines: Vec<LedgerLine> = (0..lines)
+                            .map(|number| line(write, number, &mut rng))
+                            .collect();
                         batch.outcomes(
                             key(partition as u32 + 3 * place),
                             Some(format!("{write}").into()),
@@ -216,7 +273,11 @@ fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses
                         );
                     }
                     if rng.u8(..60) == 0 {
-                        batch.put(Family::Cursor, keys::cursor(key(partition as u32)), b"set".to_vec());
+                        batch.put(
+                            Family::Cursor,
+                            keys::cursor(key(partition as u32)),
+                            b"set".to_vec(),
+                        );
                     }
                     store.write(&batch).expect("written");
                     model.write(&batch).expect("written");
@@ -233,7 +294,9 @@ fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses
             assert_eq!(missing, None, "of {writes} writes");
         }
     }
-    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().expect("no panic"));
     assert!(seen(&*store) == seen(&model));
     let copy = killed(folder.path());
     assert!(seen(&open(copy.path())) == seen(&model), "after a kill");
@@ -241,10 +304,27 @@ fn writers_at_the_same_time_store_the_records_of_each_other_and_no_reader_misses
 
 /// The cursor of a subscription without failures.
 fn cursor(delivered: u64) -> Cursor {
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(delivered), end: None, open: Vec::new(), done: Vec::new() };
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(delivered),
+        end: None,
+        open: Vec::new(),
+        done: Vec::new(),
+    };
     let (passed, matched, requests) = (delivered, delivered, delivered);
-    let counters = Counters { passed, matched, delivered, requests, ..Counters::default() };
-    Cursor { lanes: vec![lane], counters, began: Seq(1), ..Cursor::default() }
+    let counters = Counters {
+        passed,
+        matched,
+        delivered,
+        requests,
+        ..Counters::default()
+    };
+    Cursor {
+        lanes: vec![lane],
+        counters,
+        began: Seq(1),
+        ..Cursor::default()
+    }
 }
 
 #[test]
@@ -255,24 +335,39 @@ fn an_outcome_costs_a_part_of_a_put_and_pages_do_not_accumulate() {
         let (mut batch, mut rng) = (Batch::default(), Rng::with_seed(write));
         for number in 0..100 {
             let cursor = cursor(1_000_000 + write).encode();
-            batch.outcomes(key(number), Some(cursor.into()), vec![line(write, 0, &mut rng)].into());
+            batch.outcomes(
+                key(number),
+                Some(cursor.into()),
+                vec![line(write, 0, &mut rng)].into(),
+            );
         }
         store.write(&batch).expect("written");
     }
     // Three records for each outcome would be 300 puts a write.
     let changes = sequence(&store);
-    assert!(changes < MANY * 12, "{changes} puts and deletes in {MANY} writes");
+    assert!(
+        changes < MANY * 12,
+        "{changes} puts and deletes in {MANY} writes"
+    );
     let (range, mut bytes, mut pages) = (keys::outcome_pages(), 0, 0);
     let visit = &mut |_: &[u8], value: &[u8]| {
         (bytes, pages) = (bytes + value.len(), pages + 1);
         ControlFlow::Continue(())
     };
-    store.scan(Family::Cursor, &range.start, &range.end, visit).expect("readable");
+    store
+        .scan(Family::Cursor, &range.start, &range.end, visit)
+        .expect("readable");
     assert!(pages <= 70, "{pages} pages");
     // A cursor has 50 bytes, a line 25, and their three keys 73.
     let each = bytes / (pages * 100);
-    assert!(each <= 55, "{each} bytes for an outcome, {changes} puts and deletes in {MANY} writes");
-    println!("{each} bytes for an outcome, {} puts and deletes in {MANY} writes of 100", changes);
+    assert!(
+        each <= 55,
+        "{each} bytes for an outcome, {changes} puts and deletes in {MANY} writes"
+    );
+    println!(
+        "{each} bytes for an outcome, {} puts and deletes in {MANY} writes of 100",
+        changes
+    );
 }
 
 #[test]
@@ -280,18 +375,41 @@ fn a_store_with_pages_is_refused_by_a_program_of_format_1_and_one_of_format_1_is
     let folder = scratch();
     let store = open(folder.path());
     let format = || keys::meta(MetaKind::Format, b"");
-    let stored = |store: &dyn Store| store.get(Family::Meta, &format()).expect("readable").expect("a format");
+    let stored = |store: &dyn Store| {
+        store
+            .get(Family::Meta, &format())
+            .expect("readable")
+            .expect("a format")
+    };
     assert_eq!(stored(&store)[..], 2u32.to_be_bytes());
     put(&store, Family::Meta, format(), 1u32.to_be_bytes().to_vec());
-    put(&store, Family::Cursor, keys::cursor(key(1)), b"old".to_vec());
+    put(
+        &store,
+        Family::Cursor,
+        keys::cursor(key(1)),
+        b"old".to_vec(),
+    );
     store.close().expect("closed");
     drop(store);
-    let frozen = ReadOnlyStore::open(folder.path(), &RocksOptions::default()).expect("a store of format 1");
-    assert_eq!(frozen.get(Family::Cursor, &keys::cursor(key(1))).expect("readable").as_deref(), Some(&b"old"[..]));
+    let frozen =
+        ReadOnlyStore::open(folder.path(), &RocksOptions::default()).expect("a store of format 1");
+    assert_eq!(
+        frozen
+            .get(Family::Cursor, &keys::cursor(key(1)))
+            .expect("readable")
+            .as_deref(),
+        Some(&b"old"[..])
+    );
     drop(frozen);
     let store = open(folder.path());
     assert_eq!(stored(&store)[..], 2u32.to_be_bytes(), "migrated");
-    assert_eq!(store.get(Family::Cursor, &keys::cursor(key(1))).expect("readable").as_deref(), Some(&b"old"[..]));
+    assert_eq!(
+        store
+            .get(Family::Cursor, &keys::cursor(key(1)))
+            .expect("readable")
+            .as_deref(),
+        Some(&b"old"[..])
+    );
 }
 
 #[test]
@@ -299,14 +417,29 @@ fn a_damaged_page_prevents_a_start() {
     let folder = scratch();
     let store = open(folder.path());
     let mut batch = Batch::default();
-    batch.outcomes(key(1), Some(Bytes::from_static(b"cursor")), EncodedLines::default());
+    batch.outcomes(
+        key(1),
+        Some(Bytes::from_static(b"cursor")),
+        EncodedLines::default(),
+    );
     store.write(&batch).expect("written");
-    let page = keys_in(&store, Family::Cursor, &keys::outcome_pages().start, &keys::outcome_pages().end).remove(0);
+    let page = keys_in(
+        &store,
+        Family::Cursor,
+        &keys::outcome_pages().start,
+        &keys::outcome_pages().end,
+    )
+    .remove(0);
     put(&store, Family::Cursor, page, vec![1]);
     store.close().expect("closed");
     drop(store);
-    let error = RocksStore::open(folder.path(), &RocksOptions::default()).expect_err("damaged").to_string();
-    assert!(error.contains("a page of outcomes is damaged: Some(1)"), "{error}");
+    let error = RocksStore::open(folder.path(), &RocksOptions::default())
+        .expect_err("damaged")
+        .to_string();
+    assert!(
+        error.contains("a page of outcomes is damaged: Some(1)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -315,20 +448,39 @@ fn a_check_sees_what_pages_have_and_a_repair_lasts() {
     let store = open(folder.path());
     let (mut batch, mut rng) = (Batch::default(), Rng::with_seed(1));
     let sound = cursor(1);
-    let cursor = Cursor { counters: Counters { pending: 1, ..sound.counters }, ..sound.clone() };
-    let floor = FloorRecord { floor: Seq(1), next: Seq(1), ..FloorRecord::default() };
+    let cursor = Cursor {
+        counters: Counters {
+            pending: 1,
+            ..sound.counters
+        },
+        ..sound.clone()
+    };
+    let floor = FloorRecord {
+        floor: Seq(1),
+        next: Seq(1),
+        ..FloorRecord::default()
+    };
     batch.put(Family::Meta, keys::floor(key(1).partition), floor.encode());
-    batch.outcomes(key(1), Some(cursor.encode().into()), vec![line(0, 0, &mut rng)].into());
+    batch.outcomes(
+        key(1),
+        Some(cursor.encode().into()),
+        vec![line(0, 0, &mut rng)].into(),
+    );
     store.write(&batch).expect("written");
-    let repaired = fsck::repair(&store, decoders(), &mut |_| ControlFlow::Continue(())).expect("readable");
+    let repaired =
+        fsck::repair(&store, decoders(), &mut |_| ControlFlow::Continue(())).expect("readable");
     assert!(repaired.is_sound(), "{repaired}");
     let copy = killed(folder.path());
     let reopened = open(copy.path());
     for store in [&store, &reopened] {
-        let report = fsck::check(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("readable");
+        let report =
+            fsck::check(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("readable");
         assert!(report.findings.is_empty(), "{report}");
         assert_eq!(report.counts.get("ledger lines"), Some(&1), "{report}");
-        let stored = store.get(Family::Cursor, &keys::cursor(key(1))).expect("readable").expect("a cursor");
+        let stored = store
+            .get(Family::Cursor, &keys::cursor(key(1)))
+            .expect("readable")
+            .expect("a cursor");
         assert_eq!(Cursor::decode(&stored).expect("whole"), sound);
     }
 }

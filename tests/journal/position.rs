@@ -44,13 +44,22 @@ struct Lies {
 
 fn drawn() -> impl Strategy<Value = Vec<Drawn>> {
     // Mostly without gaps, and often at the same time.
-    let chunk = (prop_oneof![4 => Just(0), 1 => 1..5u64], prop_oneof![Just(0), 0..50u64], 1..6u32)
+    let chunk = (
+        prop_oneof![4 => Just(0), 1 => 1..5u64],
+        prop_oneof![Just(0), 0..50u64],
+        1..6u32,
+    )
         .prop_map(|(gap, later, count)| Drawn { gap, later, count });
     proptest::collection::vec(chunk, 0..40)
 }
 
 /// Writes the chunks; those of `wrong` by a clock that was ahead, and was corrected behind them.
-fn lay(store: &dyn Store, chunks: &[Drawn], floor: u64, wrong: &Range<usize>) -> (Vec<Lies>, LogEnd) {
+fn lay(
+    store: &dyn Store,
+    chunks: &[Drawn],
+    floor: u64,
+    wrong: &Range<usize>,
+) -> (Vec<Lies>, LogEnd) {
     let mut batch = Batch::default();
     let (mut next, mut at, mut running) = (1, 1000, LogTail::default());
     let mut lie = Vec::new();
@@ -60,43 +69,91 @@ fn lay(store: &dyn Store, chunks: &[Drawn], floor: u64, wrong: &Range<usize>) ->
             set_back = Some(Seq(next));
         }
         (next, at) = (next + gap, at + later);
-        let appended = if wrong.contains(&index) { at + AHEAD } else { at };
+        let appended = if wrong.contains(&index) {
+            at + AHEAD
+        } else {
+            at
+        };
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
         for _ in 0..*count {
             draft.push(|out| {
                 out.put_slice(b"{}");
-                WriterStamp { wire_end: out.len(), spans: EventRanges::default() }
+                WriterStamp {
+                    wire_end: out.len(),
+                    spans: EventRanges::default(),
+                }
             });
         }
         let sealed = draft.into_chunks().pop().expect("it has events");
         let bytes = sealed.bytes_len() as u64;
-        batch.put(Family::Log, keys::log(PARTITION, Seq(next)), sealed.stamp(Timestamp(appended), running));
-        lie.push(Lies { first: next, count: *count, appended, bytes_before: running.bytes });
-        running = LogTail { count: running.count + u64::from(*count), bytes: running.bytes + bytes };
+        batch.put(
+            Family::Log,
+            keys::log(PARTITION, Seq(next)),
+            sealed.stamp(Timestamp(appended), running),
+        );
+        lie.push(Lies {
+            first: next,
+            count: *count,
+            appended,
+            bytes_before: running.bytes,
+        });
+        running = LogTail {
+            count: running.count + u64::from(*count),
+            bytes: running.bytes + bytes,
+        };
         next += u64::from(*count);
     }
-    let record =
-        FloorRecord { floor: Seq(floor.min(next)), next: Seq(next), running, appended: Timestamp(at), set_back };
+    let record = FloorRecord {
+        floor: Seq(floor.min(next)),
+        next: Seq(next),
+        running,
+        appended: Timestamp(at),
+        set_back,
+    };
     batch.put(Family::Meta, keys::floor(PARTITION), record.encode());
     // Logs of neighbouring partitions, which must be ignored.
     for other in [1, 3] {
         let mut draft = ChunkBuilder::new(Schema::EventGrid);
-        draft.push(|out| WriterStamp { wire_end: out.len(), spans: EventRanges::default() });
+        draft.push(|out| WriterStamp {
+            wire_end: out.len(),
+            spans: EventRanges::default(),
+        });
         let sealed = draft.into_chunks().pop().expect("it has an event");
-        batch.put(Family::Log, keys::log(PartitionId(other), Seq(1)), sealed.stamp(Timestamp(1), LogTail::default()));
+        batch.put(
+            Family::Log,
+            keys::log(PartitionId(other), Seq(1)),
+            sealed.stamp(Timestamp(1), LogTail::default()),
+        );
     }
     store.write(&batch).expect("written");
-    (lie, LogEnd { next: Seq(next), running })
+    (
+        lie,
+        LogEnd {
+            next: Seq(next),
+            running,
+        },
+    )
 }
 
-fn naive(chunks: &[Lies], floor: Seq, end: LogEnd, is_passed: impl Fn(&Lies) -> bool) -> LogPosition {
+fn naive(
+    chunks: &[Lies],
+    floor: Seq,
+    end: LogEnd,
+    is_passed: impl Fn(&Lies) -> bool,
+) -> LogPosition {
     for chunk in chunks {
         let at = Seq(chunk.first).max(floor);
         if chunk.first + u64::from(chunk.count) > floor.0 && !is_passed(chunk) {
-            return LogPosition { at, appended: Some(Timestamp(chunk.appended)) };
+            return LogPosition {
+                at,
+                appended: Some(Timestamp(chunk.appended)),
+            };
         }
     }
-    LogPosition { at: end.next, appended: None }
+    LogPosition {
+        at: end.next,
+        appended: None,
+    }
 }
 
 fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usize>) {
@@ -110,22 +167,46 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
     };
     let (clock, _) = Clock::manual(Timestamp(1));
     let (journal, writer) =
-        Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("a sound store");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {}))
+            .expect("a sound store");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     let last = lie.last().map_or(1000, |chunk| chunk.appended);
-    for before in (999..=last + 1).step_by(3).chain(lie.iter().map(|chunk| chunk.appended)) {
-        let found = runtime.block_on(journal.reads().position(PARTITION, end.next, Timestamp(before)));
+    for before in (999..=last + 1)
+        .step_by(3)
+        .chain(lie.iter().map(|chunk| chunk.appended))
+    {
+        let found = runtime.block_on(journal.reads().position(
+            PARTITION,
+            end.next,
+            Timestamp(before),
+        ));
         // An event is as old as the youngest one behind it.
-        let age =
-            |chunk: &Lies| lie.iter().filter(|later| later.first >= chunk.first).map(|later| later.appended).min();
-        let expected = naive(&lie, floor, end, |chunk| age(chunk).is_some_and(|appended| appended < before));
-        assert_eq!(found.expect("readable"), expected, "appended at {before} or later, of {lie:?} from {floor:?}");
+        let age = |chunk: &Lies| {
+            lie.iter()
+                .filter(|later| later.first >= chunk.first)
+                .map(|later| later.appended)
+                .min()
+        };
+        let expected = naive(&lie, floor, end, |chunk| {
+            age(chunk).is_some_and(|appended| appended < before)
+        });
+        assert_eq!(
+            found.expect("readable"),
+            expected,
+            "appended at {before} or later, of {lie:?} from {floor:?}"
+        );
     }
     for bytes in (0..end.running.bytes + 2).step_by(17) {
         let passed = end.running.bytes.saturating_sub(bytes);
         let found = runtime.block_on(journal.reads().last_bytes(PARTITION, end, bytes));
         let expected = naive(&lie, floor, end, |chunk| chunk.bytes_before < passed);
-        assert_eq!(found.expect("readable"), expected, "the last {bytes} bytes of {lie:?} from {floor:?}");
+        assert_eq!(
+            found.expect("readable"),
+            expected,
+            "the last {bytes} bytes of {lie:?} from {floor:?}"
+        );
     }
     journal.close();
     writer.join();
@@ -151,9 +232,14 @@ proptest! {
 #[test]
 fn a_place_by_time_in_a_long_log_takes_few_reads_on_rocks() {
     let folder = tempfile::tempdir().expect("a folder");
-    let rocks = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    let rocks =
+        Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
     let chunks: Vec<Drawn> = (0..300)
-        .map(|at| Drawn { gap: u64::from(at % 7 == 0) * 1_000_000, later: at % 3, count: 1 + at as u32 % 5 })
+        .map(|at| Drawn {
+            gap: u64::from(at % 7 == 0) * 1_000_000,
+            later: at % 3,
+            count: 1 + at as u32 % 5,
+        })
         .collect();
     check(rocks.clone(), &chunks, 5_000_000, &(0..0));
     rocks.close().expect("closed");

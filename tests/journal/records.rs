@@ -6,14 +6,16 @@ use gridhook::{
     policy::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
-            Counters, Cursor, DeadLetterRecord, EndpointId, Excerpt, FilteredOut, Health, HeldBy, LaneCursor,
-            LedgerEntry, LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord, PendingDelivery, Rate, SeqRun,
+            Counters, Cursor, DeadLetterRecord, EndpointId, Excerpt, FilteredOut, Health, HeldBy,
+            LaneCursor, LedgerEntry, LedgerEvent, LedgerLine, OutcomeCounts, PaceRecord,
+            PendingDelivery, Rate, SeqRun,
             job::{Job, JobKind, JobState},
             lease::{LeaseStep, StepKind},
         },
     },
     store::records::{
-        EncodedLines, FloorRecord, LedgerLines, OutcomePage, PageCursor, PageEntry, StoredRecord, event_byte,
+        EncodedLines, FloorRecord, LedgerLines, OutcomePage, PageCursor, PageEntry, StoredRecord,
+        event_byte,
     },
 };
 use proptest::{
@@ -55,27 +57,62 @@ fn reason() -> impl Strategy<Value = Reason> {
 /// Stores of earlier versions have these bytes.
 #[test]
 fn each_outcome_keeps_its_byte() {
-    let names = "Delivered NotFound Disabled Full Unauthorized BadRequest TimedOut Busy PayloadTooLarge Probation \
-        Canceled Aborted SocketError ResolutionError SessionQueueNotSupported Forbidden \
-        InvalidAzureFunctionDestination GenericError Delivering TransformationFailed CredentialRefused";
-    let read: Vec<_> = (0..=u8::MAX).filter_map(|byte| Some((byte, LastOutcome::of_byte(byte)?))).collect();
-    assert_eq!(read.iter().map(|(_, last)| last.to_string()).collect::<Vec<_>>().join(" "), names);
-    assert!(read.iter().enumerate().all(|(index, (byte, last))| (index, last.byte()) == (usize::from(*byte), *byte)));
-    assert_eq!((0..19).filter(|byte| Outcome::of_byte(*byte).is_none()).collect::<Vec<_>>(), [9, 18]);
-    assert!((0..19).filter_map(Outcome::of_byte).is_sorted(), "counts are stored in this order");
-    assert_eq!((0..19).filter(|byte| Failure::of_byte(*byte).is_none()).collect::<Vec<_>>(), [0, 9, 10, 11, 18]);
+    let names = "Delivered NotFound Disabled Full Unauthorized BadRequest TimedOut Busy \
+        PayloadTooLarge Probation Canceled Aborted SocketError ResolutionError \
+        SessionQueueNotSupported Forbidden InvalidAzureFunctionDestination GenericError Delivering \
+        TransformationFailed CredentialRefused";
+    let read: Vec<_> = (0..=u8::MAX)
+        .filter_map(|byte| Some((byte, LastOutcome::of_byte(byte)?)))
+        .collect();
+    assert_eq!(
+        read.iter()
+            .map(|(_, last)| last.to_string())
+            .collect::<Vec<_>>()
+            .join(" "),
+        names
+    );
+    assert!(
+        read.iter()
+            .enumerate()
+            .all(|(index, (byte, last))| (index, last.byte()) == (usize::from(*byte), *byte))
+    );
+    assert_eq!(
+        (0..19)
+            .filter(|byte| Outcome::of_byte(*byte).is_none())
+            .collect::<Vec<_>>(),
+        [9, 18]
+    );
+    assert!(
+        (0..19).filter_map(Outcome::of_byte).is_sorted(),
+        "counts are stored in this order"
+    );
+    assert_eq!(
+        (0..19)
+            .filter(|byte| Failure::of_byte(*byte).is_none())
+            .collect::<Vec<_>>(),
+        [0, 9, 10, 11, 18]
+    );
 }
 
 fn health() -> impl Strategy<Value = Health> {
     prop_oneof![
         any::<u32>().prop_map(|failures| Health::Healthy { failures }),
-        (failure(), at(), at(), any::<u32>()).prop_map(|(cause, since, until, consecutive_suspensions)| {
-            Health::Suspended { cause, since, until, consecutive_suspensions }
-        }),
-        (failure(), at(), any::<u32>()).prop_map(|(cause, since, consecutive_suspensions)| Health::Probing {
-            cause,
-            since,
-            consecutive_suspensions
+        (failure(), at(), at(), any::<u32>()).prop_map(
+            |(cause, since, until, consecutive_suspensions)| {
+                Health::Suspended {
+                    cause,
+                    since,
+                    until,
+                    consecutive_suspensions,
+                }
+            }
+        ),
+        (failure(), at(), any::<u32>()).prop_map(|(cause, since, consecutive_suspensions)| {
+            Health::Probing {
+                cause,
+                since,
+                consecutive_suspensions,
+            }
         }),
     ]
 }
@@ -93,9 +130,20 @@ fn places() -> impl Strategy<Value = Vec<Seq>> {
 }
 
 fn lane() -> impl Strategy<Value = LaneCursor> {
-    (any::<u16>(), any::<u64>(), option::of(any::<u64>()), places(), places()).prop_map(
-        |(lane, read, end, open, done)| LaneCursor { lane: Lane(lane), read: Seq(read), end: end.map(Seq), open, done },
+    (
+        any::<u16>(),
+        any::<u64>(),
+        option::of(any::<u64>()),
+        places(),
+        places(),
     )
+        .prop_map(|(lane, read, end, open, done)| LaneCursor {
+            lane: Lane(lane),
+            read: Seq(read),
+            end: end.map(Seq),
+            open,
+            done,
+        })
 }
 
 fn counters() -> impl Strategy<Value = Counters> {
@@ -116,16 +164,21 @@ fn counters() -> impl Strategy<Value = Counters> {
 
 fn pace() -> impl Strategy<Value = PaceRecord> {
     let wait = option::of((at(), option::of(any::<u64>().prop_map(EndpointId))));
-    (option::of(any::<u64>().prop_map(Rate)), option::of(at()), any::<bool>(), wait, option::of(at())).prop_map(
-        |(healthy, failed, paced, wait, failing_since)| PaceRecord {
+    (
+        option::of(any::<u64>().prop_map(Rate)),
+        option::of(at()),
+        any::<bool>(),
+        wait,
+        option::of(at()),
+    )
+        .prop_map(|(healthy, failed, paced, wait, failing_since)| PaceRecord {
             healthy,
             failed,
             paced,
             not_before: wait.map(|(until, _)| until),
             requested_by: wait.and_then(|(_, by)| by),
             failing_since,
-        },
-    )
+        })
 }
 
 fn held() -> impl Strategy<Value = Option<HeldBy>> {
@@ -134,18 +187,42 @@ fn held() -> impl Strategy<Value = Option<HeldBy>> {
 }
 
 fn filtered() -> impl Strategy<Value = FilteredOut> {
-    (any::<u16>(), any::<u32>(), any::<u32>(), 1..u32::MAX).prop_map(|(lane, version, first, length)| {
-        let first = Seq(first.into());
-        FilteredOut { lane: Lane(lane), version, first, end: first.plus(length.into()) }
-    })
+    (any::<u16>(), any::<u32>(), any::<u32>(), 1..u32::MAX).prop_map(
+        |(lane, version, first, length)| {
+            let first = Seq(first.into());
+            FilteredOut {
+                lane: Lane(lane),
+                version,
+                first,
+                end: first.plus(length.into()),
+            }
+        },
+    )
 }
 
 pub(super) fn job() -> impl Strategy<Value = Job> {
-    let states =
-        [JobState::Running, JobState::Paused, JobState::Canceling, JobState::Completed, JobState::Canceled].to_vec();
-    let range = (any::<u64>(), any::<u64>()).prop_map(|(from, end)| JobKind::Replay { from: Seq(from), end: Seq(end) });
-    (any::<u16>(), range, option::of(any::<u64>().prop_map(Rate)), at(), at(), select(states), counters()).prop_map(
-        |(lane, kind, rate, began, changed, state, counters)| Job {
+    let states = [
+        JobState::Running,
+        JobState::Paused,
+        JobState::Canceling,
+        JobState::Completed,
+        JobState::Canceled,
+    ]
+    .to_vec();
+    let range = (any::<u64>(), any::<u64>()).prop_map(|(from, end)| JobKind::Replay {
+        from: Seq(from),
+        end: Seq(end),
+    });
+    (
+        any::<u16>(),
+        range,
+        option::of(any::<u64>().prop_map(Rate)),
+        at(),
+        at(),
+        select(states),
+        counters(),
+    )
+        .prop_map(|(lane, kind, rate, began, changed, state, counters)| Job {
             lane: Lane(lane),
             kind,
             rate,
@@ -153,81 +230,140 @@ pub(super) fn job() -> impl Strategy<Value = Job> {
             changed,
             state,
             counters,
-        },
-    )
+        })
 }
 
 fn counts() -> impl Strategy<Value = OutcomeCounts> {
     let times = || 1..=u64::MAX;
     let reasons = || btree_map(reason(), times(), 0..4);
     let leases = btree_map(select(StepKind::ALL.to_vec()), times(), 0..4);
-    (btree_map(outcome(), times(), 0..4), reasons(), reasons(), leases)
-        .prop_map(|(failed, dead_lettered, dropped, leases)| OutcomeCounts { failed, dead_lettered, dropped, leases })
+    (
+        btree_map(outcome(), times(), 0..4),
+        reasons(),
+        reasons(),
+        leases,
+    )
+        .prop_map(|(failed, dead_lettered, dropped, leases)| OutcomeCounts {
+            failed,
+            dead_lettered,
+            dropped,
+            leases,
+        })
 }
 
 pub(super) fn cursor() -> impl Strategy<Value = Cursor> {
     let jobs = (counters(), vec(job(), 0..3), any::<u16>());
-    let ledger = (vec(filtered(), 0..3), prop_oneof![Just(0), any::<u64>()], counts());
-    (vec(lane(), 0..5), health(), pace(), held(), counters(), jobs, option::of(at()), ledger).prop_map(
-        |(lanes, health, pace, held, counters, (replayed, jobs, jobs_begun), next_due, (filtered, began, counts))| {
-            Cursor {
+    let ledger = (
+        vec(filtered(), 0..3),
+        prop_oneof![Just(0), any::<u64>()],
+        counts(),
+    );
+    (
+        vec(lane(), 0..5),
+        health(),
+        pace(),
+        held(),
+        counters(),
+        jobs,
+        option::of(at()),
+        ledger,
+    )
+        .prop_map(
+            |(
                 lanes,
                 health,
                 pace,
                 held,
                 counters,
-                replayed,
-                jobs,
-                jobs_begun,
+                (replayed, jobs, jobs_begun),
                 next_due,
-                filtered_out: filtered,
-                began: Seq(began),
-                counts,
-            }
-        },
-    )
+                (filtered, began, counts),
+            )| {
+                Cursor {
+                    lanes,
+                    health,
+                    pace,
+                    held,
+                    counters,
+                    replayed,
+                    jobs,
+                    jobs_begun,
+                    next_due,
+                    filtered_out: filtered,
+                    began: Seq(began),
+                    counts,
+                }
+            },
+        )
 }
 
 pub(super) fn pending() -> impl Strategy<Value = PendingDelivery> {
-    (any::<u32>(), at(), last_outcome(), option::of(any::<u16>()), at(), option::of(at())).prop_map(
-        |(attempts, due, last, status, tried, received)| PendingDelivery {
-            attempts,
-            due,
-            last,
-            status,
-            tried,
-            received,
-        },
+    (
+        any::<u32>(),
+        at(),
+        last_outcome(),
+        option::of(any::<u16>()),
+        at(),
+        option::of(at()),
     )
+        .prop_map(
+            |(attempts, due, last, status, tried, received)| PendingDelivery {
+                attempts,
+                due,
+                last,
+                status,
+                tried,
+                received,
+            },
+        )
 }
 
 pub(super) fn dead() -> impl Strategy<Value = DeadLetterRecord> {
-    (reason(), any::<u32>(), last_outcome(), option::of(any::<u16>()), at(), option::of(at()), at()).prop_map(
-        |(reason, attempts, outcome, status, published, tried, given_up)| DeadLetterRecord {
-            reason,
-            attempts,
-            outcome,
-            status,
-            published,
-            tried,
-            given_up,
-        },
+    (
+        reason(),
+        any::<u32>(),
+        last_outcome(),
+        option::of(any::<u16>()),
+        at(),
+        option::of(at()),
+        at(),
     )
+        .prop_map(
+            |(reason, attempts, outcome, status, published, tried, given_up)| DeadLetterRecord {
+                reason,
+                attempts,
+                outcome,
+                status,
+                published,
+                tried,
+                given_up,
+            },
+        )
 }
 
 fn what() -> impl Strategy<Value = LedgerEvent> {
     prop_oneof![
         any::<u32>().prop_map(|version| LedgerEvent::Filtered { version }),
-        (outcome(), option::of(any::<u16>()), any::<u64>(), option::of(at()), option::of(any::<u64>())).prop_map(
-            |(outcome, status, micros, next, excerpt)| LedgerEvent::Attempted {
-                outcome,
-                status,
-                latency: Duration::from_micros(micros),
-                next,
-                excerpt,
-            }
-        ),
-        (reason(), any::<bool>()).prop_map(|(reason, dead_lettered)| LedgerEvent::GivenUp { reason, dead_lettered }),
+        (
+            outcome(),
+            option::of(any::<u16>()),
+            any::<u64>(),
+            option::of(at()),
+            option::of(any::<u64>())
+        )
+            .prop_map(
+                |(outcome, status, micros, next, excerpt)| LedgerEvent::Attempted {
+                    outcome,
+                    status,
+                    latency: Duration::from_micros(micros),
+                    next,
+                    excerpt,
+                }
+            ),
+        (reason(), any::<bool>()).prop_map(|(reason, dead_lettered)| LedgerEvent::GivenUp {
+            reason,
+            dead_lettered
+        }),
         any::<bool>().prop_map(|settled| LedgerEvent::Late { settled }),
         Just(LedgerEvent::Canceled),
         "\\PC{0,9}".prop_map(|file| LedgerEvent::Filed { file: file.into() }),
@@ -236,7 +372,10 @@ fn what() -> impl Strategy<Value = LedgerEvent> {
         at().prop_map(|until| LedgerEvent::Lease(LeaseStep::Received { until })),
         at().prop_map(|until| LedgerEvent::Lease(LeaseStep::Renewed { until })),
         at().prop_map(|until| LedgerEvent::Lease(LeaseStep::Released { until })),
-        select(vec![LedgerEvent::Lease(LeaseStep::Acknowledged), LedgerEvent::Lease(LeaseStep::Expired)]),
+        select(vec![
+            LedgerEvent::Lease(LeaseStep::Acknowledged),
+            LedgerEvent::Lease(LeaseStep::Expired)
+        ]),
     ]
 }
 
@@ -247,7 +386,10 @@ pub(super) fn entry() -> impl Strategy<Value = LedgerEntry> {
             .scan(0, |end, (gap, count)| {
                 let first = *end + gap;
                 *end = first + u64::from(count);
-                Some(SeqRun { first: Seq(first), count })
+                Some(SeqRun {
+                    first: Seq(first),
+                    count,
+                })
             })
             .collect();
         LedgerEntry { at, runs, what }
@@ -255,45 +397,76 @@ pub(super) fn entry() -> impl Strategy<Value = LedgerEntry> {
 }
 
 pub(super) fn lines() -> impl Strategy<Value = LedgerLines<'static>> {
-    let line = (any::<u16>(), any::<u32>(), entry()).prop_map(|(lane, attempt, entry)| LedgerLine {
-        lane: Lane(lane),
-        attempt,
-        entry,
-    });
+    let line =
+        (any::<u16>(), any::<u32>(), entry()).prop_map(|(lane, attempt, entry)| LedgerLine {
+            lane: Lane(lane),
+            attempt,
+            entry,
+        });
     vec(line, 1..4).prop_map(|lines| LedgerLines(lines.into()))
 }
 
 pub(super) fn page() -> impl Strategy<Value = OutcomePage> {
-    let cursor = option::of((any::<bool>(), vec(any::<u8>(), 0..60)).prop_map(|(is_whole, bytes)| {
-        if is_whole { PageCursor::Whole(bytes.into()) } else { PageCursor::Changes(bytes) }
-    }));
+    let cursor = option::of((any::<bool>(), vec(any::<u8>(), 0..60)).prop_map(
+        |(is_whole, bytes)| {
+            if is_whole {
+                PageCursor::Whole(bytes.into())
+            } else {
+                PageCursor::Changes(bytes)
+            }
+        },
+    ));
     let entry = (option::of(any::<u64>()), cursor, option::of(lines()));
     let subscription = (any::<u32>(), any::<u32>());
     (any::<u64>(), btree_map(subscription, entry, 0..6)).prop_map(|(ended, entries)| {
-        let entries = entries.into_iter().map(|((partition, subscription), (stored, cursor, found))| {
-            let mut lines = EncodedLines::default();
-            found.iter().flat_map(|found| &*found.0).for_each(|line| lines.push(line));
-            let (partition, subscription) = (PartitionId(partition), SubscriptionId(subscription));
-            PageEntry { subscription_key: SubscriptionKey { partition, subscription }, stored, cursor, lines }
-        });
-        OutcomePage { ended, entries: entries.collect() }
+        let entries =
+            entries
+                .into_iter()
+                .map(|((partition, subscription), (stored, cursor, found))| {
+                    let mut lines = EncodedLines::default();
+                    found
+                        .iter()
+                        .flat_map(|found| &*found.0)
+                        .for_each(|line| lines.push(line));
+                    let (partition, subscription) =
+                        (PartitionId(partition), SubscriptionId(subscription));
+                    PageEntry {
+                        subscription_key: SubscriptionKey {
+                            partition,
+                            subscription,
+                        },
+                        stored,
+                        cursor,
+                        lines,
+                    }
+                });
+        OutcomePage {
+            ended,
+            entries: entries.collect(),
+        }
     })
 }
 
 pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
     let set_back = proptest::option::of((1..u64::MAX).prop_map(Seq));
-    (any::<[u64; 5]>(), set_back).prop_map(|([floor, next, count, bytes, appended], set_back)| FloorRecord {
-        floor: Seq(floor),
-        next: Seq(next),
-        running: LogTail { count, bytes },
-        appended: Timestamp(appended),
-        set_back,
+    (any::<[u64; 5]>(), set_back).prop_map(|([floor, next, count, bytes, appended], set_back)| {
+        FloorRecord {
+            floor: Seq(floor),
+            next: Seq(next),
+            running: LogTail { count, bytes },
+            appended: Timestamp(appended),
+            set_back,
+        }
     })
 }
 
-/// A record is decoded as it was encoded, refused if it is cut or followed by a byte, and never causes a panic if a
-/// byte is changed.
-fn check<R: StoredRecord + PartialEq + Debug>(record: &R, at: usize, byte: u8) -> Result<(), TestCaseError> {
+/// A record is decoded as it was encoded, refused if it is cut or followed by a byte, and never
+/// causes a panic if a byte is changed.
+fn check<R: StoredRecord + PartialEq + Debug>(
+    record: &R,
+    at: usize,
+    byte: u8,
+) -> Result<(), TestCaseError> {
     let bytes = record.encode();
     let read = R::decode(&bytes);
     prop_assert_eq!(read.as_ref(), Ok(record));
@@ -404,30 +577,71 @@ proptest! {
 
 #[test]
 fn a_thousand_open_events_in_a_row_cost_a_byte_more_than_one() {
-    let lane = |open| LaneCursor { lane: Lane::LIVE, read: Seq(1_001_000), end: None, open, done: Vec::new() };
-    let size = |open| Cursor { lanes: vec![lane(open)], ..Cursor::default() }.encode().len();
+    let lane = |open| LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(1_001_000),
+        end: None,
+        open,
+        done: Vec::new(),
+    };
+    let size = |open| {
+        Cursor {
+            lanes: vec![lane(open)],
+            ..Cursor::default()
+        }
+        .encode()
+        .len()
+    };
     let one = size(vec![Seq(1_000_000)]);
     let thousand = size((1_000_000..1_001_000).map(Seq).collect());
-    assert!(thousand <= one + 1, "{one} bytes for one, {thousand} for a thousand");
+    assert!(
+        thousand <= one + 1,
+        "{one} bytes for one, {thousand} for a thousand"
+    );
 }
 
 #[test]
 fn open_events_that_are_too_many_to_be_true_are_damage() {
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(10), end: None, open: Vec::new(), done: vec![Seq(12)] };
-    let sound = Cursor { lanes: vec![lane], ..Cursor::default() }.encode();
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(10),
+        end: None,
+        open: Vec::new(),
+        done: vec![Seq(12)],
+    };
+    let sound = Cursor {
+        lanes: vec![lane],
+        ..Cursor::default()
+    }
+    .encode();
     let (lanes, counts) = sound.split_at(sound.len() - 4);
     assert_eq!(counts, [0; 4], "the record ends with a tally of nothing");
     let (count, rest) = lanes.split_last().expect("a record has bytes");
     assert_eq!(*count, 1, "before it stands the run's count");
-    let endless = [rest, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], counts].concat();
+    let endless = [
+        rest,
+        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        counts,
+    ]
+    .concat();
     assert!(Cursor::decode(&endless).is_err());
 }
 
 #[test]
 #[should_panic(expected = "ascend")]
 fn a_cursor_whose_open_events_do_not_ascend_is_not_written() {
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(10), end: None, open: vec![Seq(5), Seq(5)], done: Vec::new() };
-    Cursor { lanes: vec![lane], ..Cursor::default() }.encode();
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(10),
+        end: None,
+        open: vec![Seq(5), Seq(5)],
+        done: Vec::new(),
+    };
+    Cursor {
+        lanes: vec![lane],
+        ..Cursor::default()
+    }
+    .encode();
 }
 
 #[test]
@@ -435,18 +649,36 @@ fn the_bytes_of_the_ledger_are_those_that_were_given() {
     let (outcome, latency) = (Outcome::Failed(Failure::Busy), Duration::ZERO);
     let all = [
         LedgerEvent::Filtered { version: 1 },
-        LedgerEvent::Attempted { outcome, status: None, latency, next: None, excerpt: None },
-        LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false },
+        LedgerEvent::Attempted {
+            outcome,
+            status: None,
+            latency,
+            next: None,
+            excerpt: None,
+        },
+        LedgerEvent::GivenUp {
+            reason: Reason::Missing,
+            dead_lettered: false,
+        },
         LedgerEvent::Late { settled: true },
         LedgerEvent::Canceled,
         LedgerEvent::Filed { file: "a".into() },
         LedgerEvent::Lost { why: "b".into() },
         LedgerEvent::Redriven { into: Lane(16) },
-        LedgerEvent::Lease(LeaseStep::Received { until: Timestamp(1) }),
-        LedgerEvent::Lease(LeaseStep::Renewed { until: Timestamp(1) }),
+        LedgerEvent::Lease(LeaseStep::Received {
+            until: Timestamp(1),
+        }),
+        LedgerEvent::Lease(LeaseStep::Renewed {
+            until: Timestamp(1),
+        }),
         LedgerEvent::Lease(LeaseStep::Acknowledged),
-        LedgerEvent::Lease(LeaseStep::Released { until: Timestamp(1) }),
+        LedgerEvent::Lease(LeaseStep::Released {
+            until: Timestamp(1),
+        }),
         LedgerEvent::Lease(LeaseStep::Expired),
     ];
-    assert_eq!(all.each_ref().map(event_byte), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+    assert_eq!(
+        all.each_ref().map(event_byte),
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]
+    );
 }

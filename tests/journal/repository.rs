@@ -17,8 +17,8 @@ use gridhook::{
     policy::backup::BackupRetention,
     repair::{
         backup::{
-            self, BackupAt, BackupDestination, BackupError, BackupMade, BackupObserver, BackupProgress, Backups,
-            Repository, SealKey,
+            self, BackupAt, BackupDestination, BackupError, BackupMade, BackupObserver,
+            BackupProgress, Backups, Repository, SealKey,
         },
         fsck::CheckStop,
     },
@@ -30,15 +30,19 @@ use gridhook::{
     },
 };
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, local::LocalFileSystem, path::Path as ObjectPath,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, local::LocalFileSystem,
+    path::Path as ObjectPath,
 };
 use tempfile::TempDir;
 
 use super::{keys_in, put};
 
 /// Keeps everything.
-const ALL: BackupRetention = BackupRetention { count: 100, age: Duration::ZERO };
+const ALL: BackupRetention = BackupRetention {
+    count: 100,
+    age: Duration::ZERO,
+};
 
 /// A store, and a folder as the destination of its backups.
 struct Fixture {
@@ -50,7 +54,8 @@ impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
-        let store = Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
+        let store =
+            Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
         fs::write(data.join("admin-token"), b"secret\n").expect("written");
         Self { folder, store }
     }
@@ -64,30 +69,54 @@ impl Fixture {
         for topic in from..to {
             let mut value = vec![0; 10_000];
             fastrand::Rng::with_seed(topic.into()).fill(&mut value);
-            put(&*self.store, Family::Meta, keys::meta(MetaKind::Topic, &topic.to_be_bytes()), value);
+            put(
+                &*self.store,
+                Family::Meta,
+                keys::meta(MetaKind::Topic, &topic.to_be_bytes()),
+                value,
+            );
         }
     }
 
     fn key(&self, byte: u8) -> Arc<SealKey> {
         let path = self.path(&format!("key-{byte}"));
         // 32 bytes in base64.
-        let text = format!("{}=\n", char::from(b'A' + byte).to_string().repeat(42) + "A");
+        let text = format!(
+            "{}=\n",
+            char::from(b'A' + byte).to_string().repeat(42) + "A"
+        );
         fs::write(&path, text).expect("written");
         Arc::new(SealKey::read(&path).expect("a key"))
     }
 
-    fn destination(&self, retention: BackupRetention, key: Option<Arc<SealKey>>) -> BackupDestination {
+    fn destination(
+        &self,
+        retention: BackupRetention,
+        key: Option<Arc<SealKey>>,
+    ) -> BackupDestination {
         let folder = self.path("destination");
         let root = folder.clone();
         let open = Arc::new(move || Sink::local(&root));
         let address = format!("file://{}", folder.display());
-        BackupDestination { address, folder: Some(folder), open, key, retention }
+        BackupDestination {
+            address,
+            folder: Some(folder),
+            open,
+            key,
+            retention,
+        }
     }
 
     fn backups(&self, destination: &BackupDestination) -> Backups {
         let (store, options) = (Arc::downgrade(&self.store), RocksOptions::default());
-        Backups::new(store, self.path("data"), options, decoders(), Clock::system())
-            .with_destination(Some(destination.clone()))
+        Backups::new(
+            store,
+            self.path("data"),
+            options,
+            decoders(),
+            Clock::system(),
+        )
+        .with_destination(Some(destination.clone()))
     }
 
     fn try_back_up(&self, destination: &BackupDestination) -> Result<BackupMade, BackupError> {
@@ -101,20 +130,36 @@ impl Fixture {
     }
 
     fn back_up(&self, destination: &BackupDestination) -> BackupMade {
-        let made = self.try_back_up(destination).unwrap_or_else(|error| panic!("{error}"));
-        assert!(made.report.is_sound() && made.manifest.sound, "{}", made.report);
+        let made = self
+            .try_back_up(destination)
+            .unwrap_or_else(|error| panic!("{error}"));
+        assert!(
+            made.report.is_sound() && made.manifest.sound,
+            "{}",
+            made.report
+        );
         made
     }
 
     /// Restores a backup, and counts the topics in it.
-    fn restore(&self, destination: &BackupDestination, name: Option<&str>) -> Result<usize, BackupError> {
+    fn restore(
+        &self,
+        destination: &BackupDestination,
+        name: Option<&str>,
+    ) -> Result<usize, BackupError> {
         let repository = Repository::open(destination, false)?;
         let stored = repository.find(name, &mut |_| ())?;
-        let (back, options) = (tempfile::tempdir().expect("a folder"), RocksOptions::default());
+        let (back, options) = (
+            tempfile::tempdir().expect("a folder"),
+            RocksOptions::default(),
+        );
         let folder = back.path().join("data");
         let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
         let restored = backup::restore_stored(
-            BackupAt { repository: &repository, backup: &stored },
+            BackupAt {
+                repository: &repository,
+                backup: &stored,
+            },
             &folder,
             &options,
             decoders(),
@@ -124,7 +169,10 @@ impl Fixture {
             assert!(!folder.exists(), "nothing is left of what was begun");
             return Err(error);
         }
-        assert_eq!(fs::read(folder.join("admin-token")).expect("bytes"), b"secret\n");
+        assert_eq!(
+            fs::read(folder.join("admin-token")).expect("bytes"),
+            b"secret\n"
+        );
         let store = RocksStore::open(&folder, &options).expect("a store that is whole");
         let range = keys::meta_of(MetaKind::Topic);
         Ok(keys_in(&store, Family::Meta, &range.start, &range.end).len())
@@ -132,7 +180,13 @@ impl Fixture {
 
     fn names(&self, destination: &BackupDestination) -> Vec<String> {
         let repository = Repository::open(destination, false).expect("it is there");
-        repository.backups().expect("all can be read").readable.into_iter().map(|backup| backup.name).collect()
+        repository
+            .backups()
+            .expect("all can be read")
+            .readable
+            .into_iter()
+            .map(|backup| backup.name)
+            .collect()
     }
 }
 
@@ -148,7 +202,12 @@ impl fmt::Display for BadSector {
 
 #[async_trait::async_trait]
 impl ObjectStore for BadSector {
-    async fn put_opts(&self, path: &ObjectPath, bytes: PutPayload, how: PutOptions) -> object_store::Result<PutResult> {
+    async fn put_opts(
+        &self,
+        path: &ObjectPath,
+        bytes: PutPayload,
+        how: PutOptions,
+    ) -> object_store::Result<PutResult> {
         self.1.lock().expect("a lock").take_if(|bad| bad == path);
         self.0.put_opts(path, bytes, how).await
     }
@@ -161,10 +220,17 @@ impl ObjectStore for BadSector {
         self.0.put_multipart_opts(path, how).await
     }
 
-    async fn get_opts(&self, path: &ObjectPath, how: GetOptions) -> object_store::Result<GetResult> {
+    async fn get_opts(
+        &self,
+        path: &ObjectPath,
+        how: GetOptions,
+    ) -> object_store::Result<GetResult> {
         let is_bad = self.1.lock().expect("a lock").as_ref() == Some(path);
         if is_bad {
-            return Err(object_store::Error::Generic { store: "folder", source: "Input/output error".into() });
+            return Err(object_store::Error::Generic {
+                store: "folder",
+                source: "Input/output error".into(),
+            });
         }
         self.0.get_opts(path, how).await
     }
@@ -176,15 +242,26 @@ impl ObjectStore for BadSector {
         self.0.delete_stream(paths)
     }
 
-    fn list(&self, below: Option<&ObjectPath>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+    fn list(
+        &self,
+        below: Option<&ObjectPath>,
+    ) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         self.0.list(below)
     }
 
-    async fn list_with_delimiter(&self, below: Option<&ObjectPath>) -> object_store::Result<ListResult> {
+    async fn list_with_delimiter(
+        &self,
+        below: Option<&ObjectPath>,
+    ) -> object_store::Result<ListResult> {
         self.0.list_with_delimiter(below).await
     }
 
-    async fn copy_opts(&self, from: &ObjectPath, to: &ObjectPath, how: CopyOptions) -> object_store::Result<()> {
+    async fn copy_opts(
+        &self,
+        from: &ObjectPath,
+        to: &ObjectPath,
+        how: CopyOptions,
+    ) -> object_store::Result<()> {
         self.0.copy_opts(from, to, how).await
     }
 }
@@ -208,30 +285,61 @@ fn backups_share_what_did_not_change_and_each_comes_back() {
     let fixture = Fixture::new();
     for key in [None, Some(fixture.key(1))] {
         let destination = fixture.destination(ALL, key.clone());
-        let known = if key.is_some() { fixture.names(&destination) } else { Vec::new() };
+        let known = if key.is_some() {
+            fixture.names(&destination)
+        } else {
+            Vec::new()
+        };
         let topics = if key.is_some() { 400 } else { 0 };
         fixture.fill(topics, topics + 200);
         fixture.store.compact(Family::Meta).expect("compacted");
         let first = fixture.back_up(&destination);
-        assert!(first.written > first.manifest.bytes() / 2, "{} of {}", first.written, first.manifest.bytes());
+        assert!(
+            first.written > first.manifest.bytes() / 2,
+            "{} of {}",
+            first.written,
+            first.manifest.bytes()
+        );
         fixture.fill(topics + 200, topics + 210);
         let second = fixture.back_up(&destination);
-        assert!(second.written < 600_000, "{} of {} bytes", second.written, second.manifest.bytes());
+        assert!(
+            second.written < 600_000,
+            "{} of {} bytes",
+            second.written,
+            second.manifest.bytes()
+        );
         assert!(second.manifest.bytes() > 2_000_000);
         let third = fixture.back_up(&destination);
-        assert!(third.written < 10_000, "{} bytes for no change", third.written);
+        assert!(
+            third.written < 10_000,
+            "{} bytes for no change",
+            third.written
+        );
         let names = fixture.names(&destination);
         for (made, expected) in names[known.len()..].iter().zip([200, 210, 210]) {
             let found = fixture.restore(&destination, Some(made)).expect("restored");
-            assert_eq!(found, if key.is_some() { 210 + expected } else { expected });
+            assert_eq!(
+                found,
+                if key.is_some() {
+                    210 + expected
+                } else {
+                    expected
+                }
+            );
         }
         fixture.fill(topics + 210, topics + 400);
-        assert_eq!(fixture.restore(&destination, None).expect("the newest"), if key.is_some() { 420 } else { 210 });
+        assert_eq!(
+            fixture.restore(&destination, None).expect("the newest"),
+            if key.is_some() { 420 } else { 210 }
+        );
         if key.is_none() {
             // The next round begins with 210 topics, as if the others had never been.
-            let all: Vec<_> = (210..400_u32).map(|topic| keys::meta(MetaKind::Topic, &topic.to_be_bytes())).collect();
+            let all: Vec<_> = (210..400_u32)
+                .map(|topic| keys::meta(MetaKind::Topic, &topic.to_be_bytes()))
+                .collect();
             let mut batch = gridhook::store::Batch::default();
-            all.into_iter().for_each(|key| batch.delete(Family::Meta, key));
+            all.into_iter()
+                .for_each(|key| batch.delete(Family::Meta, key));
             fixture.store.write(&batch).expect("written");
         }
     }
@@ -243,20 +351,45 @@ fn without_the_right_key_nothing_of_an_encrypted_backup_is_read() {
     fixture.fill(0, 20);
     let sealed = fixture.destination(ALL, Some(fixture.key(1)));
     fixture.back_up(&sealed);
-    for file in files(&fixture.path("destination")).iter().filter(|file| !file.ends_with("server.json")) {
+    for file in files(&fixture.path("destination"))
+        .iter()
+        .filter(|file| !file.ends_with("server.json"))
+    {
         let bytes = fs::read(file).expect("bytes");
-        assert!(bytes.starts_with(b"gridhook sealed 1\n"), "{}", file.display());
-        assert!(!bytes.windows(6).any(|part| part == b"secret"), "{}", file.display());
+        assert!(
+            bytes.starts_with(b"gridhook sealed 1\n"),
+            "{}",
+            file.display()
+        );
+        assert!(
+            !bytes.windows(6).any(|part| part == b"secret"),
+            "{}",
+            file.display()
+        );
     }
-    let error = |key| fixture.restore(&fixture.destination(ALL, key), None).expect_err("refused").to_string();
-    assert!(error(None).contains("needs the key of backup.key_file"), "{}", error(None));
+    let error = |key| {
+        fixture
+            .restore(&fixture.destination(ALL, key), None)
+            .expect_err("refused")
+            .to_string()
+    };
+    assert!(
+        error(None).contains("needs the key of backup.key_file"),
+        "{}",
+        error(None)
+    );
     let wrong = error(Some(fixture.key(2)));
-    assert!(wrong.contains("cannot be decrypted, or has another key"), "{wrong}");
+    assert!(
+        wrong.contains("cannot be decrypted, or has another key"),
+        "{wrong}"
+    );
     assert_eq!(fixture.restore(&sealed, None).expect("restored"), 20);
     // Write access to the destination is not enough to replace it by an unencrypted one.
     let without = fixture.backups(&fixture.destination(ALL, None));
     let turn = without.turn().expect("nobody else");
-    without.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).expect("made");
+    without
+        .make_at_destination(&turn, &mut |_| ControlFlow::Continue(()))
+        .expect("made");
     let plain = error(Some(fixture.key(1)));
     assert!(plain.contains("has the unencrypted backup"), "{plain}");
 }
@@ -270,42 +403,73 @@ fn a_damaged_piece_or_manifest_is_named_and_other_backups_are_restored() {
         let destination = fixture.destination(ALL, key);
         fixture.back_up(&destination);
         let name = fixture.names(&destination).pop().expect("a backup");
-        let mine =
-            Repository::open(&destination, false).expect("it is there").find(None, &mut |_| ()).expect("the newest");
+        let mine = Repository::open(&destination, false)
+            .expect("it is there")
+            .find(None, &mut |_| ())
+            .expect("the newest");
         for file in &mine.manifest.files {
-            let Some(hash) = file.pieces.first() else { continue };
+            let Some(hash) = file.pieces.first() else {
+                continue;
+            };
             let piece = format!("pieces/{}/{hash}", &hash[..2]);
             let path = fixture.path("destination").join(&piece);
             let bytes = fs::read(&path).expect("bytes");
             let mut changed = bytes.clone();
             *changed.last_mut().expect("not empty") ^= 1;
-            for (damage, expected) in
-                [(Some(&changed[..]), "is damaged"), (None, "is missing"), (Some(&bytes[1..]), "is damaged")]
-            {
+            for (damage, expected) in [
+                (Some(&changed[..]), "is damaged"),
+                (None, "is missing"),
+                (Some(&bytes[1..]), "is damaged"),
+            ] {
                 match damage {
-                    // As if it had been read longer ago than the others: its length may say nothing.
+                    // As if it had been read longer ago than the others: its length may say
+                    // nothing.
                     Some(damage) => {
                         fs::write(&path, damage).expect("written");
                         set_read(&path, SystemTime::UNIX_EPOCH);
                     }
                     None => fs::remove_file(&path).expect("removed"),
                 }
-                let error = fixture.restore(&destination, Some(&name)).expect_err(&file.path).to_string();
-                assert!(error.contains(&piece) && error.contains(expected), "{}: {error}", file.path);
+                let error = fixture
+                    .restore(&destination, Some(&name))
+                    .expect_err(&file.path)
+                    .to_string();
+                assert!(
+                    error.contains(&piece) && error.contains(expected),
+                    "{}: {error}",
+                    file.path
+                );
                 // The next backup writes it again.
                 let again = fixture.try_back_up(&destination);
                 if file.path.ends_with(".sst") {
-                    assert!(again.is_ok_and(|made| made.written >= bytes.len() as u64), "{}", file.path);
-                    assert_eq!(fixture.restore(&destination, Some(&name)).expect("whole again"), 50);
+                    assert!(
+                        again.is_ok_and(|made| made.written >= bytes.len() as u64),
+                        "{}",
+                        file.path
+                    );
+                    assert_eq!(
+                        fixture
+                            .restore(&destination, Some(&name))
+                            .expect("whole again"),
+                        50
+                    );
                 }
             }
             fs::write(&path, bytes).expect("written");
         }
-        let manifest = fixture.path("destination").join(format!("backups/{name}.json"));
+        let manifest = fixture
+            .path("destination")
+            .join(format!("backups/{name}.json"));
         let whole = fs::read(&manifest).expect("bytes");
         fs::write(&manifest, &whole[..whole.len() - 9]).expect("written");
-        let error = fixture.restore(&destination, Some(&name)).expect_err("damaged").to_string();
-        assert!(error.contains(&format!("backups/{name}.json")) && error.contains("is damaged"), "{error}");
+        let error = fixture
+            .restore(&destination, Some(&name))
+            .expect_err("damaged")
+            .to_string();
+        assert!(
+            error.contains(&format!("backups/{name}.json")) && error.contains("is damaged"),
+            "{error}"
+        );
         fs::write(&manifest, whole).expect("written");
         fs::remove_dir_all(fixture.path("destination")).expect("removed");
     }
@@ -320,26 +484,52 @@ fn a_damaged_manifest_hides_no_other_backup_and_is_named() {
         fixture.back_up(&destination);
     }
     let names = fixture.names(&destination);
-    let manifest = fixture.path("destination").join(format!("backups/{}.json", names[0]));
+    let manifest = fixture
+        .path("destination")
+        .join(format!("backups/{}.json", names[0]));
     let mut bytes = fs::read(&manifest).expect("bytes");
     bytes[0] ^= 1;
     fs::write(&manifest, bytes).expect("written");
     let repository = Repository::open(&destination, false).expect("it is there");
     let list = repository.backups().expect("the others are listed");
-    assert_eq!(list.readable.iter().map(|backup| &backup.name).collect::<Vec<_>>(), [&names[1], &names[2]]);
-    let [unreadable] = &list.unreadable[..] else { panic!("{:?}", list.unreadable) };
-    assert!(unreadable.name == names[0] && unreadable.problem.contains("is damaged"), "{unreadable:?}");
+    assert_eq!(
+        list.readable
+            .iter()
+            .map(|backup| &backup.name)
+            .collect::<Vec<_>>(),
+        [&names[1], &names[2]]
+    );
+    let [unreadable] = &list.unreadable[..] else {
+        panic!("{:?}", list.unreadable)
+    };
+    assert!(
+        unreadable.name == names[0] && unreadable.problem.contains("is damaged"),
+        "{unreadable:?}"
+    );
     let mut warned = Vec::new();
-    let newest = repository.find(None, &mut |one| warned.push(one.name.clone())).expect("the newest");
-    assert_eq!((newest.name, warned), (names[2].clone(), vec![names[0].clone()]));
+    let newest = repository
+        .find(None, &mut |one| warned.push(one.name.clone()))
+        .expect("the newest");
+    assert_eq!(
+        (newest.name, warned),
+        (names[2].clone(), vec![names[0].clone()])
+    );
     assert_eq!(fixture.restore(&destination, None).expect("restored"), 3);
     // Its pieces may be needed: nothing is removed until somebody has looked at it.
     let few = BackupRetention { count: 1, ..ALL };
     let backups = fixture.backups(&fixture.destination(few, None));
     backups
-        .make_at_destination(&backups.turn().expect("nobody else"), &mut |_| ControlFlow::Continue(()))
+        .make_at_destination(&backups.turn().expect("nobody else"), &mut |_| {
+            ControlFlow::Continue(())
+        })
         .expect("made");
-    assert_eq!((fixture.names(&destination).len(), backups.figures().expect("a destination").failures), (3, 1));
+    assert_eq!(
+        (
+            fixture.names(&destination).len(),
+            backups.figures().expect("a destination").failures
+        ),
+        (3, 1)
+    );
     fs::remove_file(&manifest).expect("removed");
     fixture.back_up(&fixture.destination(few, None));
     assert_eq!(fixture.names(&destination).len(), 1);
@@ -355,19 +545,35 @@ fn a_named_pipe_in_the_place_of_a_file_holds_up_no_backup() {
         let owner = fixture.path("destination").join("server.json");
         let whole = fs::read(&owner).expect("bytes");
         fs::remove_file(&owner).expect("removed");
-        assert!(std::process::Command::new("mkfifo").arg(&owner).status().expect("it runs").success());
-        let refused = fixture.try_back_up(&destination).expect_err("refused").to_string();
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&owner)
+                .status()
+                .expect("it runs")
+                .success()
+        );
+        let refused = fixture
+            .try_back_up(&destination)
+            .expect_err("refused")
+            .to_string();
         fs::remove_file(&owner).expect("removed");
         fs::write(&owner, whole).expect("written");
         fixture.back_up(&destination);
         sender.send(refused).expect("the test waits");
     });
-    let refused = receiver.recv_timeout(Duration::from_secs(60)).expect("nothing waits for the pipe");
-    assert!(refused.contains("server.json") && refused.contains("is not a regular file"), "{refused}");
+    let refused = receiver
+        .recv_timeout(Duration::from_secs(60))
+        .expect("nothing waits for the pipe");
+    assert!(
+        refused.contains("server.json") && refused.contains("is not a regular file"),
+        "{refused}"
+    );
 }
 
 fn set_read(piece: &Path, at: SystemTime) {
-    File::open(piece).and_then(|piece| piece.set_modified(at)).expect("its time is set");
+    File::open(piece)
+        .and_then(|piece| piece.set_modified(at))
+        .expect("its time is set");
 }
 
 fn long_ago() -> SystemTime {
@@ -392,11 +598,20 @@ impl DamagedPiece {
             fixture.store.compact(Family::Meta).expect("compacted");
             fixture.back_up(&destination);
         }
-        let newest =
-            Repository::open(&destination, false).expect("it is there").find(None, &mut |_| ()).expect("the newest");
-        let table = newest.manifest.files.iter().find(|file| file.path.ends_with(".sst")).expect("a table");
+        let newest = Repository::open(&destination, false)
+            .expect("it is there")
+            .find(None, &mut |_| ())
+            .expect("the newest");
+        let table = newest
+            .manifest
+            .files
+            .iter()
+            .find(|file| file.path.ends_with(".sst"))
+            .expect("a table");
         let hash = &table.pieces[0];
-        let damaged = fixture.path("destination").join(format!("pieces/{}/{hash}", &hash[..2]));
+        let damaged = fixture
+            .path("destination")
+            .join(format!("pieces/{}/{hash}", &hash[..2]));
         let mut bytes = fs::read(&damaged).expect("bytes");
         bytes[9] ^= 1;
         fs::write(&damaged, bytes).expect("written");
@@ -405,16 +620,33 @@ impl DamagedPiece {
         pieces.iter().for_each(|piece| set_read(piece, long_ago()));
         set_read(&damaged, SystemTime::UNIX_EPOCH);
         fixture.restore(&destination, None).expect_err("damaged");
-        Self { fixture, destination, pieces, newest: newest.name }
+        Self {
+            fixture,
+            destination,
+            pieces,
+            newest: newest.name,
+        }
     }
 }
 
 #[test]
 fn a_backup_to_a_folder_reads_some_of_the_pieces_and_each_in_its_turn() {
-    let DamagedPiece { fixture, destination, pieces, newest } = DamagedPiece::new();
+    let DamagedPiece {
+        fixture,
+        destination,
+        pieces,
+        newest,
+    } = DamagedPiece::new();
     let unread = || {
-        let modified = |piece: &&PathBuf| fs::metadata(piece).and_then(|piece| piece.modified()).expect("its time");
-        pieces.iter().filter(|piece| modified(piece) <= long_ago()).count()
+        let modified = |piece: &&PathBuf| {
+            fs::metadata(piece)
+                .and_then(|piece| piece.modified())
+                .expect("its time")
+        };
+        pieces
+            .iter()
+            .filter(|piece| modified(piece) <= long_ago())
+            .count()
     };
     let mut backups = 0;
     while unread() > 0 {
@@ -426,23 +658,47 @@ fn a_backup_to_a_folder_reads_some_of_the_pieces_and_each_in_its_turn() {
         backups += 1;
     }
     assert!(backups >= 3, "{backups}");
-    assert_eq!(fixture.restore(&destination, None).expect("whole again"), 15);
-    assert_eq!(fixture.restore(&destination, Some(&newest)).expect("whole again"), 15);
+    assert_eq!(
+        fixture.restore(&destination, None).expect("whole again"),
+        15
+    );
+    assert_eq!(
+        fixture
+            .restore(&destination, Some(&newest))
+            .expect("whole again"),
+        15
+    );
 }
 
 #[test]
 fn a_damaged_piece_that_a_canceled_backup_found_is_found_again() {
-    let DamagedPiece { fixture, destination, newest, .. } = DamagedPiece::new();
+    let DamagedPiece {
+        fixture,
+        destination,
+        newest,
+        ..
+    } = DamagedPiece::new();
     let backups = fixture.backups(&destination);
     let mut checks = 0;
     let canceled = backups.make_at_destination(&backups.turn().expect("nobody else"), &mut |_| {
         checks += 1;
-        if checks < 10 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if checks < 10 {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     });
     canceled.expect_err("canceled after the damaged piece was read");
-    fixture.restore(&destination, None).expect_err("still damaged");
+    fixture
+        .restore(&destination, None)
+        .expect_err("still damaged");
     fixture.back_up(&destination);
-    assert_eq!(fixture.restore(&destination, Some(&newest)).expect("whole again"), 15);
+    assert_eq!(
+        fixture
+            .restore(&destination, Some(&newest))
+            .expect("whole again"),
+        15
+    );
 }
 
 #[test]
@@ -452,18 +708,43 @@ fn a_piece_that_cannot_be_read_is_written_again() {
     fixture.store.compact(Family::Meta).expect("compacted");
     let plain = fixture.destination(ALL, None);
     fixture.back_up(&plain);
-    let stored = Repository::open(&plain, false).expect("it is there").find(None, &mut |_| ()).expect("the newest");
-    let table = stored.manifest.files.iter().find(|file| file.path.ends_with(".sst")).expect("a table");
-    let bad = ObjectPath::from(format!("pieces/{}/{}", &table.pieces[0][..2], table.pieces[0]));
+    let stored = Repository::open(&plain, false)
+        .expect("it is there")
+        .find(None, &mut |_| ())
+        .expect("the newest");
+    let table = stored
+        .manifest
+        .files
+        .iter()
+        .find(|file| file.path.ends_with(".sst"))
+        .expect("a table");
+    let bad = ObjectPath::from(format!(
+        "pieces/{}/{}",
+        &table.pieces[0][..2],
+        table.pieces[0]
+    ));
     let folder = LocalFileSystem::new_with_prefix(fixture.path("destination")).expect("a folder");
     let disk = Arc::new(BadSector(folder, Mutex::new(Some(bad.clone()))));
     let open = Arc::clone(&disk);
-    let damaged = BackupDestination { open: Arc::new(move || Ok(Sink::over(open.clone()))), ..plain.clone() };
-    let error = fixture.restore(&damaged, None).expect_err("it cannot be read").to_string();
-    assert!(error.contains(bad.as_ref()) && error.contains("Input/output error"), "{error}");
+    let damaged = BackupDestination {
+        open: Arc::new(move || Ok(Sink::over(open.clone()))),
+        ..plain.clone()
+    };
+    let error = fixture
+        .restore(&damaged, None)
+        .expect_err("it cannot be read")
+        .to_string();
+    assert!(
+        error.contains(bad.as_ref()) && error.contains("Input/output error"),
+        "{error}"
+    );
     let made = fixture.back_up(&damaged);
     assert!(made.written >= table.bytes, "{} bytes", made.written);
-    assert_eq!(*disk.1.lock().expect("a lock"), None, "it was written again");
+    assert_eq!(
+        *disk.1.lock().expect("a lock"),
+        None,
+        "it was written again"
+    );
     for name in [None, Some(stored.name.as_str())] {
         assert_eq!(fixture.restore(&damaged, name).expect("whole again"), 50);
     }
@@ -477,19 +758,32 @@ fn the_readable_part_of_a_damaged_backup_is_copied_next_to_the_data_folder() {
     fixture.back_up(&destination);
     let repository = Repository::open(&destination, false).expect("it is there");
     let stored = repository.find(None, &mut |_| ()).expect("the newest");
-    let file = stored.manifest.files.iter().find(|file| file.pieces.len() == 1).expect("a file with one piece");
+    let file = stored
+        .manifest
+        .files
+        .iter()
+        .find(|file| file.pieces.len() == 1)
+        .expect("a file with one piece");
     let hash = &file.pieces[0];
-    let piece = fixture.path("destination").join(format!("pieces/{}/{hash}", &hash[..2]));
+    let piece = fixture
+        .path("destination")
+        .join(format!("pieces/{}/{hash}", &hash[..2]));
     fs::remove_file(&piece).expect("removed");
     let salvage = |copy: &Path, _: &mut BackupObserver<'_>| {
         assert_eq!(copy.parent(), Some(&*fixture.path("")));
         let copied = fs::read(copy.join(&file.path)).expect("bytes");
-        assert_eq!((copied.len() as u64, copied.iter().all(|byte| *byte == 0)), (file.bytes, true));
+        assert_eq!(
+            (copied.len() as u64, copied.iter().all(|byte| *byte == 0)),
+            (file.bytes, true)
+        );
         Ok(())
     };
     let watch = &mut |_: BackupProgress| ControlFlow::Continue(());
     backup::with_readable_copy(
-        BackupAt { repository: &repository, backup: &stored },
+        BackupAt {
+            repository: &repository,
+            backup: &stored,
+        },
         &fixture.path("restored/"),
         watch,
         salvage,
@@ -512,20 +806,41 @@ fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
         let other = Backups::new(store, other, options, decoders(), Clock::system())
             .with_destination(Some(destination.clone()));
         let turn = other.turn().expect("nobody else");
-        for refused in
-            [other.newest().map(drop), other.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).map(drop)]
-        {
+        for refused in [
+            other.newest().map(drop),
+            other
+                .make_at_destination(&turn, &mut |_| ControlFlow::Continue(()))
+                .map(drop),
+        ] {
             let error = refused.expect_err("another server's").to_string();
-            assert!(error.contains("belongs to the server") && error.contains("delete server.json"), "{error}");
+            assert!(
+                error.contains("belongs to the server") && error.contains("delete server.json"),
+                "{error}"
+            );
         }
         assert_eq!(other.figures().expect("a destination").failures, 2);
-        assert_eq!(files(&fixture.path("destination")), before, "nothing was written");
-        assert_eq!(fixture.restore(&destination, None).expect("everybody may restore"), 10);
+        assert_eq!(
+            files(&fixture.path("destination")),
+            before,
+            "nothing was written"
+        );
+        assert_eq!(
+            fixture
+                .restore(&destination, None)
+                .expect("everybody may restore"),
+            10
+        );
         fixture.back_up(&destination);
         // The operator gives it to the other one.
         fs::remove_file(fixture.path("destination/server.json")).expect("removed");
-        other.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).expect("its own now");
-        let error = fixture.try_back_up(&destination).map(drop).expect_err("no longer").to_string();
+        other
+            .make_at_destination(&turn, &mut |_| ControlFlow::Continue(()))
+            .expect("its own now");
+        let error = fixture
+            .try_back_up(&destination)
+            .map(drop)
+            .expect_err("no longer")
+            .to_string();
         assert!(error.contains("belongs to the server"), "{error}");
         fs::remove_dir_all(fixture.path("destination")).expect("removed");
     }
@@ -534,7 +849,13 @@ fn a_destination_belongs_to_the_server_that_wrote_to_it_first() {
 #[test]
 fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
     let fixture = Fixture::new();
-    let few = fixture.destination(BackupRetention { count: 2, age: Duration::ZERO }, None);
+    let few = fixture.destination(
+        BackupRetention {
+            count: 2,
+            age: Duration::ZERO,
+        },
+        None,
+    );
     let mut before = 0;
     for round in 0..5 {
         fixture.fill(round * 20, (round + 1) * 20);
@@ -543,7 +864,10 @@ fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
         let names = fixture.names(&few);
         assert_eq!(names.len(), (round as usize + 1).min(2), "{names:?}");
         for (made, topics) in names.iter().rev().zip([(round + 1) * 20, round * 20]) {
-            assert_eq!(fixture.restore(&few, Some(made)).expect("restored"), topics as usize);
+            assert_eq!(
+                fixture.restore(&few, Some(made)).expect("restored"),
+                topics as usize
+            );
         }
         let now = files(&fixture.path("destination")).len();
         assert!(round < 2 || now <= before + 6, "{now} files after {before}");
@@ -551,19 +875,26 @@ fn retention_removes_expired_backups_and_only_the_pieces_that_no_backup_has() {
     }
     // A manifest that cannot be read stops the removal: its pieces are not known.
     let names = fixture.names(&few);
-    let manifest = fixture.path("destination").join(format!("backups/{}.json", names[0]));
+    let manifest = fixture
+        .path("destination")
+        .join(format!("backups/{}.json", names[0]));
     let whole = fs::read(&manifest).expect("bytes");
     fs::write(&manifest, b"{").expect("written");
     let pieces = files(&fixture.path("destination/pieces"));
     fixture.fill(100, 101);
     let backups = fixture.backups(&few);
     let turn = backups.turn().expect("nobody else");
-    backups.make_at_destination(&turn, &mut |_| ControlFlow::Continue(())).expect("the backup itself is made");
+    backups
+        .make_at_destination(&turn, &mut |_| ControlFlow::Continue(()))
+        .expect("the backup itself is made");
     assert_eq!(backups.figures().expect("a destination").failures, 1);
     assert!(files(&fixture.path("destination/pieces")).is_superset(&pieces));
     fs::write(&manifest, whole).expect("written");
     assert_eq!(fixture.names(&few).len(), 3);
-    assert_eq!(fixture.restore(&few, Some(&names[0])).expect("restored"), 80);
+    assert_eq!(
+        fixture.restore(&few, Some(&names[0])).expect("restored"),
+        80
+    );
 }
 
 #[test]
@@ -581,23 +912,48 @@ fn an_interrupted_backup_leaves_the_others_and_its_pieces_are_used_by_the_next()
         let (turn, mut steps) = (backups.turn().expect("nobody else"), 0);
         let made = backups.make_at_destination(&turn, &mut |progress| {
             steps += usize::from(matches!(progress, BackupProgress::Copying { .. }));
-            if steps > after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if steps > after {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
         assert!(!fixture.path("data/rocksdb.frozen").exists());
         match made {
             Err(BackupError::Stop(CheckStop::Canceled)) => tried += 1,
             Ok(made) => {
-                assert!(made.written < made.manifest.bytes() / 2, "{} of {}", made.written, made.manifest.bytes());
+                assert!(
+                    made.written < made.manifest.bytes() / 2,
+                    "{} of {}",
+                    made.written,
+                    made.manifest.bytes()
+                );
                 break;
             }
             Err(error) => panic!("{error}"),
         }
-        assert_eq!(fixture.names(&destination).len(), 1, "an unfinished backup is none");
-        assert_eq!(fixture.restore(&destination, None).expect("the earlier one"), 100);
-        assert_eq!(backups.figures().expect("a destination").failures, 0, "a stop is no failure");
+        assert_eq!(
+            fixture.names(&destination).len(),
+            1,
+            "an unfinished backup is none"
+        );
+        assert_eq!(
+            fixture
+                .restore(&destination, None)
+                .expect("the earlier one"),
+            100
+        );
+        assert_eq!(
+            backups.figures().expect("a destination").failures,
+            0,
+            "a stop is no failure"
+        );
     }
     assert!(tried > 3, "{tried}");
-    assert_eq!(fixture.restore(&destination, None).expect("the new one"), 500);
+    assert_eq!(
+        fixture.restore(&destination, None).expect("the new one"),
+        500
+    );
 }
 
 #[test]
@@ -605,14 +961,30 @@ fn a_missing_destination_is_reported_and_not_created() {
     let fixture = Fixture::new();
     fixture.fill(0, 5);
     let mut destination = fixture.destination(ALL, None);
-    let error = fixture.restore(&destination, None).expect_err("nothing is there").to_string();
-    assert!(error.contains("there is no folder") && error.contains("destination"), "{error}");
-    assert!(!fixture.path("destination").exists(), "reading makes nothing");
+    let error = fixture
+        .restore(&destination, None)
+        .expect_err("nothing is there")
+        .to_string();
+    assert!(
+        error.contains("there is no folder") && error.contains("destination"),
+        "{error}"
+    );
+    assert!(
+        !fixture.path("destination").exists(),
+        "reading makes nothing"
+    );
     let away = fixture.path("mnt/destination");
     let root = away.clone();
     (destination.folder, destination.open) = (Some(away), Arc::new(move || Sink::local(&root)));
-    let error = fixture.try_back_up(&destination).map(drop).expect_err("the disk is away").to_string();
-    assert!(error.contains("there is no folder") && error.contains("mnt"), "{error}");
+    let error = fixture
+        .try_back_up(&destination)
+        .map(drop)
+        .expect_err("the disk is away")
+        .to_string();
+    assert!(
+        error.contains("there is no folder") && error.contains("mnt"),
+        "{error}"
+    );
     fs::create_dir(fixture.path("mnt")).expect("made");
     fixture.back_up(&destination);
     assert_eq!(fixture.restore(&destination, None).expect("restored"), 5);

@@ -34,7 +34,12 @@ fn refused(folder: &Path) -> OpenError {
 /// Writes the jobs `from..to`, each in one batch.
 fn fill(store: &RocksStore, from: u32, to: u32) {
     for job in from..to {
-        put(store, Family::Meta, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 100]);
+        put(
+            store,
+            Family::Meta,
+            keys::meta(MetaKind::Job, &job.to_be_bytes()),
+            vec![job as u8; 100],
+        );
     }
 }
 
@@ -46,7 +51,9 @@ fn jobs(store: &RocksStore) -> usize {
 /// RocksDB's log files, the newest last.
 fn wals(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder.join("rocksdb")).expect("a store");
-    let mut wals: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    let mut wals: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
     wals.retain(|path| path.extension().is_some_and(|extension| extension == "log"));
     wals.sort();
     wals
@@ -55,7 +62,10 @@ fn wals(folder: &Path) -> Vec<PathBuf> {
 /// The log file with the writes since the store was opened.
 fn fullest_wal(folder: &Path) -> PathBuf {
     let size = |path: &PathBuf| fs::metadata(path).expect("a file").len();
-    wals(folder).into_iter().max_by_key(size).expect("a store has a log")
+    wals(folder)
+        .into_iter()
+        .max_by_key(size)
+        .expect("a store has a log")
 }
 
 /// The niceness of a thread, from the line that Linux has of it.
@@ -63,7 +73,11 @@ fn fullest_wal(folder: &Path) -> PathBuf {
 fn niceness(task: &Path) -> i32 {
     let line = fs::read_to_string(task.join("stat")).expect("it runs");
     let (_, fields) = line.rsplit_once(')').expect("the name ends");
-    fields.split_whitespace().nth(16).and_then(|field| field.parse().ok()).expect("a number")
+    fields
+        .split_whitespace()
+        .nth(16)
+        .and_then(|field| field.parse().ok())
+        .expect("a number")
 }
 
 #[cfg(target_os = "linux")]
@@ -72,12 +86,28 @@ fn tables_are_written_and_compacted_at_a_lower_priority_than_events() {
     let folder = folder();
     let before = niceness(Path::new("/proc/thread-self"));
     let _store = open(folder.path());
-    assert_eq!(niceness(Path::new("/proc/thread-self")), before, "the thread that opens it keeps its priority");
-    let tasks = fs::read_dir("/proc/self/task").expect("the threads").map(|task| task.expect("a thread").path());
-    let background =
-        |task: &PathBuf| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("rocksdb:"));
-    let found: Vec<i32> = tasks.filter(background).map(|task| niceness(&task)).collect();
-    assert!(!found.is_empty() && found.iter().all(|niceness| *niceness == (before + 5).min(19)), "{found:?}");
+    assert_eq!(
+        niceness(Path::new("/proc/thread-self")),
+        before,
+        "the thread that opens it keeps its priority"
+    );
+    let tasks = fs::read_dir("/proc/self/task")
+        .expect("the threads")
+        .map(|task| task.expect("a thread").path());
+    let background = |task: &PathBuf| {
+        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("rocksdb:"))
+    };
+    let found: Vec<i32> = tasks
+        .filter(background)
+        .map(|task| niceness(&task))
+        .collect();
+    assert!(
+        !found.is_empty()
+            && found
+                .iter()
+                .all(|niceness| *niceness == (before + 5).min(19)),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -101,7 +131,11 @@ fn acknowledged_writes_are_there_after_a_kill_at_any_moment() {
         let at = folder_after_kill(&folder);
         let survivor = open(at.path());
         assert_eq!(jobs(&survivor), (store_before + killed * 10) as usize);
-        fill(&store, store_before + killed * 10, store_before + (killed + 1) * 10);
+        fill(
+            &store,
+            store_before + killed * 10,
+            store_before + (killed + 1) * 10,
+        );
         store.note_watermark().expect("noted");
     }
 }
@@ -141,17 +175,33 @@ fn a_lock_that_is_about_to_be_released_is_waited_for() {
 #[test]
 fn a_newer_store_is_refused_with_both_versions() {
     let folder = folder();
-    put(&open(folder.path()), Family::Meta, keys::meta(MetaKind::Format, b""), (FORMAT + 1).to_be_bytes().to_vec());
+    put(
+        &open(folder.path()),
+        Family::Meta,
+        keys::meta(MetaKind::Format, b""),
+        (FORMAT + 1).to_be_bytes().to_vec(),
+    );
     let error = refused(folder.path());
-    assert!(matches!(error, OpenError::Newer { found, known } if (found, known) == (FORMAT + 1, FORMAT)));
+    assert!(
+        matches!(error, OpenError::Newer { found, known } if (found, known) == (FORMAT + 1, FORMAT))
+    );
     let text = error.to_string();
-    assert!(text.contains(&format!("format {}", FORMAT + 1)) && text.contains(&format!("up to {FORMAT}")), "{text}");
+    assert!(
+        text.contains(&format!("format {}", FORMAT + 1))
+            && text.contains(&format!("up to {FORMAT}")),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_newer_store_with_a_family_of_its_own_is_refused_for_its_format() {
     let folder = folder();
-    put(&open(folder.path()), Family::Meta, keys::meta(MetaKind::Format, b""), (FORMAT + 1).to_be_bytes().to_vec());
+    put(
+        &open(folder.path()),
+        Family::Meta,
+        keys::meta(MetaKind::Format, b""),
+        (FORMAT + 1).to_be_bytes().to_vec(),
+    );
     let inner = folder.path().join("rocksdb");
     let options = rocksdb::Options::default();
     let names = rocksdb::DB::list_cf(&options, &inner).expect("families");
@@ -175,7 +225,9 @@ fn a_bit_flipped_in_the_middle_of_the_log_is_refused() {
     let folder = folder();
     let store = open(folder.path());
     fill(&store, 0, 200);
-    let length = fs::metadata(fullest_wal(folder.path())).expect("a file").len() as usize;
+    let length = fs::metadata(fullest_wal(folder.path()))
+        .expect("a file")
+        .len() as usize;
     for part in [3, 5, 8] {
         let killed = folder_after_kill(&folder);
         let wal = fullest_wal(killed.path());
@@ -207,9 +259,14 @@ fn a_log_that_was_cut_below_the_watermark_is_refused_with_the_gap() {
     let killed = folder_after_kill(&folder);
     cut(&fullest_wal(killed.path()), 7);
     let error = refused(killed.path());
-    assert!(matches!(error, OpenError::Behind { recovered, acknowledged } if recovered + 1 == acknowledged));
+    assert!(
+        matches!(error, OpenError::Behind { recovered, acknowledged } if recovered + 1 == acknowledged)
+    );
     assert!(error.to_string().contains("1 are missing"), "{error}");
-    assert!(matches!(refused(killed.path()), OpenError::Behind { .. }), "and again, as nothing was changed");
+    assert!(
+        matches!(refused(killed.path()), OpenError::Behind { .. }),
+        "and again, as nothing was changed"
+    );
 }
 
 #[test]
@@ -218,7 +275,11 @@ fn unsynced_writes_may_be_missing_until_the_watermark_is_stored() {
     let store = open(folder.path());
     let unsynced = |job: u32| {
         let mut batch = Batch::default();
-        batch.put(Family::Meta, keys::meta(MetaKind::Job, &job.to_be_bytes()), vec![job as u8; 100]);
+        batch.put(
+            Family::Meta,
+            keys::meta(MetaKind::Job, &job.to_be_bytes()),
+            vec![job as u8; 100],
+        );
         store.write_unsynced(&batch).expect("written");
     };
     fill(&store, 0, 50);
@@ -259,7 +320,11 @@ fn a_torn_record_is_tolerated_again_when_newer_logs_follow_it() {
         cut(wals(killed.path()).last().expect("a store has a log"), 7);
         let survivor = open(killed.path());
         assert_eq!(jobs(&survivor), 99 + round * 200);
-        fill(&survivor, 1000 * (round as u32 + 1), 1000 * (round as u32 + 1) + 200);
+        fill(
+            &survivor,
+            1000 * (round as u32 + 1),
+            1000 * (round as u32 + 1) + 200,
+        );
         survivor.note_watermark().expect("noted");
         let next = folder_after_kill(&killed);
         assert_eq!(jobs(&open(next.path())), 99 + round * 200 + 200);
@@ -269,7 +334,10 @@ fn a_torn_record_is_tolerated_again_when_newer_logs_follow_it() {
 }
 
 fn cut(file: &Path, bytes: u64) {
-    let file = fs::OpenOptions::new().write(true).open(file).expect("a file");
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .expect("a file");
     let length = file.metadata().expect("a length").len();
     file.set_len(length - bytes).expect("cut");
 }
@@ -282,9 +350,15 @@ fn an_older_store_brought_back_under_a_newer_watermark_is_refused() {
     let old = folder_after_kill(&folder);
     fill(&store, 10, 30);
     store.note_watermark().expect("noted");
-    fs::copy(folder.path().join("watermark"), old.path().join("watermark")).expect("copied");
+    fs::copy(
+        folder.path().join("watermark"),
+        old.path().join("watermark"),
+    )
+    .expect("copied");
     let error = refused(old.path());
-    assert!(matches!(error, OpenError::Behind { recovered, acknowledged } if recovered + 20 == acknowledged));
+    assert!(
+        matches!(error, OpenError::Behind { recovered, acknowledged } if recovered + 20 == acknowledged)
+    );
 }
 
 #[test]
@@ -295,7 +369,10 @@ fn a_store_that_is_gone_is_not_made_anew_under_its_watermark() {
     store.note_watermark().expect("noted");
     drop(store);
     fs::remove_dir_all(folder.path().join("rocksdb")).expect("removed");
-    assert!(matches!(refused(folder.path()), OpenError::Behind { recovered: 0, .. }));
+    assert!(matches!(
+        refused(folder.path()),
+        OpenError::Behind { recovered: 0, .. }
+    ));
 }
 
 #[test]
@@ -305,9 +382,21 @@ fn a_store_whose_watermark_is_missing_or_damaged_is_refused() {
     let mark = folder.path().join("watermark");
     let whole = fs::read(&mark).expect("bytes");
     fs::write(&mark, vec![0; whole.len()]).expect("written");
-    assert!(matches!(refused(folder.path()), OpenError::NoWatermark { problem: "is damaged", .. }));
+    assert!(matches!(
+        refused(folder.path()),
+        OpenError::NoWatermark {
+            problem: "is damaged",
+            ..
+        }
+    ));
     fs::remove_file(&mark).expect("removed");
-    assert!(matches!(refused(folder.path()), OpenError::NoWatermark { problem: "is missing", .. }));
+    assert!(matches!(
+        refused(folder.path()),
+        OpenError::NoWatermark {
+            problem: "is missing",
+            ..
+        }
+    ));
     fs::write(&mark, whole).expect("written");
     assert_eq!(jobs(&open(folder.path())), 10);
 }
@@ -320,7 +409,11 @@ fn a_store_whose_making_was_interrupted_is_made_again() {
     drop(open(folder.path()));
     assert!(!folder.path().join("rocksdb.new").exists());
     let interrupted = self::folder();
-    fs::copy(folder.path().join("watermark"), interrupted.path().join("watermark")).expect("copied");
+    fs::copy(
+        folder.path().join("watermark"),
+        interrupted.path().join("watermark"),
+    )
+    .expect("copied");
     open(interrupted.path());
 }
 
@@ -329,7 +422,11 @@ fn fill_log(store: &RocksStore) {
     for first in (0..600).step_by(10) {
         let mut batch = Batch::default();
         for partition in 1..5 {
-            batch.put(Family::Log, keys::log(PartitionId(partition), Seq(first + 1)), chunk(10, 4096));
+            batch.put(
+                Family::Log,
+                keys::log(PartitionId(partition), Seq(first + 1)),
+                chunk(10, 4096),
+            );
         }
         store.write(&batch).expect("written");
     }
@@ -338,7 +435,12 @@ fn fill_log(store: &RocksStore) {
 /// A partition with more than one file of chunks of ten events of 6 kB.
 fn fill_files(store: &RocksStore) {
     for first in (0..6000).step_by(10) {
-        put(store, Family::Log, keys::log(PartitionId(1), Seq(first + 1)), chunk(10, 6000));
+        put(
+            store,
+            Family::Log,
+            keys::log(PartitionId(1), Seq(first + 1)),
+            chunk(10, 6000),
+        );
     }
     store.compact_log().expect("compacted");
 }
@@ -346,8 +448,14 @@ fn fill_files(store: &RocksStore) {
 fn log_bytes(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder.join("rocksdb")).expect("a store");
     let files = entries.map(|entry| entry.expect("an entry"));
-    let tables = files.filter(|file| file.path().extension().is_some_and(|extension| extension == "sst"));
-    tables.map(|file| file.metadata().expect("a length").len()).sum()
+    let tables = files.filter(|file| {
+        file.path()
+            .extension()
+            .is_some_and(|extension| extension == "sst")
+    });
+    tables
+        .map(|file| file.metadata().expect("a length").len())
+        .sum()
 }
 
 #[test]
@@ -361,12 +469,22 @@ fn a_floor_frees_the_log_below_it_and_touches_nothing_else() {
     store.drop_log(PartitionId(2), Seq(505)).expect("dropped");
     assert!(log_in(&store, 2).ends_with(&(501..600).step_by(10).collect::<Vec<_>>()));
     store.compact_log().expect("compacted");
-    assert_eq!(log_in(&store, 2), (501..600).step_by(10).collect::<Vec<_>>());
+    assert_eq!(
+        log_in(&store, 2),
+        (501..600).step_by(10).collect::<Vec<_>>()
+    );
     for partition in [1, 3, 4] {
-        assert_eq!(log_in(&store, partition), (1..600).step_by(10).collect::<Vec<_>>(), "partition {partition}");
+        assert_eq!(
+            log_in(&store, partition),
+            (1..600).step_by(10).collect::<Vec<_>>(),
+            "partition {partition}"
+        );
     }
     let after = log_bytes(folder.path());
-    assert!(after < before * 85 / 100, "{before} bytes before, {after} after");
+    assert!(
+        after < before * 85 / 100,
+        "{before} bytes before, {after} after"
+    );
 }
 
 #[test]
@@ -388,7 +506,11 @@ fn a_floor_drops_whole_files_at_once() {
     // On another thread, but before the store is closed.
     drop(store);
     let left = log_in(&open(folder.path()), 1);
-    assert!(left.len() < 500 && left.last() == Some(&5991), "{} chunks are left", left.len());
+    assert!(
+        left.len() < 500 && left.last() == Some(&5991),
+        "{} chunks are left",
+        left.len()
+    );
 }
 
 #[test]
@@ -396,9 +518,25 @@ fn what_a_floor_is_about_to_free_does_not_fill_the_block_cache() {
     let folder = folder();
     let store = open(folder.path());
     fill_files(&store);
-    let used = || store.figures().expect("RocksDB has figures").cache_used_bytes;
-    let is_table = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "sst");
-    let tables = || fs::read_dir(folder.path().join("rocksdb")).expect("a store").flatten().filter(is_table).count();
+    let used = || {
+        store
+            .figures()
+            .expect("RocksDB has figures")
+            .cache_used_bytes
+    };
+    let is_table = |entry: &fs::DirEntry| {
+        entry
+            .path()
+            .extension()
+            .is_some_and(|extension| extension == "sst")
+    };
+    let tables = || {
+        fs::read_dir(folder.path().join("rocksdb"))
+            .expect("a store")
+            .flatten()
+            .filter(is_table)
+            .count()
+    };
     let (before, tables_before) = (used(), tables());
     for floor in (15..1000).step_by(10) {
         store.drop_log(PartitionId(1), Seq(floor)).expect("dropped");
@@ -406,7 +544,9 @@ fn what_a_floor_is_about_to_free_does_not_fill_the_block_cache() {
     }
     // Floors are looked at in order, on another thread.
     store.drop_log(PartitionId(1), Seq(5995)).expect("dropped");
-    wait_for("files to be deleted", Duration::from_secs(10), || tables() < tables_before);
+    wait_for("files to be deleted", Duration::from_secs(10), || {
+        tables() < tables_before
+    });
     let filled = used().saturating_sub(before);
     assert!(filled < 256 << 10, "{filled} bytes");
 }
@@ -416,19 +556,36 @@ fn floors_are_known_again_after_a_restart() {
     let folder = folder();
     let store = open(folder.path());
     fill_log(&store);
-    let floor = FloorRecord { floor: Seq(301), next: Seq(601), ..FloorRecord::default() };
-    put(&store, Family::Meta, keys::floor(PartitionId(3)), floor.encode());
+    let floor = FloorRecord {
+        floor: Seq(301),
+        next: Seq(601),
+        ..FloorRecord::default()
+    };
+    put(
+        &store,
+        Family::Meta,
+        keys::floor(PartitionId(3)),
+        floor.encode(),
+    );
     drop(store);
     let store = open(folder.path());
     store.compact_log().expect("compacted");
-    assert_eq!(log_in(&store, 3), (301..600).step_by(10).collect::<Vec<_>>());
+    assert_eq!(
+        log_in(&store, 3),
+        (301..600).step_by(10).collect::<Vec<_>>()
+    );
     assert_eq!(log_in(&store, 4).len(), 60);
 }
 
 #[test]
 fn a_floor_that_cannot_be_read_is_damage() {
     let folder = folder();
-    put(&open(folder.path()), Family::Meta, keys::floor(PartitionId(3)), &b"\x01"[..]);
+    put(
+        &open(folder.path()),
+        Family::Meta,
+        keys::floor(PartitionId(3)),
+        &b"\x01"[..],
+    );
     assert!(matches!(refused(folder.path()), OpenError::Damaged(_)));
 }
 
@@ -438,10 +595,18 @@ fn a_drained_queue_leaves_nothing_to_step_over() {
     let store = open(folder.path());
     for round in 0..20u64 {
         let mut batch = Batch::default();
-        (0..500).for_each(|key| batch.put(Family::Due, (round * 500 + key).to_be_bytes().to_vec(), &b""[..]));
+        (0..500).for_each(|key| {
+            batch.put(
+                Family::Due,
+                (round * 500 + key).to_be_bytes().to_vec(),
+                &b""[..],
+            )
+        });
         store.write(&batch).expect("written");
         let mut batch = Batch::default();
-        (0..500).for_each(|key| batch.single_delete(Family::Due, (round * 500 + key).to_be_bytes().to_vec()));
+        (0..500).for_each(|key| {
+            batch.single_delete(Family::Due, (round * 500 + key).to_be_bytes().to_vec())
+        });
         store.write(&batch).expect("written");
     }
     assert!(keys_in(&store, Family::Due, &[0], &[0xff]).is_empty());

@@ -1,5 +1,5 @@
-//! Negative controls for the tests of the stores: a faulty store breaks one guarantee at a time, and the checks of the
-//! guarantees must detect it. Without a fault all checks pass.
+//! Negative controls for the tests of the stores: a faulty store breaks one guarantee at a time,
+//! and the checks of the guarantees must detect it. Without a fault all checks pass.
 
 use std::{
     fs,
@@ -50,17 +50,30 @@ enum Lie {
 
 /// The fault, and the check that must detect it.
 const LIES: [(Lie, Promise); 8] = [
-    (Lie::AcknowledgeBeforeTheWrite, acknowledged_writes_survive_a_kill),
+    (
+        Lie::AcknowledgeBeforeTheWrite,
+        acknowledged_writes_survive_a_kill,
+    ),
     (Lie::ForgetAFamily, acknowledged_writes_survive_a_kill),
     (Lie::NeverNote, a_log_that_was_cut_is_refused),
     (Lie::NoteTooEarly, acknowledged_writes_survive_a_kill),
-    (Lie::SayThatAFullDiskHasWritten, a_full_disk_loses_nothing_and_heals),
-    (Lie::CallAFullDiskAFailure, a_full_disk_loses_nothing_and_heals),
-    (Lie::TryAFailedSyncAgain, nothing_is_written_behind_a_failed_sync),
+    (
+        Lie::SayThatAFullDiskHasWritten,
+        a_full_disk_loses_nothing_and_heals,
+    ),
+    (
+        Lie::CallAFullDiskAFailure,
+        a_full_disk_loses_nothing_and_heals,
+    ),
+    (
+        Lie::TryAFailedSyncAgain,
+        nothing_is_written_behind_a_failed_sync,
+    ),
     (Lie::DropAboveTheFloor, a_floor_takes_nothing_above_it),
 ];
 
-/// The check of a guarantee. It panics if the guarantee is broken, and returns whether it could run here.
+/// The check of a guarantee. It panics if the guarantee is broken, and returns whether it could run
+/// here.
 type Promise = fn(Option<Lie>) -> bool;
 
 /// A store with a fault.
@@ -74,7 +87,12 @@ struct Liar<S> {
 impl<S: Store> Liar<S> {
     fn new(store: S, folder: &Path, lie: Option<Lie>) -> Self {
         let watermark = folder.join("watermark");
-        Self { store, watermark, lie, kept_back: Mutex::default() }
+        Self {
+            store,
+            watermark,
+            lie,
+            kept_back: Mutex::default(),
+        }
     }
 }
 
@@ -88,12 +106,18 @@ impl<S: Store> layer::StoreLayer for Liar<S> {
     fn write(&self, batch: &Batch) -> Result<(), StoreError> {
         match self.lie {
             Some(Lie::AcknowledgeBeforeTheWrite) => {
-                let before = self.kept_back.lock().expect("no panic").replace(batch.clone());
+                let before = self
+                    .kept_back
+                    .lock()
+                    .expect("no panic")
+                    .replace(batch.clone());
                 before.map_or(Ok(()), |before| self.store.write(&before))
             }
             Some(Lie::ForgetAFamily) => {
                 let mut batch = batch.clone();
-                batch.0.retain(|op| !matches!(op, gridhook::store::WriteOp::Put(Family::Pending, ..)));
+                batch
+                    .0
+                    .retain(|op| !matches!(op, gridhook::store::WriteOp::Put(Family::Pending, ..)));
                 self.store.write(&batch)
             }
             Some(Lie::SayThatAFullDiskHasWritten) => match self.store.write(batch) {
@@ -108,12 +132,18 @@ impl<S: Store> layer::StoreLayer for Liar<S> {
                 Err(StoreError::Failed(_)) => Ok(()),
                 answer => answer,
             },
-            Some(Lie::NeverNote | Lie::NoteTooEarly | Lie::DropAboveTheFloor) | None => self.store.write(batch),
+            Some(Lie::NeverNote | Lie::NoteTooEarly | Lie::DropAboveTheFloor) | None => {
+                self.store.write(batch)
+            }
         }
     }
 
     fn drop_log(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        let more = if self.lie == Some(Lie::DropAboveTheFloor) { 10 } else { 0 };
+        let more = if self.lie == Some(Lie::DropAboveTheFloor) {
+            10
+        } else {
+            0
+        };
         self.store.drop_log(partition, floor.plus(more))
     }
 
@@ -132,7 +162,11 @@ impl<S: Store> layer::StoreLayer for Liar<S> {
 /// Two records of two families, in one batch.
 fn write(store: &impl Store, number: u32) -> Result<(), StoreError> {
     let mut batch = Batch::default();
-    batch.put(Family::Meta, keys::meta(MetaKind::Job, &number.to_be_bytes()), vec![number as u8; 30_000]);
+    batch.put(
+        Family::Meta,
+        keys::meta(MetaKind::Job, &number.to_be_bytes()),
+        vec![number as u8; 30_000],
+    );
     batch.put(Family::Pending, number.to_be_bytes().to_vec(), vec![1]);
     store.write(&batch)
 }
@@ -170,19 +204,29 @@ fn acknowledged_writes_survive_a_kill(lie: Option<Lie>) -> bool {
 
 fn a_log_that_was_cut_is_refused(lie: Option<Lie>) -> bool {
     let killed = copy_of_fifty_writes(lie);
-    let files =
-        fs::read_dir(killed.path().join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
+    let files = fs::read_dir(killed.path().join("rocksdb"))
+        .expect("a store")
+        .map(|entry| entry.expect("an entry").path());
     let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
-    let log = logs.max_by_key(|path| fs::metadata(path).map_or(0, |log| log.len())).expect("a log");
+    let log = logs
+        .max_by_key(|path| fs::metadata(path).map_or(0, |log| log.len()))
+        .expect("a log");
     let log = fs::OpenOptions::new().write(true).open(log).expect("a log");
-    log.set_len(log.metadata().expect("a length").len() / 2).expect("cut");
+    log.set_len(log.metadata().expect("a length").len() / 2)
+        .expect("cut");
     let opened = RocksStore::open(killed.path(), &RocksOptions::default());
-    assert!(opened.is_err(), "it was opened with {} of 50", opened.map_or(0, |store| written(&store)));
+    assert!(
+        opened.is_err(),
+        "it was opened with {} of 50",
+        opened.map_or(0, |store| written(&store))
+    );
     true
 }
 
 fn a_full_disk_loses_nothing_and_heals(lie: Option<Lie>) -> bool {
-    let Some(disk) = Mount::tmpfs(96) else { return false };
+    let Some(disk) = Mount::tmpfs(96) else {
+        return false;
+    };
     let folder = disk.path().join("data");
     let store = Liar::new(open(&folder), &folder, lie);
     let filler = disk.fill(3 << 20);
@@ -198,7 +242,11 @@ fn a_full_disk_loses_nothing_and_heals(lie: Option<Lie>) -> bool {
             Err(error) => panic!("a process would end over a full disk: {error}"),
         }
     }
-    assert_eq!(written(&store), acknowledged, "what was acknowledged is there");
+    assert_eq!(
+        written(&store),
+        acknowledged,
+        "what was acknowledged is there"
+    );
     assert!(refused, "the disk never filled");
     fs::remove_file(filler).expect("removed");
     // RocksDB checks for free space every five seconds.
@@ -214,7 +262,9 @@ fn nothing_is_written_behind_a_failed_sync(lie: Option<Lie>) -> bool {
     let memory = MemoryStore::new();
     memory.fail(5..6, WriteFault::Failed);
     let store = Liar::new(memory.clone(), Path::new(""), lie);
-    let acknowledged = (0..10).filter(|number| write(&store, *number).is_ok()).count();
+    let acknowledged = (0..10)
+        .filter(|number| write(&store, *number).is_ok())
+        .count();
     let found = written(&memory.crash(0));
     assert_eq!(found, acknowledged, "what was acknowledged is there");
     true
@@ -226,12 +276,19 @@ fn a_floor_takes_nothing_above_it(lie: Option<Lie>) -> bool {
     let store = Liar::new(Arc::clone(&rocks), folder.path(), lie);
     for first in (1..200).step_by(10) {
         let mut batch = Batch::default();
-        batch.put(Family::Log, keys::log(PartitionId(1), Seq(first)), chunk(10, 4096));
+        batch.put(
+            Family::Log,
+            keys::log(PartitionId(1), Seq(first)),
+            chunk(10, 4096),
+        );
         store.write(&batch).expect("there is room");
     }
     store.drop_log(PartitionId(1), Seq(101)).expect("dropped");
     rocks.compact_log().expect("compacted");
-    assert_eq!(log_in(&store, 1), (101..200).step_by(10).collect::<Vec<_>>());
+    assert_eq!(
+        log_in(&store, 1),
+        (101..200).step_by(10).collect::<Vec<_>>()
+    );
     true
 }
 

@@ -1,4 +1,5 @@
-//! Shards: placement, order and recovery with several writers of one store, and changes that touch several of them.
+//! Shards: placement, order and recovery with several writers of one store, and changes that touch
+//! several of them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,7 +7,10 @@ use gridhook::{
     clock::{Clock, ManualClock},
     control::registry::{ChangeBasis, Registry},
     event::{PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{BacklogLimits, Error, Journal, JournalOptions, JournalState, MetaChange, Shards, WriterThreads},
+    journal::{
+        BacklogLimits, Error, Journal, JournalOptions, JournalState, MetaChange, Shards,
+        WriterThreads,
+    },
     policy::record::WriteUrgency,
     record::subscription::SubscriptionRecord,
     store::{
@@ -44,7 +48,10 @@ struct Fixture {
 }
 
 fn key(partition: u32, subscription: u32) -> SubscriptionKey {
-    SubscriptionKey { partition: PartitionId(partition), subscription: SubscriptionId(subscription) }
+    SubscriptionKey {
+        partition: PartitionId(partition),
+        subscription: SubscriptionId(subscription),
+    }
 }
 
 impl Fixture {
@@ -55,11 +62,24 @@ impl Fixture {
     fn on(store: Arc<dyn Store>, shards: u16) -> Self {
         let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
         let (limits, shards) = (BacklogLimits::default(), Shards::new(shards));
-        let options = JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards, limits };
+        let options = JournalOptions {
+            outcome_delay: Duration::ZERO,
+            group_bytes: 1 << 20,
+            shards,
+            limits,
+        };
         let (journal, writers) =
-            Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        Self { journal, writers, hand, runtime }
+            Journal::start(store, clock, options, Box::new(|_, _| {}), Box::new(|_| {}))
+                .expect("sound");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        Self {
+            journal,
+            writers,
+            hand,
+            runtime,
+        }
     }
 
     /// Partitions 1 to 8, each with a subscription of its number.
@@ -68,7 +88,11 @@ impl Fixture {
             let changes = vec![
                 MetaChange::CreatePartition(PartitionId(partition)),
                 MetaChange::Subscribe(key(partition, partition), None),
-                MetaChange::Put(MetaKind::Subscription, format!("topic-{partition}/all"), "{}".into()),
+                MetaChange::Put(
+                    MetaKind::Subscription,
+                    format!("topic-{partition}/all"),
+                    "{}".into(),
+                ),
             ];
             self.wait(self.journal.change(changes)).expect("founded");
         }
@@ -88,19 +112,26 @@ impl Fixture {
     }
 
     fn publish(&self, partition: u32, events: usize) -> Seq {
-        let published = self.journal.publish(PartitionId(partition), sealed(&vec![("yes", 10); events]), None);
+        let published = self.journal.publish(
+            PartitionId(partition),
+            sealed(&vec![("yes", 10); events]),
+            None,
+        );
         self.wait(published).expect("there is room").first
     }
 
     fn ends(&self) -> BTreeMap<u32, Option<u64>> {
-        (1..=8).map(|id| (id, self.journal.end(PartitionId(id)).map(|end| end.next.0))).collect()
+        (1..=8)
+            .map(|id| (id, self.journal.end(PartitionId(id)).map(|end| end.next.0)))
+            .collect()
     }
 
     /// Lets each writer finish what is queued, and run its maintenance.
     fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
-            self.wait(self.journal.change(Vec::new())).expect("there is room");
+            self.wait(self.journal.change(Vec::new()))
+                .expect("there is room");
             for partition in 1..=4 {
                 // An answer says that the writer has processed everything before.
                 assert!(self.wait(self.journal.open(key(partition, 99))).is_err());
@@ -117,7 +148,9 @@ impl Fixture {
 
 /// Its partition; none if it is refused.
 async fn make_topic(registry: &Arc<Registry>, name: &str) -> Option<PartitionId> {
-    let made = registry.put_topic(publisher::topic(name, Schema::EventGrid)).await;
+    let made = registry
+        .put_topic(publisher::topic(name, Schema::EventGrid))
+        .await;
     made.ok().map(|topic| topic.partition())
 }
 
@@ -138,25 +171,43 @@ fn a_store_is_the_same_for_any_number_of_shards() {
     journal.found();
     for partition in 1..=8 {
         for round in 0..3 {
-            assert_eq!(journal.publish(partition, 2), Seq(Seq::FIRST.0 + 2 * round), "each log has its own sequences");
+            assert_eq!(
+                journal.publish(partition, 2),
+                Seq(Seq::FIRST.0 + 2 * round),
+                "each log has its own sequences"
+            );
         }
-        let owner = journal.wait(journal.journal.open(key(partition, partition))).expect("it is there").owner;
+        let owner = journal
+            .wait(journal.journal.open(key(partition, partition)))
+            .expect("it is there")
+            .owner;
         let (done, answer) = std::sync::mpsc::channel();
         let read = Seq::FIRST.0 + u64::from(partition % 4);
         let answered = Box::new(move |result| done.send(result).expect("the test listens"));
-        journal.journal.append(owner, vec![cursor(read)], WriteUrgency::Now, answered);
+        journal
+            .journal
+            .append(owner, vec![cursor(read)], WriteUrgency::Now, answered);
         answer.recv().expect("an answer").expect("written");
     }
     let ends = journal.ends();
-    assert!(ends.values().all(|end| *end == Some(Seq::FIRST.0 + 6)), "{ends:?}");
+    assert!(
+        ends.values().all(|end| *end == Some(Seq::FIRST.0 + 6)),
+        "{ends:?}"
+    );
     let mut store = store.crash(0);
     drop(journal);
     for shards in [1, 3, SHARDS] {
         let journal = Fixture::start(&store, shards);
         assert_eq!(journal.ends(), ends, "{shards} shards");
         for partition in 1..=8 {
-            let opened = journal.wait(journal.journal.open(key(partition, partition))).expect("it is there");
-            assert_eq!(opened.cursor.low(), Some(Seq(Seq::FIRST.0 + u64::from(partition % 4))), "{shards} shards");
+            let opened = journal
+                .wait(journal.journal.open(key(partition, partition)))
+                .expect("it is there");
+            assert_eq!(
+                opened.cursor.low(),
+                Some(Seq(Seq::FIRST.0 + u64::from(partition % 4))),
+                "{shards} shards"
+            );
         }
         assert_eq!(journal.journal.state(), JournalState::Writable);
         store = store.crash(0);
@@ -168,13 +219,25 @@ fn a_clean_stop_writes_the_queues_of_all_shards() {
     let store = MemoryStore::new();
     let journal = Fixture::start(&store, SHARDS);
     journal.found();
-    let published: Vec<_> =
-        (1..=8).map(|id| journal.journal.publish(PartitionId(id), sealed(&[("yes", 10)]), None)).collect();
-    let Fixture { journal, writers, runtime, .. } = journal;
+    let published: Vec<_> = (1..=8)
+        .map(|id| {
+            journal
+                .journal
+                .publish(PartitionId(id), sealed(&[("yes", 10)]), None)
+        })
+        .collect();
+    let Fixture {
+        journal,
+        writers,
+        runtime,
+        ..
+    } = journal;
     journal.close();
     writers.join();
     for published in published {
-        runtime.block_on(published).expect("it was queued before the end");
+        runtime
+            .block_on(published)
+            .expect("it was queued before the end");
     }
     assert_eq!(journal.state(), JournalState::Closed);
 }
@@ -189,15 +252,26 @@ fn a_deleted_subscription_is_removed_by_the_writer_of_its_shard() {
             MetaChange::Delete(MetaKind::Subscription, format!("topic-{partition}/all")),
             MetaChange::Unsubscribe(key(partition, partition)),
         ];
-        journal.wait(journal.journal.change(changes)).expect("deleted");
+        journal
+            .wait(journal.journal.change(changes))
+            .expect("deleted");
     }
     for _ in 0..3 {
         journal.housekeep();
     }
     let left = keys_in(&store, Family::Cursor);
-    assert_eq!(left, (5..=8).map(|id| keys::cursor(key(id, id))).collect::<Vec<_>>());
+    assert_eq!(
+        left,
+        (5..=8)
+            .map(|id| keys::cursor(key(id, id)))
+            .collect::<Vec<_>>()
+    );
     let reaps = keys::reaps();
-    assert!(!keys_in(&store, Family::Meta).iter().any(|key| (&reaps.start..&reaps.end).contains(&key)));
+    assert!(
+        !keys_in(&store, Family::Meta)
+            .iter()
+            .any(|key| (&reaps.start..&reaps.end).contains(&key))
+    );
     journal.stop();
 }
 
@@ -210,14 +284,25 @@ fn a_change_that_one_writer_refuses_leaves_nothing_in_other_shards() {
     // The subscription is written, the record that names it is not.
     let writes = store.writes();
     store.fail(writes + 1..writes + 2, WriteFault::Full);
-    let record = MetaChange::Put(MetaKind::Subscription, "topic-2/more".to_owned(), "{}".into());
-    let refused = journal.wait(journal.journal.change(vec![MetaChange::Subscribe(key(2, 9), None), record]));
+    let record = MetaChange::Put(
+        MetaKind::Subscription,
+        "topic-2/more".to_owned(),
+        "{}".into(),
+    );
+    let refused = journal.wait(
+        journal
+            .journal
+            .change(vec![MetaChange::Subscribe(key(2, 9), None), record]),
+    );
     assert!(matches!(refused, Err(Error::Full)), "{refused:?}");
     for _ in 0..3 {
         journal.housekeep();
     }
     assert_eq!(keys_in(&store, Family::Cursor), before);
-    assert!(!keys_in(&store, Family::Meta).contains(&keys::meta(MetaKind::Subscription, b"topic-2/more")));
+    assert!(
+        !keys_in(&store, Family::Meta)
+            .contains(&keys::meta(MetaKind::Subscription, b"topic-2/more"))
+    );
     journal.stop();
 }
 
@@ -229,9 +314,13 @@ fn a_deletion_is_answered_when_its_part_of_each_shard_is_written() {
     // The record is deleted, and the cursor waits for space.
     let writes = store.writes();
     store.fail(writes + 1..writes + 2, WriteFault::Full);
-    let changes =
-        vec![MetaChange::Delete(MetaKind::Subscription, "topic-2/all".to_owned()), MetaChange::Unsubscribe(key(2, 2))];
-    journal.wait(journal.journal.change(changes)).expect("deleted");
+    let changes = vec![
+        MetaChange::Delete(MetaKind::Subscription, "topic-2/all".to_owned()),
+        MetaChange::Unsubscribe(key(2, 2)),
+    ];
+    journal
+        .wait(journal.journal.change(changes))
+        .expect("deleted");
     assert!(!keys_in(&store, Family::Cursor).contains(&keys::cursor(key(2, 2))));
     journal.stop();
 }
@@ -241,10 +330,18 @@ fn a_start_deletes_what_an_interrupted_change_has_created() {
     for shards in [SHARDS, 1] {
         let store = MemoryStore::new();
         let journal = Fixture::start(&store, SHARDS);
-        assert_eq!(journal.recover(async |registry| make_topic(&registry, "orders").await), Some(PartitionId(1)));
+        assert_eq!(
+            journal.recover(async |registry| make_topic(&registry, "orders").await),
+            Some(PartitionId(1))
+        );
         // The first step of the next change, which ends with a record of the control plane.
-        let created = vec![MetaChange::CreatePartition(PartitionId(2)), MetaChange::Subscribe(key(1, 7), None)];
-        journal.wait(journal.journal.change(created)).expect("created");
+        let created = vec![
+            MetaChange::CreatePartition(PartitionId(2)),
+            MetaChange::Subscribe(key(1, 7), None),
+        ];
+        journal
+            .wait(journal.journal.change(created))
+            .expect("created");
         let store = store.crash(0);
         drop(journal);
         let journal = Fixture::start(&store, shards);
@@ -252,7 +349,11 @@ fn a_start_deletes_what_an_interrupted_change_has_created() {
         assert_eq!(made, Some(PartitionId(3)), "a number is assigned once");
         journal.housekeep();
         assert_eq!(journal.journal.end(PartitionId(2)), None, "{shards} shards");
-        assert_eq!(keys_in(&store, Family::Cursor), Vec::<Vec<u8>>::new(), "{shards} shards");
+        assert_eq!(
+            keys_in(&store, Family::Cursor),
+            Vec::<Vec<u8>>::new(),
+            "{shards} shards"
+        );
         journal.stop();
     }
 }
@@ -261,23 +362,32 @@ fn a_start_deletes_what_an_interrupted_change_has_created() {
 fn a_topic_after_an_interrupted_creation_keeps_its_events() {
     let folder = tempfile::tempdir().expect("a folder");
     let run = |test: &dyn Fn(&Fixture, &RocksStore)| {
-        let store = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a sound store"));
+        let store = Arc::new(
+            RocksStore::open(folder.path(), &RocksOptions::default()).expect("a sound store"),
+        );
         let journal = Fixture::on(Arc::clone(&store) as Arc<dyn Store>, SHARDS);
         test(&journal, &store);
         journal.stop();
-        wait_for("the store to be let go", Duration::from_secs(60), || Arc::strong_count(&store) == 1);
+        wait_for("the store to be let go", Duration::from_secs(60), || {
+            Arc::strong_count(&store) == 1
+        });
     };
     // The first step of a topic's creation, and the end of the process.
     run(&|journal, _| {
         let created = vec![MetaChange::CreatePartition(PartitionId(1))];
-        journal.wait(journal.journal.change(created)).expect("created");
+        journal
+            .wait(journal.journal.change(created))
+            .expect("created");
     });
     run(&|journal, _| journal.recover(async |_| ()));
     run(&|journal, store| {
         let made = journal.recover(async |registry| make_topic(&registry, "orders").await);
         let PartitionId(partition) = made.expect("a topic");
         for request in 0..3 {
-            assert_eq!(journal.publish(partition, 10), Seq(Seq::FIRST.0 + 10 * request));
+            assert_eq!(
+                journal.publish(partition, 10),
+                Seq(Seq::FIRST.0 + 10 * request)
+            );
         }
         let published = log_in(store, partition);
         assert_eq!(published.len(), 3);
@@ -293,13 +403,19 @@ fn a_number_of_a_refused_topic_is_not_assigned_again() {
     // The partition is written, the record that names it is not.
     let writes = store.writes();
     store.fail(writes + 1..writes + 2, WriteFault::Full);
-    assert_eq!(journal.recover(async |registry| make_topic(&registry, "orders").await), None);
+    assert_eq!(
+        journal.recover(async |registry| make_topic(&registry, "orders").await),
+        None
+    );
     journal.housekeep();
     assert_eq!(journal.journal.end(PartitionId(1)), None);
     let store = store.crash(0);
     drop(journal);
     let journal = Fixture::start(&store, SHARDS);
-    assert_eq!(journal.recover(async |registry| make_topic(&registry, "orders").await), Some(PartitionId(2)));
+    assert_eq!(
+        journal.recover(async |registry| make_topic(&registry, "orders").await),
+        Some(PartitionId(2))
+    );
     journal.stop();
 }
 
@@ -307,14 +423,25 @@ fn a_number_of_a_refused_topic_is_not_assigned_again() {
 fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
     let store = MemoryStore::new();
     let journal = Fixture::start(&store, SHARDS);
-    journal.recover(async |registry| make_topic(&registry, "orders").await).expect("a topic");
+    journal
+        .recover(async |registry| make_topic(&registry, "orders").await)
+        .expect("a topic");
     // The first step of a subscription's creation.
-    journal.wait(journal.journal.change(vec![MetaChange::Subscribe(key(1, 1), None)])).expect("created");
+    journal
+        .wait(
+            journal
+                .journal
+                .change(vec![MetaChange::Subscribe(key(1, 1), None)]),
+        )
+        .expect("created");
     let store = store.crash(0);
     drop(journal);
     let journal = Fixture::start(&store, SHARDS);
     journal.recover(async |_| ());
-    assert!(journal.wait(journal.journal.open(key(1, 1))).is_err(), "it was deleted before this answer");
+    assert!(
+        journal.wait(journal.journal.open(key(1, 1))).is_err(),
+        "it was deleted before this answer"
+    );
     let store = store.crash(0);
     drop(journal);
     assert!(keys_in(&store, Family::Meta).contains(&keys::reap(key(1, 1))));
@@ -328,7 +455,11 @@ fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
     });
     let record: SubscriptionRecord = serde_json::from_value(record).expect("a record");
     let made = journal.recover(async |registry| {
-        registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("a subscription").number
+        registry
+            .put_subscription("orders", record, ChangeBasis::Any)
+            .await
+            .expect("a subscription")
+            .number
     });
     assert_eq!(made, SubscriptionId(2));
     journal.stop();

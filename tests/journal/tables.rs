@@ -1,4 +1,5 @@
-//! Tables with a flipped bit: records in other blocks are read, and missing events are recorded exactly.
+//! Tables with a flipped bit: records in other blocks are read, and missing events are recorded
+//! exactly.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,11 @@ use super::{chunk, copy_folder, scratch};
 const PARTITIONS: u32 = 6;
 
 fn small() -> RocksOptions {
-    RocksOptions { buffers_bytes: 512 << 10, wal_bytes: 256 << 10, ..RocksOptions::default() }
+    RocksOptions {
+        buffers_bytes: 512 << 10,
+        wal_bytes: 256 << 10,
+        ..RocksOptions::default()
+    }
 }
 
 fn options() -> JournalOptions {
@@ -43,8 +48,8 @@ fn options() -> JournalOptions {
     }
 }
 
-/// A store whose log is in new and compacted tables, with events of all partitions; and the first sequence and count of
-/// each chunk.
+/// A store whose log is in new and compacted tables, with events of all partitions; and the first
+/// sequence and count of each chunk.
 fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
     let folder = scratch();
     let store = RocksStore::open(folder.path(), &small()).expect("a new store");
@@ -56,11 +61,23 @@ fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
         let count = random.u32(1..6);
         let at = &mut next[partition as usize];
         let mut batch = Batch::default();
-        batch.put(Family::Log, keys::log(PartitionId(partition), Seq(*at)), chunk(count, random.usize(20..900)));
+        batch.put(
+            Family::Log,
+            keys::log(PartitionId(partition), Seq(*at)),
+            chunk(count, random.usize(20..900)),
+        );
         chunks.insert((partition, *at), count.into());
         *at += u64::from(count);
-        let floor = gridhook::store::records::FloorRecord { floor: Seq(1), next: Seq(*at), ..Default::default() };
-        batch.put(Family::Meta, keys::floor(PartitionId(partition)), floor.encode());
+        let floor = gridhook::store::records::FloorRecord {
+            floor: Seq(1),
+            next: Seq(*at),
+            ..Default::default()
+        };
+        batch.put(
+            Family::Meta,
+            keys::floor(PartitionId(partition)),
+            floor.encode(),
+        );
         store.write(&batch).expect("written");
         if number == 700 {
             store.compact_log().expect("compacted");
@@ -71,9 +88,12 @@ fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
 }
 
 fn tables(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder.join("rocksdb")).expect("a store").map(|entry| entry.expect("an entry").path());
-    let mut tables: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|extension| extension == "sst")).collect();
+    let entries = fs::read_dir(folder.join("rocksdb"))
+        .expect("a store")
+        .map(|entry| entry.expect("an entry").path());
+    let mut tables: Vec<_> = entries
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sst"))
+        .collect();
     tables.sort();
     tables
 }
@@ -84,20 +104,32 @@ fn flip(table: &Path, at: usize) {
     fs::write(table, bytes).expect("written");
 }
 
-fn start(store: &Arc<RocksStore>) -> Result<(Journal, gridhook::journal::WriterThreads), gridhook::journal::Error> {
+fn start(
+    store: &Arc<RocksStore>,
+) -> Result<(Journal, gridhook::journal::WriterThreads), gridhook::journal::Error> {
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
     let store: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
-    Journal::start(store, clock, options(), Box::new(|_, _| {}), Box::new(|_| {}))
+    Journal::start(
+        store,
+        clock,
+        options(),
+        Box::new(|_, _| {}),
+        Box::new(|_| {}),
+    )
 }
 
 /// Reads the whole log. Returns the chunks, and the ranges that were reported missing.
 fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64, u64)>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     let end = journal.end(PartitionId(partition)).expect("a log").next;
     let mut at = Seq(1);
     while at < end {
-        let read = runtime.block_on(journal.reads().log(PartitionId(partition), at, end, slice)).expect("an answer");
+        let read = runtime
+            .block_on(journal.reads().log(PartitionId(partition), at, end, slice))
+            .expect("an answer");
         assert!(read.upto > at, "it gets on at {at:?} of {partition}");
         assert!(read.chunks.is_empty() || !read.is_missing);
         if read.is_missing {
@@ -143,15 +175,35 @@ fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
         for partition in 0..PARTITIONS {
             let (found, missing) = read(&journal, partition, slice);
             for ((_, first), count) in chunks.range((partition, 0)..(partition + 1, 0)) {
-                let is_readable = store.get(Family::Log, &keys::log(PartitionId(partition), Seq(*first))).is_ok();
-                let is_missing = missing.iter().any(|(from, upto)| from <= first && first + count <= *upto);
-                assert_eq!(found.contains(first), is_readable, "chunk {first} of {partition}, round {round}");
-                assert_eq!(is_missing, !is_readable, "chunk {first} of {partition}, round {round}: {missing:?}");
+                let is_readable = store
+                    .get(Family::Log, &keys::log(PartitionId(partition), Seq(*first)))
+                    .is_ok();
+                let is_missing = missing
+                    .iter()
+                    .any(|(from, upto)| from <= first && first + count <= *upto);
+                assert_eq!(
+                    found.contains(first),
+                    is_readable,
+                    "chunk {first} of {partition}, round {round}"
+                );
+                assert_eq!(
+                    is_missing, !is_readable,
+                    "chunk {first} of {partition}, round {round}: {missing:?}"
+                );
             }
-            let seen: Vec<LogGap> =
-                journal.damage().seen().gaps.into_iter().filter(|gap| gap.partition == partition).collect();
+            let seen: Vec<LogGap> = journal
+                .damage()
+                .seen()
+                .gaps
+                .into_iter()
+                .filter(|gap| gap.partition == partition)
+                .collect();
             let lost: u64 = missing.iter().map(|(from, upto)| upto - from).sum();
-            assert_eq!(seen.iter().map(|gap| gap.count).sum::<u64>(), lost, "{seen:?} {missing:?}");
+            assert_eq!(
+                seen.iter().map(|gap| gap.count).sum::<u64>(),
+                lost,
+                "{seen:?} {missing:?}"
+            );
             damaged += usize::from(lost > 0);
         }
         journal.close();
@@ -188,7 +240,11 @@ impl layer::StoreLayer for Rotten {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<bytes::Bytes>, StoreError> {
-        if self.touches(family, key) { self.error() } else { self.store.get(family, key) }
+        if self.touches(family, key) {
+            self.error()
+        } else {
+            self.store.get(family, key)
+        }
     }
 
     fn scan(
@@ -212,10 +268,19 @@ impl layer::StoreLayer for Rotten {
             broke_off = flow.is_break();
             flow
         })?;
-        if is_broken && !broke_off { self.error() } else { Ok(()) }
+        if is_broken && !broke_off {
+            self.error()
+        } else {
+            Ok(())
+        }
     }
 
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, bytes::Bytes)>, StoreError> {
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, bytes::Bytes)>, StoreError> {
         match self.store.last(family, lower, upper)? {
             Some((key, _)) if self.touches(family, &key) => self.error(),
             found => Ok(found),
@@ -246,18 +311,29 @@ impl layer::StoreLayer for Rotten {
 fn a_read_apart_does_not_fill_the_block_cache() {
     let (folder, chunks) = filled();
     let store = RocksStore::open(folder.path(), &small()).expect("a store that is whole");
-    let used = || store.figures().expect("RocksDB has figures").cache_used_bytes;
+    let used = || {
+        store
+            .figures()
+            .expect("RocksDB has figures")
+            .cache_used_bytes
+    };
     for apart in [true, false] {
         let before = used();
         for (partition, first) in chunks.keys() {
             let partition = PartitionId(*partition);
-            let (lower, upper) = (keys::log_of(partition).start, keys::log(partition, Seq(first + 1)));
+            let (lower, upper) = (
+                keys::log_of(partition).start,
+                keys::log(partition, Seq(first + 1)),
+            );
             let found = if apart {
                 store.last_apart(Family::Log, &lower, &upper)
             } else {
                 store.last(Family::Log, &lower, &upper)
             };
-            assert_eq!(found.expect("readable").expect("a chunk").0, keys::log(partition, Seq(*first)));
+            assert_eq!(
+                found.expect("readable").expect("a chunk").0,
+                keys::log(partition, Seq(*first))
+            );
         }
         // What the opening of the store left there may go meanwhile.
         let filled = used().saturating_sub(before);
@@ -266,7 +342,10 @@ fn a_read_apart_does_not_fill_the_block_cache() {
     store.close().expect("closed");
 }
 
-const OF: SubscriptionKey = SubscriptionKey { partition: PartitionId(1), subscription: SubscriptionId(1) };
+const OF: SubscriptionKey = SubscriptionKey {
+    partition: PartitionId(1),
+    subscription: SubscriptionId(1),
+};
 
 fn pending(seq: u64) -> PendingDelivery {
     let due = Timestamp(10_000 + seq % 7);
@@ -281,13 +360,33 @@ fn pending(seq: u64) -> PendingDelivery {
 }
 
 /// Twenty pending deliveries, of which these keys of `family` cannot be read.
-fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::journal::WriterThreads) {
-    let store = Arc::new(Rotten { store: crate::support::memory_store::MemoryStore::new(), family, from, upto });
+fn rotten(
+    family: Family,
+    from: Vec<u8>,
+    upto: Vec<u8>,
+) -> (Journal, gridhook::journal::WriterThreads) {
+    let store = Arc::new(Rotten {
+        store: crate::support::memory_store::MemoryStore::new(),
+        family,
+        from,
+        upto,
+    });
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
-    let (journal, writer) =
-        Journal::start(store.clone(), clock, options(), Box::new(|_, _| {}), Box::new(|_| {})).expect("started");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let changes = vec![MetaChange::CreatePartition(OF.partition), MetaChange::Subscribe(OF, None)];
+    let (journal, writer) = Journal::start(
+        store.clone(),
+        clock,
+        options(),
+        Box::new(|_, _| {}),
+        Box::new(|_| {}),
+    )
+    .expect("started");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let changes = vec![
+        MetaChange::CreatePartition(OF.partition),
+        MetaChange::Subscribe(OF, None),
+    ];
     runtime.block_on(journal.change(changes)).expect("founded");
     let mut batch = Batch::default();
     for seq in 1..=20 {
@@ -297,7 +396,11 @@ fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::j
             keys::pending(OF.partition, Seq(seq), OF.subscription, Lane::LIVE),
             pending(seq).encode(),
         );
-        batch.put(Family::Due, keys::due(OF, pending(seq).due, Lane::LIVE, Seq(seq)), Vec::new());
+        batch.put(
+            Family::Due,
+            keys::due(OF, pending(seq).due, Lane::LIVE, Seq(seq)),
+            Vec::new(),
+        );
     }
     store.write(&batch).expect("written");
     (journal, writer)
@@ -307,10 +410,19 @@ fn rotten(family: Family, from: Vec<u8>, upto: Vec<u8>) -> (Journal, gridhook::j
 fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
     let key = |at: u64| keys::due(OF, Timestamp(at), Lane::LIVE, Seq(0));
     let (journal, writer) = rotten(Family::Due, key(10_002), key(10_004));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let (found, all) = runtime.block_on(journal.reads().due(OF, DueKey::at(Timestamp(0)), 100)).expect("an answer");
-    let mut expected: Vec<DueKey> =
-        (1..=20).map(|seq| DueKey { due: pending(seq).due, lane: Lane::LIVE, seq: Seq(seq) }).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let (found, all) = runtime
+        .block_on(journal.reads().due(OF, DueKey::at(Timestamp(0)), 100))
+        .expect("an answer");
+    let mut expected: Vec<DueKey> = (1..=20)
+        .map(|seq| DueKey {
+            due: pending(seq).due,
+            lane: Lane::LIVE,
+            seq: Seq(seq),
+        })
+        .collect();
     expected.sort_unstable();
     assert_eq!((found, all), (expected, true));
     assert_eq!(journal.damage().seen().families, [Family::Due]);
@@ -322,18 +434,36 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
 fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
     let store = Arc::new(crate::support::memory_store::MemoryStore::new());
     let (clock, _) = Clock::manual(Timestamp(1_000_000));
-    let (journal, writer) =
-        Journal::start(store.clone(), clock, options(), Box::new(|_, _| {}), Box::new(|_| {})).expect("started");
+    let (journal, writer) = Journal::start(
+        store.clone(),
+        clock,
+        options(),
+        Box::new(|_, _| {}),
+        Box::new(|_| {}),
+    )
+    .expect("started");
     // More than one task of a reader looks at.
     let mut batch = Batch::default();
     for seq in 1..=150_000 {
-        let lane = if seq % 50_000 == 0 { Lane::FIRST_JOB } else { Lane::LIVE };
-        batch.put(Family::Due, keys::due(OF, Timestamp(seq), lane, Seq(seq)), Vec::new());
+        let lane = if seq % 50_000 == 0 {
+            Lane::FIRST_JOB
+        } else {
+            Lane::LIVE
+        };
+        batch.put(
+            Family::Due,
+            keys::due(OF, Timestamp(seq), lane, Seq(seq)),
+            Vec::new(),
+        );
     }
     store.write(&batch).expect("written");
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     let read = |max| {
-        let due = journal.reads().due_of(OF, Traffic::Jobs, DueKey::at(Timestamp(0)), max);
+        let due = journal
+            .reads()
+            .due_of(OF, Traffic::Jobs, DueKey::at(Timestamp(0)), max);
         let (keys, all) = runtime.block_on(due).expect("an answer");
         (keys.iter().map(|key| key.seq.0).collect::<Vec<_>>(), all)
     };
@@ -347,14 +477,23 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
 fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
     let key = |seq: u64| keys::pending(OF.partition, Seq(seq), OF.subscription, Lane(0));
     let (journal, writer) = rotten(Family::Pending, key(5), key(9));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
-    let found = runtime.block_on(journal.reads().fetch(OF, wanted, 1 << 20)).expect("an answer");
+    let found = runtime
+        .block_on(journal.reads().fetch(OF, wanted, 1 << 20))
+        .expect("an answer");
     assert_eq!(found.len(), 20);
     for fetched in found {
         let known = fetched.pending.expect("it is pending");
         let is_remade = (5..9).contains(&fetched.seq.0);
-        assert_eq!((known.due, known.attempts == 3), (pending(fetched.seq.0).due, !is_remade), "{:?}", fetched.seq);
+        assert_eq!(
+            (known.due, known.attempts == 3),
+            (pending(fetched.seq.0).due, !is_remade),
+            "{:?}",
+            fetched.seq
+        );
         assert!(fetched.event.is_some(), "{:?}", fetched.seq);
     }
     assert_eq!(journal.damage().seen().families, [Family::Pending]);
@@ -366,12 +505,27 @@ fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
 fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
     let key = |seq: u64| keys::log(OF.partition, Seq(seq));
     let (journal, writer) = rotten(Family::Log, key(7), key(9));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
-    let found = runtime.block_on(journal.reads().fetch(OF, wanted, 1 << 20)).expect("an answer");
-    let missing: Vec<u64> = found.iter().filter(|found| found.event.is_none()).map(|found| found.seq.0).collect();
+    let found = runtime
+        .block_on(journal.reads().fetch(OF, wanted, 1 << 20))
+        .expect("an answer");
+    let missing: Vec<u64> = found
+        .iter()
+        .filter(|found| found.event.is_none())
+        .map(|found| found.seq.0)
+        .collect();
     assert_eq!(missing, [7, 8]);
-    assert_eq!(journal.damage().seen().gaps, [LogGap { partition: 1, first: 7, count: 2 }]);
+    assert_eq!(
+        journal.damage().seen().gaps,
+        [LogGap {
+            partition: 1,
+            first: 7,
+            count: 2
+        }]
+    );
     journal.close();
     writer.join();
 }

@@ -1,4 +1,5 @@
-//! The store of a node that another node receives: whole or not at all, and in its place whenever the process is killed.
+//! The store of a node that another node receives: whole or not at all, and in its place whenever
+//! the process is killed.
 
 use std::{fs, io, path::Path, sync::Arc};
 
@@ -30,16 +31,41 @@ impl Fixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("sender");
-        let store = Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
+        let store =
+            Arc::new(RocksStore::open(&data, &RocksOptions::default()).expect("a new store"));
         fill(&store, 50);
-        let applied = AppliedPosition { sequence: APPLIED, ..AppliedPosition::default() };
-        put(&*store, Family::Meta, keys::meta(MetaKind::Applied, b""), applied.encode());
+        let applied = AppliedPosition {
+            sequence: APPLIED,
+            ..AppliedPosition::default()
+        };
+        put(
+            &*store,
+            Family::Meta,
+            keys::meta(MetaKind::Applied, b""),
+            applied.encode(),
+        );
         let weak = Arc::downgrade(&store);
-        let backups = Backups::new(weak, data.clone(), RocksOptions::default(), decoders(), Clock::system());
+        let backups = Backups::new(
+            weak,
+            data.clone(),
+            RocksOptions::default(),
+            decoders(),
+            Clock::system(),
+        );
         let (mut sent, permit) = (Vec::new(), backups.turn().expect("nobody else"));
-        assert_eq!(backups.send(&permit, &mut sent).expect("it is sent").applied, APPLIED);
+        assert_eq!(
+            backups
+                .send(&permit, &mut sent)
+                .expect("it is sent")
+                .applied,
+            APPLIED
+        );
         assert!(!data.join("rocksdb.frozen").exists());
-        fill(&RocksStore::open(&folder.path().join("data"), &RocksOptions::default()).expect("a new store"), 3);
+        fill(
+            &RocksStore::open(&folder.path().join("data"), &RocksOptions::default())
+                .expect("a new store"),
+            3,
+        );
         Self { folder, sent }
     }
 
@@ -49,13 +75,24 @@ impl Fixture {
 
     fn receive(&self, mut sent: &[u8]) -> Result<SentStore, TransferError> {
         let options = RocksOptions::default();
-        backup::receive(&self.data(), &mut sent, &options, &mut |_| Ok(()), &mut |_| {})
+        backup::receive(
+            &self.data(),
+            &mut sent,
+            &options,
+            &mut |_| Ok(()),
+            &mut |_| {},
+        )
     }
 }
 
 fn fill(store: &RocksStore, topics: u32) {
     for topic in 0..topics {
-        put(store, Family::Meta, keys::meta(MetaKind::Topic, &topic.to_be_bytes()), vec![topic as u8; 100]);
+        put(
+            store,
+            Family::Meta,
+            keys::meta(MetaKind::Topic, &topic.to_be_bytes()),
+            vec![topic as u8; 100],
+        );
     }
 }
 
@@ -78,10 +115,19 @@ fn a_store_that_was_received_takes_the_place_of_the_one_before_once_it_is_accept
         Ok(())
     };
     let options = RocksOptions::default();
-    let received = backup::receive(&data, &mut &fixture.sent[..], &options, begin, &mut |bytes| progress.push(bytes));
+    let received = backup::receive(
+        &data,
+        &mut &fixture.sent[..],
+        &options,
+        begin,
+        &mut |bytes| progress.push(bytes),
+    );
     let received = received.expect("it is whole");
     assert_eq!(begun, Some((APPLIED, received.bytes())));
-    assert!(progress.is_sorted() && progress.last() == Some(&received.bytes()), "{progress:?}");
+    assert!(
+        progress.is_sorted() && progress.last() == Some(&received.bytes()),
+        "{progress:?}"
+    );
     // Killed before it is accepted.
     assert_eq!(topics(&data), 3);
     assert!(!received::arriving(&data).exists());
@@ -98,7 +144,9 @@ fn a_replacement_that_was_killed_at_any_step_is_completed_by_the_next_start() {
         &|_| {},
         &|data| fs::remove_file(data.join("rocksdb/CURRENT")).expect("a file"),
         &|data| fs::remove_dir_all(data.join("rocksdb")).expect("a folder"),
-        &|data| fs::rename(data.join("received/watermark"), data.join("watermark")).expect("a file"),
+        &|data| {
+            fs::rename(data.join("received/watermark"), data.join("watermark")).expect("a file")
+        },
         &|data| fs::rename(data.join("received/rocksdb"), data.join("rocksdb")).expect("a folder"),
     ];
     for killed in 0..steps.len() {
@@ -119,7 +167,10 @@ fn a_transfer_that_was_cut_or_altered_is_refused_and_leaves_nothing() {
     let fixture = Fixture::new();
     let refused = |sent: &[u8], what: &str| {
         let error = fixture.receive(sent).expect_err(what);
-        assert!(matches!(error, TransferError::Early(_) | TransferError::Damaged(_)), "{what}: {error}");
+        assert!(
+            matches!(error, TransferError::Early(_) | TransferError::Damaged(_)),
+            "{what}: {error}"
+        );
         assert!(!received::arriving(&fixture.data()).exists(), "{what}");
     };
     let bytes = fixture.sent.len();
@@ -129,7 +180,10 @@ fn a_transfer_that_was_cut_or_altered_is_refused_and_leaves_nothing() {
         altered[at] ^= 0x10;
         refused(&altered, &format!("byte {at} of {bytes} is another one"));
     }
-    refused(&[&fixture.sent[..], b"x"].concat(), "more than was announced");
+    refused(
+        &[&fixture.sent[..], b"x"].concat(),
+        "more than was announced",
+    );
     assert_eq!(topics(&fixture.data()), 3);
 }
 
@@ -138,7 +192,13 @@ fn a_transfer_that_the_receiver_does_not_want_changes_nothing() {
     let fixture = Fixture::new();
     let options = RocksOptions::default();
     let mut begin = |_: &SentStore| Err(TransferError::Refused("not wanted".to_owned()));
-    let received = backup::receive(&fixture.data(), &mut &fixture.sent[..], &options, &mut begin, &mut |_| {});
+    let received = backup::receive(
+        &fixture.data(),
+        &mut &fixture.sent[..],
+        &options,
+        &mut begin,
+        &mut |_| {},
+    );
     assert!(matches!(received, Err(TransferError::Refused(_))));
     assert!(!received::arriving(&fixture.data()).exists());
 }
@@ -156,12 +216,29 @@ fn a_transfer_keeps_its_rate_and_ends_when_the_receiver_has_gone() {
         }
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let store = Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
-    put(&*store, Family::Meta, keys::meta(MetaKind::Applied, b""), AppliedPosition::default().encode());
-    put(&*store, Family::Meta, keys::meta(MetaKind::Topic, b"large"), vec![7; 512 << 10]);
+    let store =
+        Arc::new(RocksStore::open(folder.path(), &RocksOptions::default()).expect("a new store"));
+    put(
+        &*store,
+        Family::Meta,
+        keys::meta(MetaKind::Applied, b""),
+        AppliedPosition::default().encode(),
+    );
+    put(
+        &*store,
+        Family::Meta,
+        keys::meta(MetaKind::Topic, b"large"),
+        vec![7; 512 << 10],
+    );
     let backups = |rate| {
         let data = folder.path().to_owned();
-        let backups = Backups::new(Arc::downgrade(&store), data, RocksOptions::default(), decoders(), Clock::system());
+        let backups = Backups::new(
+            Arc::downgrade(&store),
+            data,
+            RocksOptions::default(),
+            decoders(),
+            Clock::system(),
+        );
         backups.with_transfer_rate(rate)
     };
     let began = std::time::Instant::now();
@@ -169,7 +246,11 @@ fn a_transfer_keeps_its_rate_and_ends_when_the_receiver_has_gone() {
     let permit = limited.turn().expect("nobody else");
     let sent = limited.send(&permit, &mut io::sink()).expect("it is sent");
     let least = std::time::Duration::from_secs_f64(sent.bytes() as f64 / f64::from(4 << 20));
-    assert!(began.elapsed() >= least, "{:?} instead of {least:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= least,
+        "{:?} instead of {least:?}",
+        began.elapsed()
+    );
     assert!(limited.send(&permit, &mut Gone(4)).is_err());
     assert!(!folder.path().join("rocksdb.frozen").exists());
 }

@@ -1,5 +1,5 @@
-//! Trimming while subscriptions write: whatever is written between two reads of a lookup, no needed event is lost, and
-//! everything else is removed in the end.
+//! Trimming while subscriptions write: whatever is written between two reads of a lookup, no needed
+//! event is lost, and everything else is removed in the end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -75,7 +75,10 @@ impl Gate {
     fn until_a_look_waits(&self, queue: &Fixture) {
         let mut reads = self.lock();
         while !reads.is_waiting && queue.journal.trimming() > 0 {
-            (reads, _) = self.changed.wait_timeout(reads, Duration::from_millis(1)).expect("no panic");
+            (reads, _) = self
+                .changed
+                .wait_timeout(reads, Duration::from_millis(1))
+                .expect("no panic");
         }
     }
 }
@@ -95,21 +98,43 @@ impl layer::StoreLayer for Gated {
         self.0.get(family, key)
     }
 
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         self.1.pass();
         self.0.scan(family, from, upper, visit)
     }
 
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         self.1.pass();
         self.0.last(family, lower, upper)
     }
 
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan_apart(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         Store::scan(self, family, from, upper, visit)
     }
 
-    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last_apart(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         Store::last(self, family, lower, upper)
     }
 }
@@ -180,9 +205,25 @@ fn pick<T: Copy>(all: &[T], which: u8) -> Option<T> {
 impl Scene {
     fn new() -> Self {
         let (store, gate) = (MemoryStore::new(), Arc::<Gate>::default());
-        let queue = Fixture::at(Arc::new(Gated(store.clone(), Arc::clone(&gate))), Duration::ZERO);
-        queue.wait(queue.journal.change(vec![MetaChange::CreatePartition(PARTITION)])).expect("founded");
-        let mut scene = Self { queue, store, gate, next: 1, known: Vec::new(), guard: None };
+        let queue = Fixture::at(
+            Arc::new(Gated(store.clone(), Arc::clone(&gate))),
+            Duration::ZERO,
+        );
+        queue
+            .wait(
+                queue
+                    .journal
+                    .change(vec![MetaChange::CreatePartition(PARTITION)]),
+            )
+            .expect("founded");
+        let mut scene = Self {
+            queue,
+            store,
+            gate,
+            next: 1,
+            known: Vec::new(),
+            guard: None,
+        };
         scene.subscribe(0);
         scene.subscribe(0);
         scene
@@ -190,20 +231,40 @@ impl Scene {
 
     fn subscribe(&mut self, back: u8) {
         let number = u32::try_from(self.known.len()).expect("a few") + 1;
-        let subscription_key = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(number) };
+        let subscription_key = SubscriptionKey {
+            partition: PARTITION,
+            subscription: SubscriptionId(number),
+        };
         let start = Seq(self.next.saturating_sub(back.into()).max(1));
-        let made = self.queue.journal.change(vec![MetaChange::Subscribe(subscription_key, Some(start))]);
+        let made = self
+            .queue
+            .journal
+            .change(vec![MetaChange::Subscribe(subscription_key, Some(start))]);
         self.queue.wait(made).expect("made");
         let opened = self.queue.open(subscription_key);
         let read = opened.cursor.lanes[0].read.0;
-        self.known.push(Known { owner: opened.owner, read, pending: BTreeMap::new(), dead: BTreeSet::new() });
+        self.known.push(Known {
+            owner: opened.owner,
+            read,
+            pending: BTreeMap::new(),
+            dead: BTreeSet::new(),
+        });
     }
 
     fn write(&self, who: usize, mut changes: Vec<RecordChange>) {
         let known = &self.known[who];
         let read = Seq(known.read);
-        let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
-        changes.push(RecordChange::Cursor(Box::new(Cursor { lanes: vec![lane], ..Cursor::default() })));
+        let lane = LaneCursor {
+            lane: Lane::LIVE,
+            read,
+            end: None,
+            open: Vec::new(),
+            done: Vec::new(),
+        };
+        changes.push(RecordChange::Cursor(Box::new(Cursor {
+            lanes: vec![lane],
+            ..Cursor::default()
+        })));
         self.queue.write(known.owner, changes);
     }
 
@@ -229,10 +290,16 @@ impl Scene {
                 }
                 self.write(who, changes);
             }
-            Act::Retry(who, which) => self.of_pending(who, which, |known, seq, due| vec![pend(known, seq, Some(due))]),
-            Act::Settle(who, which) => self.of_pending(who, which, |known, seq, due| vec![settle(known, seq, due)]),
+            Act::Retry(who, which) => self.of_pending(who, which, |known, seq, due| {
+                vec![pend(known, seq, Some(due))]
+            }),
+            Act::Settle(who, which) => {
+                self.of_pending(who, which, |known, seq, due| vec![settle(known, seq, due)])
+            }
             Act::PutAside(who, which) => {
-                self.of_pending(who, which, |known, seq, due| vec![settle(known, seq, due), bear(known, seq)]);
+                self.of_pending(who, which, |known, seq, due| {
+                    vec![settle(known, seq, due), bear(known, seq)]
+                });
             }
             Act::Bury(who, which) => {
                 let who = usize::from(who) % self.known.len();
@@ -243,13 +310,28 @@ impl Scene {
             Act::Redrive(who, which) => {
                 let who = usize::from(who) % self.known.len();
                 let known = &mut self.known[who];
-                let Some(seq) = pick(&known.dead.iter().copied().collect::<Vec<_>>(), which) else { return };
+                let Some(seq) = pick(&known.dead.iter().copied().collect::<Vec<_>>(), which) else {
+                    return;
+                };
                 known.dead.remove(&seq);
                 let waited = Some((DUE, Seq(seq), Lane::LIVE));
-                let letters = vec![RedrivenEvent { seq: Seq(seq), waited, event: None }];
+                let letters = vec![RedrivenEvent {
+                    seq: Seq(seq),
+                    waited,
+                    event: None,
+                }];
                 let (lane, progress) = (Lane(7), Bytes::new());
-                let page = RedrivePage { lane, dead_letters: letters, progress, totals: None, drained: false };
-                let changes = vec![RecordChange::Redrive(Box::new(page)), pend(known, seq, None)];
+                let page = RedrivePage {
+                    lane,
+                    dead_letters: letters,
+                    progress,
+                    totals: None,
+                    drained: false,
+                };
+                let changes = vec![
+                    RecordChange::Redrive(Box::new(page)),
+                    pend(known, seq, None),
+                ];
                 self.write(who, changes);
             }
             Act::Subscribe(back) => self.subscribe(back),
@@ -257,7 +339,11 @@ impl Scene {
                 let from = Seq(self.next.saturating_sub(back.into()).max(1));
                 self.guard = match self.guard.take() {
                     Some(_) => None,
-                    None => Some(self.queue.wait(self.queue.journal.keep(PARTITION, from)).expect("it is there")),
+                    None => Some(
+                        self.queue
+                            .wait(self.queue.journal.keep(PARTITION, from))
+                            .expect("it is there"),
+                    ),
                 };
             }
             Act::Look(reads) => self.look(reads),
@@ -265,11 +351,22 @@ impl Scene {
         self.check();
     }
 
-    fn of_pending(&mut self, who: u8, which: u8, change: impl FnOnce(&mut Known, u64, Timestamp) -> Vec<RecordChange>) {
+    fn of_pending(
+        &mut self,
+        who: u8,
+        which: u8,
+        change: impl FnOnce(&mut Known, u64, Timestamp) -> Vec<RecordChange>,
+    ) {
         let who = usize::from(who) % self.known.len();
         let known = &mut self.known[who];
-        let all: Vec<(u64, Timestamp)> = known.pending.iter().map(|(seq, due)| (*seq, *due)).collect();
-        let Some((seq, due)) = pick(&all, which) else { return };
+        let all: Vec<(u64, Timestamp)> = known
+            .pending
+            .iter()
+            .map(|(seq, due)| (*seq, *due))
+            .collect();
+        let Some((seq, due)) = pick(&all, which) else {
+            return;
+        };
         let changes = change(known, seq, due);
         self.write(who, changes);
     }
@@ -277,11 +374,18 @@ impl Scene {
     fn remove_dead_letter(&mut self, who: usize, seq: u64) {
         let known = &mut self.known[who];
         known.dead.remove(&seq);
-        let done = vec![DeadLetterKey { due: DUE, seq: Seq(seq), lane: Lane::LIVE }];
-        let removed = self
-            .queue
-            .journal
-            .write_dead_letters(known.owner.subscription_key, DeadLetterWrite { done, ..DeadLetterWrite::default() });
+        let done = vec![DeadLetterKey {
+            due: DUE,
+            seq: Seq(seq),
+            lane: Lane::LIVE,
+        }];
+        let removed = self.queue.journal.write_dead_letters(
+            known.owner.subscription_key,
+            DeadLetterWrite {
+                done,
+                ..DeadLetterWrite::default()
+            },
+        );
         self.queue.wait(removed).expect("there is room");
     }
 
@@ -293,7 +397,9 @@ impl Scene {
         self.queue.hand.advance(Duration::from_secs(2));
         // The second entry is answered after the effects of the first.
         for _ in 0..2 {
-            self.queue.wait(self.queue.journal.change(Vec::new())).expect("there is room");
+            self.queue
+                .wait(self.queue.journal.change(Vec::new()))
+                .expect("there is room");
         }
         self.gate.until_a_look_waits(&self.queue);
     }
@@ -301,7 +407,12 @@ impl Scene {
     /// Every needed event can be read.
     fn check(&self) {
         for known in &self.known {
-            let wanted = known.pending.keys().chain(&known.dead).copied().chain(known.read..self.next);
+            let wanted = known
+                .pending
+                .keys()
+                .chain(&known.dead)
+                .copied()
+                .chain(known.read..self.next);
             for seq in wanted {
                 assert!(
                     self.queue.fetch(known.owner.subscription_key, seq),
@@ -326,8 +437,15 @@ impl Scene {
         for who in 0..self.known.len() {
             let known = &mut self.known[who];
             known.read = self.next;
-            let pending: Vec<(u64, Timestamp)> = known.pending.iter().map(|(seq, due)| (*seq, *due)).collect();
-            let changes = pending.into_iter().map(|(seq, due)| settle(known, seq, due)).collect();
+            let pending: Vec<(u64, Timestamp)> = known
+                .pending
+                .iter()
+                .map(|(seq, due)| (*seq, *due))
+                .collect();
+            let changes = pending
+                .into_iter()
+                .map(|(seq, due)| settle(known, seq, due))
+                .collect();
             self.write(who, changes);
             for seq in self.known[who].dead.clone() {
                 self.remove_dead_letter(who, seq);
@@ -337,8 +455,15 @@ impl Scene {
         for _ in 0..3 {
             self.queue.housekeep();
         }
-        assert_eq!((log_in(&self.store, PARTITION.0), held(&self.store)), (Vec::new(), Vec::new()));
-        assert_eq!([Family::Pending, Family::Due, Family::Pin, Family::Dead].map(|of| count(&self.store, of)), [0; 4]);
+        assert_eq!(
+            (log_in(&self.store, PARTITION.0), held(&self.store)),
+            (Vec::new(), Vec::new())
+        );
+        assert_eq!(
+            [Family::Pending, Family::Due, Family::Pin, Family::Dead]
+                .map(|of| count(&self.store, of)),
+            [0; 4]
+        );
         self.queue.stop();
     }
 }
@@ -346,17 +471,31 @@ impl Scene {
 fn pend(known: &mut Known, seq: u64, was_due: Option<Timestamp>) -> RecordChange {
     let due = was_due.map_or(DUE, |was| was.after(Duration::from_secs(1)));
     known.pending.insert(seq, due);
-    RecordChange::Defer { lane: Lane::LIVE, seq: Seq(seq), pending: pending(due), was_due }
+    RecordChange::Defer {
+        lane: Lane::LIVE,
+        seq: Seq(seq),
+        pending: pending(due),
+        was_due,
+    }
 }
 
 fn settle(known: &mut Known, seq: u64, was_due: Timestamp) -> RecordChange {
     known.pending.remove(&seq);
-    RecordChange::Settle { lane: Lane::LIVE, seq: Seq(seq), was_due }
+    RecordChange::Settle {
+        lane: Lane::LIVE,
+        seq: Seq(seq),
+        was_due,
+    }
 }
 
 fn bear(known: &mut Known, seq: u64) -> RecordChange {
     known.dead.insert(seq);
-    RecordChange::DeadLetter { lane: Lane::LIVE, seq: Seq(seq), due: DUE, dead: dead() }
+    RecordChange::DeadLetter {
+        lane: Lane::LIVE,
+        seq: Seq(seq),
+        due: DUE,
+        dead: dead(),
+    }
 }
 
 fn play(acts: impl IntoIterator<Item = Act>) {
@@ -365,12 +504,19 @@ fn play(acts: impl IntoIterator<Item = Act>) {
     scene.end();
 }
 
-/// Both subscriptions have read three events, which are all dead letters of the first one if `is_dead`. A lookup waits
-/// before its read `reads` while the action runs.
+/// Both subscriptions have read three events, which are all dead letters of the first one if
+/// `is_dead`. A lookup waits before its read `reads` while the action runs.
 fn while_a_look_waits(reads: u32, is_dead: bool, act: Act) {
     let read = |who, fate| Act::Read(who, vec![fate; 4]);
     let fate = if is_dead { 2 } else { 0 };
-    play([Act::Publish(3), read(0, fate), read(1, 0), Act::Look(reads), act, Act::Look(0)]);
+    play([
+        Act::Publish(3),
+        read(0, fate),
+        read(1, 0),
+        Act::Look(reads),
+        act,
+        Act::Look(0),
+    ]);
 }
 
 #[test]

@@ -30,7 +30,11 @@ fn the_last_number_that_was_noted_is_found() {
         let path = noted(&folder, &(1..=upto).collect::<Vec<_>>());
         assert_eq!(read(&path), Some(upto));
     }
-    assert_eq!(fs::metadata(&path).expect("a file").len(), length, "it is written in place");
+    assert_eq!(
+        fs::metadata(&path).expect("a file").len(),
+        length,
+        "it is written in place"
+    );
 }
 
 #[test]
@@ -38,7 +42,9 @@ fn a_file_that_is_opened_again_goes_on_where_it_was() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = noted(&folder, &[5]);
     for sequence in [6, 9, 12] {
-        let Ok(WatermarkFile::Whole(mut mark)) = Watermark::open(&path) else { panic!("it is whole") };
+        let Ok(WatermarkFile::Whole(mut mark)) = Watermark::open(&path) else {
+            panic!("it is whole")
+        };
         mark.note(sequence).expect("noted");
         assert_eq!(read(&path), Some(sequence));
     }
@@ -51,13 +57,18 @@ fn a_torn_write_costs_one_step_back_and_no_more() {
         let before = fs::read(noted(&folder, &sequences[..sequences.len() - 1])).expect("bytes");
         let path = noted(&folder, sequences);
         let after = fs::read(&path).expect("bytes");
-        let changed: Vec<_> = (0..after.len()).filter(|at| before[*at] != after[*at]).collect();
+        let changed: Vec<_> = (0..after.len())
+            .filter(|at| before[*at] != after[*at])
+            .collect();
         let (first, last) = (changed[0], changed[changed.len() - 1]);
         for torn in first + 1..=last {
             let bytes = [&after[..torn], &before[torn..]].concat();
             fs::write(&path, bytes).expect("written");
             let least = sequences[sequences.len() - 2];
-            assert!(read(&path).is_some_and(|found| found >= least), "torn at {torn}");
+            assert!(
+                read(&path).is_some_and(|found| found >= least),
+                "torn at {torn}"
+            );
         }
     }
 }
@@ -82,5 +93,8 @@ fn a_slot_of_rubbish_is_tolerated_and_two_are_not() {
 #[test]
 fn a_file_that_is_not_there_is_missing() {
     let folder = tempfile::tempdir().expect("a folder");
-    assert!(matches!(Watermark::open(&folder.path().join("watermark")), Ok(WatermarkFile::Missing)));
+    assert!(matches!(
+        Watermark::open(&folder.path().join("watermark")),
+        Ok(WatermarkFile::Missing)
+    ));
 }

@@ -12,7 +12,9 @@ use crate::support::{
 };
 
 fn file(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("config")
+        .join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -25,13 +27,19 @@ fn promtool() -> Command {
 /// The names of metrics in a text.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    words.filter(|word| word.starts_with("gridhook_") || word.starts_with("process_")).map(str::to_owned).collect()
+    words
+        .filter(|word| word.starts_with("gridhook_") || word.starts_with("process_"))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The names of all series of a scrape.
 fn series_names(text: &str) -> BTreeSet<String> {
     let name = |line: &str| line.split(['{', ' ']).next().unwrap_or_default().to_owned();
-    text.lines().filter(|line| !line.starts_with('#')).map(name).collect()
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(name)
+        .collect()
 }
 
 /// The queries of a dashboard, wherever they stand.
@@ -56,11 +64,20 @@ fn promtool_takes_the_rules_and_each_alert_is_set_off_by_what_it_says() {
     tools::run(promtool().args(["check", "config", "--syntax-only", "prometheus.yml"]));
     let reported = tools::run(promtool().args(["test", "rules", "gridhook.rules.test.yml"]));
     assert!(reported.contains("SUCCESS"), "{reported}");
-    let (rules, tests) = (file("prometheus/gridhook.rules.yml"), file("prometheus/gridhook.rules.test.yml"));
-    let alerts: Vec<&str> = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    let (rules, tests) = (
+        file("prometheus/gridhook.rules.yml"),
+        file("prometheus/gridhook.rules.test.yml"),
+    );
+    let alerts: Vec<&str> = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+        .collect();
     assert!(alerts.len() > 10, "{alerts:?}");
     for alert in alerts {
-        assert!(tests.contains(&format!("        alertname: {alert}\n")), "{alert} has no test");
+        assert!(
+            tests.contains(&format!("        alertname: {alert}\n")),
+            "{alert} has no test"
+        );
         assert!(
             tests.contains(&format!("alertname: {alert}, exp_alerts: []")),
             "{alert} is not tried where all is well"
@@ -78,31 +95,62 @@ fn the_server_exports_every_series_that_rules_and_dashboard_use() {
     let mut asked = Vec::new();
     queries(&dashboard, &mut asked);
     assert!(asked.len() > 40, "{} queries", asked.len());
-    let rules: String = file("prometheus/gridhook.rules.yml").lines().filter(|line| line.contains("expr:")).collect();
-    let wanted: BTreeSet<String> = asked.iter().flat_map(|query| names(query)).chain(names(&rules)).collect();
+    let rules: String = file("prometheus/gridhook.rules.yml")
+        .lines()
+        .filter(|line| line.contains("expr:"))
+        .collect();
+    let wanted: BTreeSet<String> = asked
+        .iter()
+        .flat_map(|query| names(query))
+        .chain(names(&rules))
+        .collect();
 
     let sink = Sink::start();
     sink.set("/refusing", Behavior::Answer(400));
     sink.set("/down", Behavior::Answer(503));
     let certificates = tempfile::tempdir().expect("a folder");
-    Authority::new().issue("gridhook").write(certificates.path(), "shop");
+    Authority::new()
+        .issue("gridhook")
+        .write(certificates.path(), "shop");
     let server = Server::start(&[
         ("METRICS__TOKEN", WATCHER),
         ("DELIVERY__SUSPEND_AFTER_FAILURES", "2"),
-        ("DELIVERY__CLIENT_CERTIFICATES_DIR", &certificates.path().display().to_string()),
+        (
+            "DELIVERY__CLIENT_CERTIFICATES_DIR",
+            &certificates.path().display().to_string(),
+        ),
     ]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "buried", &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"));
-    server.subscribe("orders", "dropped", &SubscriptionSpec::of(&sink.url("/refusing")));
+    server.subscribe(
+        "orders",
+        "buried",
+        &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"),
+    );
+    server.subscribe(
+        "orders",
+        "dropped",
+        &SubscriptionSpec::of(&sink.url("/refusing")),
+    );
     server.subscribe("orders", "down", &SubscriptionSpec::of(&sink.url("/down")));
     publish(&server, "orders", &key, &["1", "2", "3"]);
-    assert_eq!(server.open("POST", "/topics/orders/api/events", &[]).status, 401);
-    assert_eq!(server.open("POST", "/topics/nowhere/api/events", &[]).status, 404);
-    // Some are there only while an endpoint is suspended, or while an event waits for its next attempt.
+    assert_eq!(
+        server.open("POST", "/topics/orders/api/events", &[]).status,
+        401
+    );
+    assert_eq!(
+        server
+            .open("POST", "/topics/nowhere/api/events", &[])
+            .status,
+        404
+    );
+    // Some are there only while an endpoint is suspended, or while an event waits for its next
+    // attempt.
     let mut seen = BTreeSet::new();
     // Nodes of a cluster have series of their own (`server::cluster`).
-    let mut missing: BTreeSet<String> =
-        wanted.into_iter().filter(|name| !name.starts_with("gridhook_cluster_")).collect();
+    let mut missing: BTreeSet<String> = wanted
+        .into_iter()
+        .filter(|name| !name.starts_with("gridhook_cluster_"))
+        .collect();
     wait_for("every series to appear once", LONG, || {
         seen.extend(series_names(&scrape(&server)));
         missing.retain(|name| !seen.contains(name));

@@ -7,13 +7,20 @@ use crate::support::process;
 
 /// A sample with this first counter and this first gauge.
 fn sample(counter: u64, gauge: u64) -> Sample {
-    Sample { counters: [counter, 0, 0, 0], gauges: [gauge, 0], ..Sample::default() }
+    Sample {
+        counters: [counter, 0, 0, 0],
+        gauges: [gauge, 0],
+        ..Sample::default()
+    }
 }
 
 /// The rises of the first counter, where there were some or where nothing was recorded.
 fn rises(history: &History<u8>, resolution: usize) -> Vec<Option<u32>> {
     let (_, steps) = history.steps(&1, resolution).expect("a history");
-    steps.iter().map(|step| step.map(|step| step.counters[0])).collect()
+    steps
+        .iter()
+        .map(|step| step.map(|step| step.counters[0]))
+        .collect()
 }
 
 fn last(history: &History<u8>, resolution: usize, count: usize) -> Vec<Option<u32>> {
@@ -29,7 +36,11 @@ fn the_history_of_all_scopes_stays_within_its_budget_of_memory() {
     if std::env::var_os("GRIDHOOK_MEASURED").is_none() {
         let name = "metrics::history::the_history_of_all_scopes_stays_within_its_budget_of_memory";
         let mut child = std::process::Command::new(std::env::current_exe().expect("this program"));
-        let out = child.args([name, "--exact", "--nocapture"]).env("GRIDHOOK_MEASURED", "1").output().expect("it runs");
+        let out = child
+            .args([name, "--exact", "--nocapture"])
+            .env("GRIDHOOK_MEASURED", "1")
+            .output()
+            .expect("it runs");
         let said = String::from_utf8_lossy(&out.stdout);
         assert!(
             out.status.success() && said.contains("bytes a history"),
@@ -45,15 +56,25 @@ fn the_history_of_all_scopes_stays_within_its_budget_of_memory() {
         .map(|_| {
             let mut history = History::default();
             for minute in 0..1_500 {
-                history.sample(minute * 60, (0..SCOPES as u32).map(|scope| ((scope, 0), sample(minute, minute))));
+                history.sample(
+                    minute * 60,
+                    (0..SCOPES as u32).map(|scope| ((scope, 0), sample(minute, minute))),
+                );
             }
             history
         })
         .collect();
     let each = (own() - before) / HISTORIES as u64;
-    println!("{each} bytes a history, {} computed", History::<(u32, u32)>::bytes(SCOPES));
+    println!(
+        "{each} bytes a history, {} computed",
+        History::<(u32, u32)>::bytes(SCOPES)
+    );
     assert!((2_000_000..=5_000_000).contains(&each), "{each} bytes");
-    assert!(histories.iter().all(|history| history.steps(&(300, 0), 2).is_some()));
+    assert!(
+        histories
+            .iter()
+            .all(|history| history.steps(&(300, 0), 2).is_some())
+    );
 }
 
 #[test]
@@ -65,11 +86,22 @@ fn each_resolution_has_the_rise_of_a_counter_and_the_maximum_of_a_gauge_in_each_
     for (resolution, (length, points)) in RESOLUTIONS.into_iter().enumerate() {
         let (from, steps) = history.steps(&1, resolution).expect("a history");
         let recorded: Vec<&Step> = steps.iter().flatten().collect();
-        assert_eq!(from, (1_200 / length).saturating_sub(points as u64) * length);
-        assert!(recorded.iter().all(|step| step.counters == [length as u32, 0, 0, 0]), "{length}: {recorded:?}");
+        assert_eq!(
+            from,
+            (1_200 / length).saturating_sub(points as u64) * length
+        );
+        assert!(
+            recorded
+                .iter()
+                .all(|step| step.counters == [length as u32, 0, 0, 0]),
+            "{length}: {recorded:?}"
+        );
         assert_eq!(recorded.len() as u64, (1_200 / length).min(points as u64));
         assert_eq!(recorded.iter().map(|step| step.gauges[0]).max(), Some(55));
-        assert!(recorded.iter().all(|step| step.percentiles == [None, None]), "there were no responses");
+        assert!(
+            recorded.iter().all(|step| step.percentiles == [None, None]),
+            "there were no responses"
+        );
     }
     assert!(history.steps(&2, 0).is_none());
 }
@@ -80,23 +112,43 @@ fn a_moment_without_a_sample_is_a_gap_and_a_clock_that_goes_back_leaves_no_futur
     for second in [100, 105, 130, 135] {
         history.sample(second, [(1, sample(second, 0))]);
     }
-    assert_eq!(last(&history, 0, 7), [Some(5), Some(25), None, None, None, None, Some(5)]);
+    assert_eq!(
+        last(&history, 0, 7),
+        [Some(5), Some(25), None, None, None, None, Some(5)]
+    );
     history.sample(110, [(1, sample(140, 0))]);
     history.sample(115, [(1, sample(145, 0))]);
     let steps = rises(&history, 0);
-    assert_eq!(steps.iter().flatten().copied().collect::<Vec<_>>(), [5], "{steps:?}");
+    assert_eq!(
+        steps.iter().flatten().copied().collect::<Vec<_>>(),
+        [5],
+        "{steps:?}"
+    );
 }
 
 #[test]
 fn a_deleted_subscription_takes_its_counts_with_it_and_no_total_falls() {
     let mut history = History::default();
-    for (second, counter) in [(0, 1_000), (5, 1_010), (10, 300), (15, 320), (20, 320), (60, 330)] {
+    for (second, counter) in [
+        (0, 1_000),
+        (5, 1_010),
+        (10, 300),
+        (15, 320),
+        (20, 320),
+        (60, 330),
+    ] {
         history.sample(second, [(1, sample(counter, 0))]);
     }
-    assert_eq!(rises(&history, 0)[..4], [Some(10), Some(0), Some(20), Some(0)]);
+    assert_eq!(
+        rises(&history, 0)[..4],
+        [Some(10), Some(0), Some(20), Some(0)]
+    );
     assert_eq!(rises(&history, 1), [Some(40)], "only the rises count");
     history.sample(65, [(2, sample(0, 0))]);
-    assert!(history.steps(&1, 0).is_none(), "a scope without a sample is forgotten");
+    assert!(
+        history.steps(&1, 0).is_none(),
+        "a scope without a sample is forgotten"
+    );
 }
 
 #[test]
@@ -121,16 +173,24 @@ fn percentiles_are_of_the_responses_of_the_step() {
     // A hundred responses of 50 to 100 ms; those before do not count.
     history.sample(5, [(1, with(6, 100))]);
     let (_, steps) = history.steps(&1, 0).expect("a history");
-    assert_eq!(steps[0].expect("a step").percentiles, [Some(75_000), Some(99_500)]);
+    assert_eq!(
+        steps[0].expect("a step").percentiles,
+        [Some(75_000), Some(99_500)]
+    );
     let mut slow = with(6, 100);
     *slow.responses.last_mut().expect("a range") += 1;
     history.sample(10, [(1, slow)]);
     let (_, steps) = history.steps(&1, 0).expect("a history");
-    assert_eq!(steps[1].expect("a step").percentiles, [Some(30_000_000); 2], "more than 30 s has no upper bound");
+    assert_eq!(
+        steps[1].expect("a step").percentiles,
+        [Some(30_000_000); 2],
+        "more than 30 s has no upper bound"
+    );
 }
 
 proptest! {
-    /// As long as the clock goes forward and nothing falls, no event is lost or counted twice in any resolution.
+    /// As long as the clock goes forward and nothing falls, no event is lost or counted twice in
+    /// any resolution.
     #[test]
     fn the_steps_add_up(samples in vec((1_u64..400, 0_u64..50), 1..60)) {
         let (mut history, mut second, mut counter) = (History::default(), 7_000_000, 0);
@@ -143,7 +203,8 @@ proptest! {
         }
         for (resolution, (length, points)) in RESOLUTIONS.into_iter().enumerate() {
             let all: u64 = rises(&history, resolution).into_iter().flatten().map(u64::from).sum();
-            // The counter at the first sample of the current step, and that of the first step that is kept.
+            // The counter at the first sample of the current step, and that of the first step that
+            // is kept.
             let at = |step: u64| known.iter().find(|(second, _)| second / length >= step).map_or(0, |(_, counter)| *counter);
             let current = second / length;
             let kept = current.saturating_sub(points as u64);

@@ -36,30 +36,60 @@ fn publish(server: &Server, topic: &str, key: &str, ids: &[&str]) {
 /// `/metrics` with the watcher's token.
 fn scrape(server: &Server) -> String {
     let bearer = format!("Bearer {WATCHER}");
-    let answer = server.client().ask("GET", "/metrics", &[("authorization", &bearer)], b"").expect("an answer");
+    let answer = server
+        .client()
+        .ask("GET", "/metrics", &[("authorization", &bearer)], b"")
+        .expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
     answer.text()
 }
 
 fn samples(text: &str) -> Samples {
     let sample = |line: &str| {
-        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("no sample: {line}"));
-        (name.to_owned(), value.parse().unwrap_or_else(|error| panic!("{error}: {line}")))
+        let (name, value) = line
+            .rsplit_once(' ')
+            .unwrap_or_else(|| panic!("no sample: {line}"));
+        (
+            name.to_owned(),
+            value
+                .parse()
+                .unwrap_or_else(|error| panic!("{error}: {line}")),
+        )
     };
-    text.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
+    text.lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(sample)
+        .collect()
 }
 
 /// The figures of an event subscription.
 fn figures(server: &Server, topic: &str, name: &str) -> Value {
-    server.command("GET", &format!("{}/metrics", subscription(topic, name)), &Value::Null).json()
+    server
+        .command(
+            "GET",
+            &format!("{}/metrics", subscription(topic, name)),
+            &Value::Null,
+        )
+        .json()
 }
 
 /// A metric of Azure's, as its dimensions and values.
 fn azure(figures: &Value, name: &str) -> Vec<(Value, f64)> {
     let metrics = figures["metrics"].as_array().expect("a list");
-    let metric = metrics.iter().find(|metric| metric["name"] == name).unwrap_or_else(|| panic!("no {name}: {figures}"));
+    let metric = metrics
+        .iter()
+        .find(|metric| metric["name"] == name)
+        .unwrap_or_else(|| panic!("no {name}: {figures}"));
     let series = metric["timeseries"].as_array().expect("a list");
-    series.iter().map(|series| (series["dimensions"].clone(), series["value"].as_f64().expect("a number"))).collect()
+    series
+        .iter()
+        .map(|series| {
+            (
+                series["dimensions"].clone(),
+                series["value"].as_f64().expect("a number"),
+            )
+        })
+        .collect()
 }
 
 fn wait_until_passed(server: &Server, topic: &str, name: &str, events: u64) {
@@ -74,15 +104,32 @@ fn wait_until_passed(server: &Server, topic: &str, name: &str, events: u64) {
 fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill() {
     let sink = Sink::start();
     sink.set("/refusing", Behavior::Answer(400));
-    // On a host of its own, because connections are shared by host: its first request needs a new one.
+    // On a host of its own, because connections are shared by host: its first request needs a new
+    // one.
     let flaky_sink = Sink::start();
     flaky_sink.set("/flaky", Behavior::Statuses([503, 503].into()));
     let mut server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "100")]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "buried", &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"));
-    server.subscribe("orders", "dropped", &SubscriptionSpec::of(&sink.url("/refusing")));
-    server.subscribe("orders", "flaky", &SubscriptionSpec::of(&flaky_sink.url("/flaky")));
-    server.subscribe("orders", "picky", &SubscriptionSpec::of(&sink.url("/good")).types(&["Other"]));
+    server.subscribe(
+        "orders",
+        "buried",
+        &SubscriptionSpec::of(&sink.url("/refusing")).dead_letters("letters"),
+    );
+    server.subscribe(
+        "orders",
+        "dropped",
+        &SubscriptionSpec::of(&sink.url("/refusing")),
+    );
+    server.subscribe(
+        "orders",
+        "flaky",
+        &SubscriptionSpec::of(&flaky_sink.url("/flaky")),
+    );
+    server.subscribe(
+        "orders",
+        "picky",
+        &SubscriptionSpec::of(&sink.url("/good")).types(&["Other"]),
+    );
     publish(&server, "orders", &key, &["1", "2", "3"]);
     for name in ["buried", "dropped", "flaky", "picky"] {
         wait_until_passed(&server, "orders", name, 3);
@@ -94,43 +141,84 @@ fn the_figures_of_a_subscription_say_what_became_of_each_event_also_after_a_kill
         let buried = figures(server, "orders", "buried");
         let own = serde_json::json!({"EventSubscriptionName": "buried"});
         assert_eq!(azure(&buried, "MatchedEventCount"), [(own, 3.0)]);
-        let [(dimensions, 3.0)] = &azure(&buried, "DeadLetteredCount")[..] else { panic!("{buried}") };
-        assert_eq!(dimensions["DeadLetterReason"], "UndeliverableDueToHttpBadRequest");
-        let [(dimensions, 3.0)] = &azure(&buried, "DeliveryAttemptFailCount")[..] else { panic!("{buried}") };
-        assert_eq!((&dimensions["Error"], &dimensions["ErrorType"]), (&"BadRequest".into(), &"ClientError".into()));
+        let [(dimensions, 3.0)] = &azure(&buried, "DeadLetteredCount")[..] else {
+            panic!("{buried}")
+        };
+        assert_eq!(
+            dimensions["DeadLetterReason"],
+            "UndeliverableDueToHttpBadRequest"
+        );
+        let [(dimensions, 3.0)] = &azure(&buried, "DeliveryAttemptFailCount")[..] else {
+            panic!("{buried}")
+        };
+        assert_eq!(
+            (&dimensions["Error"], &dimensions["ErrorType"]),
+            (&"BadRequest".into(), &"ClientError".into())
+        );
         assert_eq!(buried["state"]["deadLettersWaiting"], 0);
         let dropped = figures(server, "orders", "dropped");
-        let [(dimensions, 3.0)] = &azure(&dropped, "DroppedEventCount")[..] else { panic!("{dropped}") };
+        let [(dimensions, 3.0)] = &azure(&dropped, "DroppedEventCount")[..] else {
+            panic!("{dropped}")
+        };
         assert_eq!(dimensions["DropReason"], "UndeliverableDueToHttpBadRequest");
         let flaky = figures(server, "orders", "flaky");
         assert_eq!(azure(&flaky, "DeliverySuccessCount")[0].1, 3.0);
-        assert_eq!(flaky["counts"]["attempts"], serde_json::json!({"Delivered": 3, "Busy": 2}));
-        assert_eq!((&flaky["state"]["health"], &flaky["state"]["backlog"]), (&"healthy".into(), &0.into()));
+        assert_eq!(
+            flaky["counts"]["attempts"],
+            serde_json::json!({"Delivered": 3, "Busy": 2})
+        );
+        assert_eq!(
+            (&flaky["state"]["health"], &flaky["state"]["backlog"]),
+            (&"healthy".into(), &0.into())
+        );
         let picky = figures(server, "orders", "picky");
-        assert_eq!((&picky["counts"]["filtered"], &picky["counts"]["matched"]), (&3.into(), &0.into()));
+        assert_eq!(
+            (&picky["counts"]["filtered"], &picky["counts"]["matched"]),
+            (&3.into(), &0.into())
+        );
         flaky
     };
     let flaky = look(&server);
     assert_eq!(flaky["histograms"]["responseSeconds"]["count"], 5);
     assert_eq!(flaky["histograms"]["batchEvents"]["sum"], 5.0);
     assert_eq!(flaky["histograms"]["deliverySeconds"]["count"], 3);
-    let phase = |name: &str| flaky["histograms"]["phaseSeconds"][name]["count"].as_u64().expect("a number");
-    assert_eq!((phase("tls"), phase("first_byte"), phase("body")), (0, 5, 5), "{flaky}");
+    let phase = |name: &str| {
+        flaky["histograms"]["phaseSeconds"][name]["count"]
+            .as_u64()
+            .expect("a number")
+    };
+    assert_eq!(
+        (phase("tls"), phase("first_byte"), phase("body")),
+        (0, 5, 5),
+        "{flaky}"
+    );
     assert!((1..=5).contains(&phase("connect")), "{flaky}");
     server.kill_9();
     server.restart();
     // What nobody was sent is passed again where that was not written down yet.
     wait_until_passed(&server, "orders", "picky", 3);
     let flaky = look(&server);
-    assert_eq!(flaky["histograms"]["responseSeconds"]["count"], 0, "measured since the start, and it says so");
-    assert!(flaky["measuredSince"].as_str() < flaky["at"].as_str(), "{flaky}");
+    assert_eq!(
+        flaky["histograms"]["responseSeconds"]["count"], 0,
+        "measured since the start, and it says so"
+    );
+    assert!(
+        flaky["measuredSince"].as_str() < flaky["at"].as_str(),
+        "{flaky}"
+    );
 }
 
 #[test]
 fn metrics_need_their_token_and_the_token_opens_nothing_else() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     server.topic("orders", "EventGridSchema");
-    let ask = |path: &str, token: &str| server.open("GET", path, &[("authorization", &format!("Bearer {token}"))]);
+    let ask = |path: &str, token: &str| {
+        server.open(
+            "GET",
+            path,
+            &[("authorization", &format!("Bearer {token}"))],
+        )
+    };
     let admin = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
     assert_eq!(server.open("GET", "/metrics", &[]).status, 401);
     assert_eq!(ask("/metrics", "a-watcher-and-somebody-else").status, 401);
@@ -138,10 +226,19 @@ fn metrics_need_their_token_and_the_token_opens_nothing_else() {
     assert_eq!(ask("/metrics", admin.trim()).status, 200);
     let response = ask("/metrics", WATCHER);
     assert_eq!(response.status, 200);
-    assert_eq!(response.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    let open_metrics = [("authorization", &*format!("Bearer {WATCHER}")), ("accept", "application/openmetrics-text")];
+    assert_eq!(
+        response.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
+    );
+    let open_metrics = [
+        ("authorization", &*format!("Bearer {WATCHER}")),
+        ("accept", "application/openmetrics-text"),
+    ];
     let response = server.open("GET", "/metrics", &open_metrics);
-    assert_eq!(response.header("content-type"), Some("application/openmetrics-text; version=1.0.0; charset=utf-8"));
+    assert_eq!(
+        response.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
     assert!(response.text().ends_with("# EOF\n"));
     drop(server);
     let public = Server::start(&[("METRICS__PUBLIC", "true")]);
@@ -152,7 +249,11 @@ fn metrics_need_their_token_and_the_token_opens_nothing_else() {
 #[test]
 fn beyond_the_bounds_series_are_summed_up_and_no_sum_falls() {
     let sink = Sink::start();
-    let bounds = [("METRICS__SUBSCRIPTIONS", "2"), ("METRICS__SUBSCRIPTIONS_PER_TOPIC", "1"), ("METRICS__TOPICS", "1")];
+    let bounds = [
+        ("METRICS__SUBSCRIPTIONS", "2"),
+        ("METRICS__SUBSCRIPTIONS_PER_TOPIC", "1"),
+        ("METRICS__TOPICS", "1"),
+    ];
     let server = Server::start(&[&[("METRICS__TOKEN", WATCHER)], &bounds[..]].concat());
     for topic in ["one", "two"] {
         let key = server.topic(topic, "EventGridSchema");
@@ -167,25 +268,57 @@ fn beyond_the_bounds_series_are_summed_up_and_no_sum_falls() {
     const MATCHED: &str = "gridhook_subscription_matched_events_total";
     let matched = |samples: &Samples| -> Vec<(String, f64)> {
         let of = samples.iter().filter(|(name, _)| name.starts_with(MATCHED));
-        of.map(|(name, value)| (name[MATCHED.len()..].to_owned(), *value)).collect()
+        of.map(|(name, value)| (name[MATCHED.len()..].to_owned(), *value))
+            .collect()
     };
     let before = matched(&samples(&scrape(&server)));
-    assert_eq!(before.len(), 3, "one by name, the rest of its topic, the other topic: {before:?}");
-    assert_eq!(before.iter().map(|(_, value)| value).sum::<f64>(), 12.0, "{before:?}");
-    let named = before.iter().find(|(labels, _)| !labels.contains("_other")).expect("one is named").0.clone();
+    assert_eq!(
+        before.len(),
+        3,
+        "one by name, the rest of its topic, the other topic: {before:?}"
+    );
+    assert_eq!(
+        before.iter().map(|(_, value)| value).sum::<f64>(),
+        12.0,
+        "{before:?}"
+    );
+    let named = before
+        .iter()
+        .find(|(labels, _)| !labels.contains("_other"))
+        .expect("one is named")
+        .0
+        .clone();
     let topic = if named.contains("one") { "one" } else { "two" };
     let rest = format!("{{topic=\"{topic}\",subscription=\"_other\"}}");
     assert!(before.contains(&(rest.clone(), 4.0)), "{before:?}");
     // One of the rest goes for good, and the named one, too: another takes its place.
-    let name = ["first", "second", "third"].into_iter().find(|name| !named.contains(name)).expect("there are three");
+    let name = ["first", "second", "third"]
+        .into_iter()
+        .find(|name| !named.contains(name))
+        .expect("there are three");
     server.unsubscribe(topic, name);
     let after = matched(&samples(&scrape(&server)));
-    assert!(after.contains(&(rest.clone(), 4.0)), "it does not fall: {after:?}");
-    let name = ["first", "second", "third"].into_iter().find(|name| named.contains(name)).expect("it is named");
+    assert!(
+        after.contains(&(rest.clone(), 4.0)),
+        "it does not fall: {after:?}"
+    );
+    let name = ["first", "second", "third"]
+        .into_iter()
+        .find(|name| named.contains(name))
+        .expect("it is named");
     server.unsubscribe(topic, name);
     let after = matched(&samples(&scrape(&server)));
-    assert!(!after.iter().any(|(labels, _)| *labels == named), "{after:?}");
-    assert!(after.iter().filter(|(labels, _)| !labels.contains("_other")).all(|(_, value)| *value == 2.0), "{after:?}");
+    assert!(
+        !after.iter().any(|(labels, _)| *labels == named),
+        "{after:?}"
+    );
+    assert!(
+        after
+            .iter()
+            .filter(|(labels, _)| !labels.contains("_other"))
+            .all(|(_, value)| *value == 2.0),
+        "{after:?}"
+    );
 }
 
 #[test]
@@ -193,32 +326,71 @@ fn answers_to_publishers_and_callers_are_counted() {
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1", "2", "3"]);
-    let refused = server.open("POST", "/topics/orders/api/events", &[("aeg-sas-key", "not-the-key")]);
+    let refused = server.open(
+        "POST",
+        "/topics/orders/api/events",
+        &[("aeg-sas-key", "not-the-key")],
+    );
     assert_eq!(refused.status, 401);
-    assert_eq!(server.open("POST", "/topics/nowhere/api/events", &[("aeg-sas-key", "x")]).status, 404);
+    assert_eq!(
+        server
+            .open(
+                "POST",
+                "/topics/nowhere/api/events",
+                &[("aeg-sas-key", "x")]
+            )
+            .status,
+        404
+    );
     wait_for("the topic's actor to match", LONG, || {
-        samples(&scrape(&server)).get("gridhook_topic_unmatched_events_total{topic=\"orders\"}") == Some(&3.0)
+        samples(&scrape(&server)).get("gridhook_topic_unmatched_events_total{topic=\"orders\"}")
+            == Some(&3.0)
     });
     let reported = samples(&scrape(&server));
-    let value = |name: &str| *reported.get(name).unwrap_or_else(|| panic!("{name} is missing: {reported:#?}"));
-    assert_eq!(value("gridhook_topic_published_events_total{topic=\"orders\"}"), 3.0);
-    assert_eq!(value("gridhook_topic_publish_seconds_count{topic=\"orders\"}"), 1.0);
+    let value = |name: &str| {
+        *reported
+            .get(name)
+            .unwrap_or_else(|| panic!("{name} is missing: {reported:#?}"))
+    };
     assert_eq!(
-        value("gridhook_topic_refused_requests_total{topic=\"orders\",status=\"401\",code=\"Unauthorized\"}"),
+        value("gridhook_topic_published_events_total{topic=\"orders\"}"),
+        3.0
+    );
+    assert_eq!(
+        value("gridhook_topic_publish_seconds_count{topic=\"orders\"}"),
         1.0
     );
-    assert_eq!(value("gridhook_publish_unknown_topic_requests_total{status=\"404\",code=\"ResourceNotFound\"}"), 1.0);
+    assert_eq!(
+        value(
+            "gridhook_topic_refused_requests_total{topic=\"orders\",status=\"401\",code=\"Unauthorized\"}"
+        ),
+        1.0
+    );
+    assert_eq!(
+        value(
+            "gridhook_publish_unknown_topic_requests_total{status=\"404\",code=\"ResourceNotFound\"}"
+        ),
+        1.0
+    );
     assert!(value("gridhook_http_responses_total{listener=\"publishers\",code=\"4xx\"}") >= 2.0);
     assert!(value("gridhook_http_open_connections{listener=\"publishers\"}") >= 1.0);
     assert!(value("gridhook_journal_sync_seconds_count") >= 2.0);
-    assert!(value("gridhook_rocksdb_wal_syncs_total") >= value("gridhook_journal_sync_seconds_count"));
+    assert!(
+        value("gridhook_rocksdb_wal_syncs_total") >= value("gridhook_journal_sync_seconds_count")
+    );
     assert!(value("gridhook_rocksdb_estimated_keys{family=\"log\"}") >= 1.0);
     assert!(value("gridhook_store_disk_free_bytes") > 0.0);
-    assert_eq!((value("gridhook_ready"), value("gridhook_journal_writable")), (1.0, 1.0));
+    assert_eq!(
+        (value("gridhook_ready"), value("gridhook_journal_writable")),
+        (1.0, 1.0)
+    );
     assert!(value("process_resident_memory_bytes") > 1e6 && value("process_open_fds") > 3.0);
     let started = value("process_start_time_seconds");
     let now = gridhook::clock::Clock::system().now().0 as f64 / 1e6;
-    assert!((now - 3600.0..=now + 5.0).contains(&started), "{started}, and it is {now}");
+    assert!(
+        (now - 3600.0..=now + 5.0).contains(&started),
+        "{started}, and it is {now}"
+    );
 }
 
 #[test]
@@ -226,16 +398,32 @@ fn spans_are_counted_by_what_became_of_them_where_they_are_recorded() {
     const EXPORTED: &str = "gridhook_trace_spans_total{end=\"exported\"}";
     // One server at a time.
     let silent = scrape(&Server::start(&[("METRICS__TOKEN", WATCHER)]));
-    assert!(!silent.contains("gridhook_trace_spans_total"), "nobody records any");
-    let collector = Endpoint::start(vec![answer(200, "content-type: application/json\r\n", "{}")]);
+    assert!(
+        !silent.contains("gridhook_trace_spans_total"),
+        "nobody records any"
+    );
+    let collector = Endpoint::start(vec![answer(
+        200,
+        "content-type: application/json\r\n",
+        "{}",
+    )]);
     let url = format!("http://{}/", collector.address());
-    let traced = [("TELEMETRY__OTLP_ENDPOINT", &*url), ("TELEMETRY__BATCH_DELAY", "20ms"), ("METRICS__TOKEN", WATCHER)];
+    let traced = [
+        ("TELEMETRY__OTLP_ENDPOINT", &*url),
+        ("TELEMETRY__BATCH_DELAY", "20ms"),
+        ("METRICS__TOKEN", WATCHER),
+    ];
     let server = Server::start(&traced);
     let key = server.topic("orders", "EventGridSchema");
     publish(&server, "orders", &key, &["1"]);
-    wait_for("spans to be exported", LONG, || samples(&scrape(&server))[EXPORTED] >= 2.0);
+    wait_for("spans to be exported", LONG, || {
+        samples(&scrape(&server))[EXPORTED] >= 2.0
+    });
     let reported = samples(&scrape(&server));
     for end in ["dropped", "failed"] {
-        assert_eq!(reported[&format!("gridhook_trace_spans_total{{end=\"{end}\"}}")], 0.0);
+        assert_eq!(
+            reported[&format!("gridhook_trace_spans_total{{end=\"{end}\"}}")],
+            0.0
+        );
     }
 }

@@ -27,18 +27,28 @@ impl Prometheus {
     /// It scrapes the server once a second.
     fn start(server: &Server) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/config/prometheus/gridhook.rules.yml");
+        let rules = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/config/prometheus/gridhook.rules.yml"
+        );
         let config = format!(
-            "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nrule_files: [{rules}]\nscrape_configs:\n  - {{job_name: \
-             gridhook, authorization: {{credentials: {WATCHER}}}, static_configs: [{{targets: [\"{}\"]}}]}}\n",
+            "global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nrule_files: \
+             [{rules}]\nscrape_configs:\n  - \
+             {{job_name: gridhook, authorization: {{credentials: {WATCHER}}}, static_configs: [{{targets: [\"{}\"]}}]}}\n",
             server.at()
         );
-        let (file, log) = (folder.path().join("prometheus.yml"), folder.path().join("log"));
+        let (file, log) = (
+            folder.path().join("prometheus.yml"),
+            folder.path().join("log"),
+        );
         fs::write(&file, config).expect("a file");
         let out = File::create(&log).expect("a log");
         let child = tools::program("prometheus")
             .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                folder.path().join("data").display()
+            ))
             .arg("--web.listen-address=127.0.0.1:0")
             .stdin(Stdio::null())
             .stdout(out.try_clone().expect("a log"))
@@ -48,11 +58,17 @@ impl Prometheus {
         let mut at = None;
         wait_for("Prometheus to listen", LONG, || {
             let output = fs::read_to_string(&log).unwrap_or_default();
-            let line = output.lines().find(|line| line.contains("msg=\"Listening on\""));
+            let line = output
+                .lines()
+                .find(|line| line.contains("msg=\"Listening on\""));
             at = line.and_then(|line| line.rsplit_once("address=")?.1.trim().parse().ok());
             at.is_some()
         });
-        Self { child, at: at.expect("it was waited for"), _folder: folder }
+        Self {
+            child,
+            at: at.expect("it was waited for"),
+            _folder: folder,
+        }
     }
 
     /// The value of a query that has one; nothing before it is known.
@@ -60,13 +76,17 @@ impl Prometheus {
         let query: String = url::form_urlencoded::byte_serialize(query.as_bytes()).collect();
         let answer = Client::new(self.at).exchange(
             format!(
-                "GET /api/v1/query?query={query} HTTP/1.0\r\nhost: {}\r\naccept-encoding: identity\r\n\r\n",
+                "GET /api/v1/query?query={query} HTTP/1.0\r\nhost: {}\r\naccept-encoding: \
+                 identity\r\n\r\n",
                 self.at
             )
             .as_bytes(),
         );
         let reported: Value = answer.ok().filter(|answer| answer.status == 200)?.json();
-        reported["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+        reported["data"]["result"][0]["value"][1]
+            .as_str()?
+            .parse()
+            .ok()
     }
 }
 
@@ -83,24 +103,47 @@ fn a_real_prometheus_collects_what_happened() {
     let sink = Sink::start();
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "billing", &SubscriptionSpec::of(&sink.url("/good")));
+    server.subscribe(
+        "orders",
+        "billing",
+        &SubscriptionSpec::of(&sink.url("/good")),
+    );
     publish(&server, "orders", &key, &["1", "2", "3"]);
     wait_until_passed(&server, "orders", "billing", 3);
     let prometheus = Prometheus::start(&server);
     let eventually = |query: &str, value: f64| {
-        wait_for(&format!("{query} to be {value}"), LONG, || prometheus.value(query) == Some(value));
+        wait_for(&format!("{query} to be {value}"), LONG, || {
+            prometheus.value(query) == Some(value)
+        });
     };
     eventually("up{job=\"gridhook\"}", 1.0);
-    eventually("gridhook_subscription_delivered_events_total{topic=\"orders\",subscription=\"billing\"}", 3.0);
-    eventually("sum(gridhook_subscription_attempts_total{outcome=\"Delivered\"})", 3.0);
-    eventually("gridhook_topic_published_events_total{topic=\"orders\"}", 3.0);
-    eventually("gridhook_subscription_response_seconds_bucket{le=\"+Inf\"}", 3.0);
+    eventually(
+        "gridhook_subscription_delivered_events_total{topic=\"orders\",subscription=\"billing\"}",
+        3.0,
+    );
+    eventually(
+        "sum(gridhook_subscription_attempts_total{outcome=\"Delivered\"})",
+        3.0,
+    );
+    eventually(
+        "gridhook_topic_published_events_total{topic=\"orders\"}",
+        3.0,
+    );
+    eventually(
+        "gridhook_subscription_response_seconds_bucket{le=\"+Inf\"}",
+        3.0,
+    );
     eventually("count(gridhook_rocksdb_table_bytes)", 12.0);
     publish(&server, "orders", &key, &["4"]);
-    eventually("gridhook_subscription_delivered_events_total{topic=\"orders\",subscription=\"billing\"}", 4.0);
+    eventually(
+        "gridhook_subscription_delivered_events_total{topic=\"orders\",subscription=\"billing\"}",
+        4.0,
+    );
     // It asks for OpenMetrics first: that form is read here, and the other by promtool below.
     wait_for("a whole scrape", LONG, || {
-        prometheus.value("scrape_samples_scraped{job=\"gridhook\"}").is_some_and(|samples| samples > 200.0)
+        prometheus
+            .value("scrape_samples_scraped{job=\"gridhook\"}")
+            .is_some_and(|samples| samples > 200.0)
     });
 }
 
@@ -109,16 +152,32 @@ fn promtool_finds_nothing_to_complain_of() {
     let sink = Sink::start();
     let server = Server::start(&[("METRICS__TOKEN", WATCHER)]);
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "billing", &SubscriptionSpec::of(&sink.url("/good")));
+    server.subscribe(
+        "orders",
+        "billing",
+        &SubscriptionSpec::of(&sink.url("/good")),
+    );
     publish(&server, "orders", &key, &["1"]);
     wait_until_passed(&server, "orders", "billing", 1);
     let text = scrape(&server);
     let mut check = tools::program("promtool");
-    let child =
-        check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = check
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
     let mut child = child.expect("promtool starts");
-    child.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(text.as_bytes())
+        .expect("it reads");
     let output = child.wait_with_output().expect("it ends");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && printed.trim().is_empty(), "{printed}");
+    assert!(
+        output.status.success() && printed.trim().is_empty(),
+        "{printed}"
+    );
 }

@@ -10,12 +10,27 @@ use gridhook::metrics::{
 
 fn render(format: TextFormat) -> String {
     let mut text = MetricsText::new(format);
-    text.family(MetricFamily { name: "gridhook_silent_total", kind: MetricKind::Counter, help: "Nobody has it." });
+    text.family(MetricFamily {
+        name: "gridhook_silent_total",
+        kind: MetricKind::Counter,
+        help: "Nobody has it.",
+    });
     let help = "What has a \\, a \"\nand a second line.";
-    text.family(MetricFamily { name: "gridhook_tries_total", kind: MetricKind::Counter, help });
-    text.sample(&[("topic", "a\\b\"c\nd"), ("outcome", "Delivered")], u64::MAX);
+    text.family(MetricFamily {
+        name: "gridhook_tries_total",
+        kind: MetricKind::Counter,
+        help,
+    });
+    text.sample(
+        &[("topic", "a\\b\"c\nd"), ("outcome", "Delivered")],
+        u64::MAX,
+    );
     text.sample(&[], 0.25);
-    text.family(MetricFamily { name: "gridhook_wait_seconds", kind: MetricKind::Histogram, help: "How long." });
+    text.family(MetricFamily {
+        name: "gridhook_wait_seconds",
+        kind: MetricKind::Histogram,
+        help: "How long.",
+    });
     let waits = Histogram::<{ PHASES.ranges() }>::new(&PHASES);
     for millis in [1, 2, 3, 60_000] {
         waits.took(Duration::from_millis(millis));
@@ -62,13 +77,18 @@ fn openmetrics_differs_in_its_heads_and_its_end() {
             "# EOF",
         ]
     );
-    assert!(text.ends_with("# EOF\n") && text.contains("\ngridhook_tries_total{topic=\"a\\\\b\\\"c\\nd\""));
+    assert!(
+        text.ends_with("# EOF\n")
+            && text.contains("\ngridhook_tries_total{topic=\"a\\\\b\\\"c\\nd\"")
+    );
 }
 
 #[test]
 fn a_value_on_a_bound_is_in_the_range_below_it() {
     let events = Histogram::<{ EVENTS.ranges() }>::new(&EVENTS);
-    [0, 1, 2, 5_000, 5_001].into_iter().for_each(|value| events.observe(value));
+    [0, 1, 2, 5_000, 5_001]
+        .into_iter()
+        .for_each(|value| events.observe(value));
     let mut counts = events.counts();
     let upto: Vec<(Option<f64>, u64)> = counts.upto().collect();
     assert_eq!((upto[0], upto[1]), ((Some(1.0), 2), (Some(2.0), 3)));

@@ -2,10 +2,25 @@
 
 use gridhook::metrics::windows::{WindowRule, Windows};
 
-const RULES: [WindowRule; 2] = [WindowRule { length: 60, spacing: 10 }, WindowRule { length: 3_600, spacing: 900 }];
+const RULES: [WindowRule; 2] = [
+    WindowRule {
+        length: 60,
+        spacing: 10,
+    },
+    WindowRule {
+        length: 3_600,
+        spacing: 900,
+    },
+];
 
 /// The rise of a scope's sum since the beginning of a window, and how long that is ago.
-fn rise(windows: &Windows<u8, [u32; 1]>, window: usize, scope: u8, sum: u32, now: u64) -> Option<(u32, u64)> {
+fn rise(
+    windows: &Windows<u8, [u32; 1]>,
+    window: usize,
+    scope: u8,
+    sum: u32,
+    now: u64,
+) -> Option<(u32, u64)> {
     let start = windows.starts(now)[window]?;
     Some((sum - windows.sums(&scope).at(start)[0], now - start.seconds))
 }
@@ -34,13 +49,21 @@ fn a_window_begins_at_the_newest_recorded_time_that_is_old_enough() {
 fn a_scope_begins_at_nothing_unless_it_was_there_at_first() {
     let mut windows = Windows::new(&RULES);
     windows.record(1_000, [(1, [70])]);
-    assert_eq!(rise(&windows, 0, 2, 9, 1_005), Some((9, 5)), "it was created since");
+    assert_eq!(
+        rise(&windows, 0, 2, 9, 1_005),
+        Some((9, 5)),
+        "it was created since"
+    );
     windows.record(1_010, [(1, [70]), (2, [9])]);
     assert_eq!(rise(&windows, 0, 1, 71, 1_015), Some((1, 15)));
     assert_eq!(rise(&windows, 0, 2, 12, 1_015), Some((12, 15)));
     windows.record(1_020, [(2, [12])]);
     windows.record(1_030, [(1, [3]), (2, [12])]);
-    assert_eq!(rise(&windows, 0, 1, 3, 1_035), Some((3, 35)), "another one with its key, after it was forgotten");
+    assert_eq!(
+        rise(&windows, 0, 1, 3, 1_035),
+        Some((3, 35)),
+        "another one with its key, after it was forgotten"
+    );
 }
 
 #[test]

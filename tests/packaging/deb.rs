@@ -1,5 +1,5 @@
-//! The Debian package: its files exist, its settings are valid, its scripts are shell. If `cargo deb` is installed, the
-//! package is built and inspected.
+//! The Debian package: its files exist, its settings are valid, its scripts are shell. If `cargo
+//! deb` is installed, the package is built and inspected.
 
 use std::{
     collections::BTreeMap,
@@ -15,18 +15,35 @@ use super::{BINARY, output_text, packaged, read, root, tool};
 use crate::support::needs::can_run;
 
 fn metadata() -> Table {
-    let manifest: Table = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest").parse().expect("TOML");
-    manifest["package"]["metadata"]["deb"].as_table().expect("metadata").clone()
+    let manifest: Table = fs::read_to_string(root().join("Cargo.toml"))
+        .expect("a manifest")
+        .parse()
+        .expect("TOML");
+    manifest["package"]["metadata"]["deb"]
+        .as_table()
+        .expect("metadata")
+        .clone()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
-    value.get(key).and_then(Value::as_str).unwrap_or_else(|| panic!("{key} is a text in {value}"))
+    value
+        .get(key)
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| panic!("{key} is a text in {value}"))
 }
 
 /// Source and target of each file of the package.
 fn assets() -> BTreeMap<String, String> {
     let assets = metadata()["assets"].as_array().expect("a list").clone();
-    assets.iter().map(|asset| (text(asset, "source").to_owned(), text(asset, "dest").to_owned())).collect()
+    assets
+        .iter()
+        .map(|asset| {
+            (
+                text(asset, "source").to_owned(),
+                text(asset, "dest").to_owned(),
+            )
+        })
+        .collect()
 }
 
 #[test]
@@ -37,7 +54,9 @@ fn every_file_of_the_package_is_there_or_made_by_make_deb() {
         let is_there = match source.strip_prefix("target/release/") {
             Some("gridhook") => true,
             // What the binary writes: the folder is the Makefile's.
-            Some(made) => made.strip_prefix("packaging/").is_some_and(|_| makefile.contains("/packaging")),
+            Some(made) => made
+                .strip_prefix("packaging/")
+                .is_some_and(|_| makefile.contains("/packaging")),
             None => root().join(source).exists(),
         };
         if !is_there {
@@ -46,15 +65,31 @@ fn every_file_of_the_package_is_there_or_made_by_make_deb() {
     }
     assert!(missing.is_empty() && assets().len() > 5, "{missing:?}");
     let metadata = metadata();
-    let kept: Vec<&str> = metadata["conf-files"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
-    let targets: Vec<String> = assets().values().map(|target| format!("/{target}")).collect();
-    assert!(kept.iter().all(|file| targets.iter().any(|target| target == file)), "{kept:?} are in {targets:?}");
+    let kept: Vec<&str> = metadata["conf-files"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let targets: Vec<String> = assets()
+        .values()
+        .map(|target| format!("/{target}"))
+        .collect();
+    assert!(
+        kept.iter()
+            .all(|file| targets.iter().any(|target| target == file)),
+        "{kept:?} are in {targets:?}"
+    );
 }
 
 #[test]
 fn the_package_and_the_unit_mean_the_same_places() {
     let (unit, targets) = (read("gridhook.service"), assets());
-    let there = |path: &str| targets.values().any(|target| path.trim_start_matches('/').starts_with(target.as_str()));
+    let there = |path: &str| {
+        targets
+            .values()
+            .any(|target| path.trim_start_matches('/').starts_with(target.as_str()))
+    };
     for path in ["/usr/bin/gridhook", "/etc/gridhook/gridhook.toml"] {
         assert!(unit.contains(path) && there(path), "{path}");
     }
@@ -67,9 +102,15 @@ fn the_package_and_the_unit_mean_the_same_places() {
 
 #[test]
 fn the_packages_settings_can_be_used_and_its_scripts_are_shell() {
-    let sources = SettingSources { file: Some(packaged("gridhook.toml")), ..SettingSources::default() };
+    let sources = SettingSources {
+        file: Some(packaged("gridhook.toml")),
+        ..SettingSources::default()
+    };
     let config = Config::load(&sources).expect("settings");
-    assert!(config.server.is_loopback_only(), "a server that nobody configured is nobody else's business");
+    assert!(
+        config.server.is_loopback_only(),
+        "a server that nobody configured is nobody else's business"
+    );
     for script in ["debian/postinst", "debian/postrm"] {
         let path = packaged(script);
         let output = tool("sh", &["-n", path.to_str().expect("text")]);
@@ -79,9 +120,13 @@ fn the_packages_settings_can_be_used_and_its_scripts_are_shell() {
     }
 }
 
-/// Makes the package of this build in a folder. `None` where `cargo deb` cannot be had and `GRIDHOOK_SKIP` says so.
+/// Makes the package of this build in a folder. `None` where `cargo deb` cannot be had and
+/// `GRIDHOOK_SKIP` says so.
 pub(super) fn package(folder: &Path) -> Option<PathBuf> {
-    if !can_run("cargo-deb", Command::new("cargo").args(["deb", "--version"])) {
+    if !can_run(
+        "cargo-deb",
+        Command::new("cargo").args(["deb", "--version"]),
+    ) {
         return None;
     }
     // What `make deb` does, below a target folder of the test's own.
@@ -90,14 +135,35 @@ pub(super) fn package(folder: &Path) -> Option<PathBuf> {
     let made = release.join("packaging");
     fs::create_dir_all(made.join("completions")).expect("a folder");
     std::os::unix::fs::symlink(BINARY, release.join("gridhook")).expect("a link");
-    let write = |arguments: &[&str]| Command::new(BINARY).args(arguments).output().expect("the binary starts").stdout;
+    let write = |arguments: &[&str]| {
+        Command::new(BINARY)
+            .args(arguments)
+            .output()
+            .expect("the binary starts")
+            .stdout
+    };
     write(&["man", made.join("man").to_str().expect("text")]);
-    for (shell, name) in [("bash", "gridhook"), ("zsh", "_gridhook"), ("fish", "gridhook.fish")] {
-        fs::write(made.join("completions").join(name), write(&["completions", shell])).expect("a script");
+    for (shell, name) in [
+        ("bash", "gridhook"),
+        ("zsh", "_gridhook"),
+        ("fish", "gridhook.fish"),
+    ] {
+        fs::write(
+            made.join("completions").join(name),
+            write(&["completions", shell]),
+        )
+        .expect("a script");
     }
     let package = folder.join("gridhook.deb");
     let output = Command::new("cargo")
-        .args(["deb", "--no-build", "--no-strip", "--fast", "--locked", "-o"])
+        .args([
+            "deb",
+            "--no-build",
+            "--no-strip",
+            "--fast",
+            "--locked",
+            "-o",
+        ])
         .arg(&package)
         .current_dir(root())
         .env("CARGO_TARGET_DIR", &target)
@@ -110,13 +176,29 @@ pub(super) fn package(folder: &Path) -> Option<PathBuf> {
 #[test]
 fn the_package_has_what_it_says_and_depends_on_what_it_needs() {
     let folder = tempfile::tempdir().expect("a folder");
-    let Some(package) = package(folder.path()) else { return };
-    let listed = output_text(&tool("dpkg-deb", &["--contents", package.to_str().expect("text")]));
-    for path in ["./usr/bin/gridhook", "./etc/gridhook/gridhook.toml", "/gridhook.service", "man1/gridhook-serve.1"] {
+    let Some(package) = package(folder.path()) else {
+        return;
+    };
+    let listed = output_text(&tool(
+        "dpkg-deb",
+        &["--contents", package.to_str().expect("text")],
+    ));
+    for path in [
+        "./usr/bin/gridhook",
+        "./etc/gridhook/gridhook.toml",
+        "/gridhook.service",
+        "man1/gridhook-serve.1",
+    ] {
         assert!(listed.contains(path), "{path} is in\n{listed}");
     }
-    let reported = output_text(&tool("dpkg-deb", &["--info", package.to_str().expect("text")]));
-    assert!(reported.contains("postinst") && reported.contains("conffiles"), "{reported}");
+    let reported = output_text(&tool(
+        "dpkg-deb",
+        &["--info", package.to_str().expect("text")],
+    ));
+    assert!(
+        reported.contains("postinst") && reported.contains("conffiles"),
+        "{reported}"
+    );
     // Found in the binary by a tool that cargo-deb does without where it is missing.
     for library in ["libc6 (>=", "libstdc++6 (>="] {
         assert!(reported.contains(library), "{library} is in\n{reported}");

@@ -13,13 +13,22 @@ use super::{read, root};
 /// The instructions, continued lines joined.
 fn instructions() -> Vec<(String, String)> {
     let text = read("Dockerfile").replace("\\\n", " ");
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let pairs = lines.map(|line| line.split_once(' ').expect("an instruction and its words"));
-    pairs.map(|(name, words)| (name.to_owned(), words.trim().to_owned())).collect()
+    pairs
+        .map(|(name, words)| (name.to_owned(), words.trim().to_owned()))
+        .collect()
 }
 
 fn of(name: &str) -> Vec<String> {
-    instructions().into_iter().filter(|(found, _)| found == name).map(|(_, words)| words).collect()
+    instructions()
+        .into_iter()
+        .filter(|(found, _)| found == name)
+        .map(|(_, words)| words)
+        .collect()
 }
 
 /// The words of a list in JSON.
@@ -31,19 +40,32 @@ fn list(words: &str) -> Vec<String> {
 fn every_path_that_the_image_copies_is_there_and_goes_into_the_build() {
     let ignored = fs::read_to_string(root().join(".dockerignore")).expect("what stays outside");
     let mut copied = 0;
-    for words in of("COPY").iter().filter(|words| !words.starts_with("--from")) {
+    for words in of("COPY")
+        .iter()
+        .filter(|words| !words.starts_with("--from"))
+    {
         let mut paths: Vec<&str> = words.split_whitespace().collect();
         paths.pop();
         for path in paths {
             assert!(root().join(path).exists(), "{path} is there");
-            let top = Path::new(path).iter().next().expect("a name").to_string_lossy();
-            assert!(ignored.lines().any(|line| line == format!("!{top}")), "{path} goes into the build");
+            let top = Path::new(path)
+                .iter()
+                .next()
+                .expect("a name")
+                .to_string_lossy();
+            assert!(
+                ignored.lines().any(|line| line == format!("!{top}")),
+                "{path} goes into the build"
+            );
             copied += 1;
         }
     }
     assert!(copied >= 5, "{copied} paths");
     // What is built needs all that is embedded.
-    assert!(ignored.lines().any(|line| line == "*"), "and nothing else does");
+    assert!(
+        ignored.lines().any(|line| line == "*"),
+        "and nothing else does"
+    );
 }
 
 #[test]
@@ -51,14 +73,19 @@ fn the_image_runs_as_nobody_and_starts_and_checks_with_existing_commands() {
     let user = of("USER").pop().expect("a user");
     assert!(!["root", "0"].contains(&user.as_str()), "{user}");
     let last = of("FROM").pop().expect("a base");
-    assert!(last.ends_with(":nonroot") && user == "nonroot", "{last} knows {user}");
+    assert!(
+        last.ends_with(":nonroot") && user == "nonroot",
+        "{last} knows {user}"
+    );
     let health = of("HEALTHCHECK").pop().expect("a health check");
     let (_, health) = health.split_once("CMD ").expect("a command");
     let entry = list(&of("ENTRYPOINT").pop().expect("an entry"));
     let started = [entry, list(&of("CMD").pop().expect("arguments"))].concat();
     for command in [started, list(health)] {
         assert_eq!(command[0], "/usr/bin/gridhook");
-        Cli::command().try_get_matches_from(&command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Cli::command()
+            .try_get_matches_from(&command)
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     }
 }
 
@@ -66,19 +93,50 @@ fn the_image_runs_as_nobody_and_starts_and_checks_with_existing_commands() {
 fn the_settings_of_the_image_can_be_used_and_its_volume_is_where_the_data_goes() {
     let variables: Vec<_> = of("ENV")
         .iter()
-        .flat_map(|words| words.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
-        .map(|pair| pair.split_once('=').map(|(name, value)| (name.into(), value.into())).expect("a variable"))
+        .flat_map(|words| {
+            words
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .map(|pair| {
+            pair.split_once('=')
+                .map(|(name, value)| (name.into(), value.into()))
+                .expect("a variable")
+        })
         .collect();
-    let config =
-        Config::load(&SettingSources { environment: variables, ..SettingSources::default() }).expect("settings");
-    assert!(config.server.listen.ip().is_unspecified(), "a published port is reachable");
+    let config = Config::load(&SettingSources {
+        environment: variables,
+        ..SettingSources::default()
+    })
+    .expect("settings");
+    assert!(
+        config.server.listen.ip().is_unspecified(),
+        "a published port is reachable"
+    );
     assert_eq!(of("VOLUME"), [config.server.data_dir.display().to_string()]);
-    // Nobody else may look into it: COPY gives the folder that it names mode 755, and keeps that of those below.
-    let folder = config.server.data_dir.file_name().expect("a name").to_string_lossy().into_owned();
-    let parent = config.server.data_dir.parent().expect("a parent").display().to_string();
+    // Nobody else may look into it: COPY gives the folder that it names mode 755, and keeps that of
+    // those below.
+    let folder = config
+        .server
+        .data_dir
+        .file_name()
+        .expect("a name")
+        .to_string_lossy()
+        .into_owned();
+    let parent = config
+        .server
+        .data_dir
+        .parent()
+        .expect("a parent")
+        .display()
+        .to_string();
     let copied = format!("--from=build --chown=nonroot:nonroot /store {parent}");
     assert!(of("COPY").contains(&copied), "{copied}");
     let made = format!("install -d -m 0700 /store/{folder}");
-    assert!(of("RUN").iter().any(|words| words.ends_with(&made)), "{made}");
+    assert!(
+        of("RUN").iter().any(|words| words.ends_with(&made)),
+        "{made}"
+    );
     assert_eq!(of("EXPOSE"), [config.server.listen.port().to_string()]);
 }

@@ -1,5 +1,5 @@
-//! What the server is shipped in: the unit and its sandbox, the protocol of readiness, manual and completions, the package
-//! of Debian, the image, and the manifests of Kubernetes.
+//! What the server is shipped in: the unit and its sandbox, the protocol of readiness, manual and
+//! completions, the package of Debian, the image, and the manifests of Kubernetes.
 
 mod compiler;
 mod deb;
@@ -36,7 +36,10 @@ fn packaged(name: &str) -> PathBuf {
 
 /// Runs a tool of Debian's that `.ci/with-tools` brings.
 fn tool(name: &str, arguments: &[&str]) -> Output {
-    let output = Command::new(name).args(arguments).env("LC_ALL", "C.UTF-8").output();
+    let output = Command::new(name)
+        .args(arguments)
+        .env("LC_ALL", "C.UTF-8")
+        .output();
     output.unwrap_or_else(|error| panic!("{name}: {error}; `make test` installs it on Debian"))
 }
 

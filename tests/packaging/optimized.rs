@@ -1,4 +1,5 @@
-//! `.ci/optimized`, which builds what is shipped, and `.ci/train`, the load whose profile it is compiled with.
+//! `.ci/optimized`, which builds what is shipped, and `.ci/train`, the load whose profile it is
+//! compiled with.
 
 use std::process::{Command, Output};
 
@@ -8,7 +9,10 @@ use super::{BINARY, output_text, root};
 const EVENTS: &str = "320";
 
 fn train(binary: &str) -> Output {
-    Command::new(root().join(".ci/train")).args([binary, EVENTS]).output().expect("bash is there")
+    Command::new(root().join(".ci/train"))
+        .args([binary, EVENTS])
+        .output()
+        .expect("bash is there")
 }
 
 #[test]
@@ -16,7 +20,11 @@ fn the_load_of_the_profile_arrives() {
     let output = train(BINARY);
     let printed = output_text(&output);
     assert!(output.status.success(), "{printed}");
-    assert_eq!(printed.matches("train: ").count(), 5, "each part of the load has a line: {printed}");
+    assert_eq!(
+        printed.matches("train: ").count(),
+        5,
+        "each part of the load has a line: {printed}"
+    );
 }
 
 #[test]
@@ -24,7 +32,10 @@ fn a_server_that_does_not_start_fails_the_build() {
     let output = train("false");
     let printed = output_text(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
-    assert!(printed.contains("train: false printed no \"gridhook listens on http://\""), "{printed}");
+    assert!(
+        printed.contains("train: false printed no \"gridhook listens on http://\""),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The package and its unit under the real systemd: process 1 of namespaces of the test's own (`boot.sh`), where the package
-//! of this build is installed, upgraded and purged.
+//! The package and its unit under the real systemd: process 1 of namespaces of the test's own
+//! (`boot.sh`), where the package of this build is installed, upgraded and purged.
 
 use std::{
     fs,
@@ -59,7 +59,15 @@ impl Machine {
         let mount = folder.path().join("machine");
         fs::create_dir(&mount).expect("a folder");
         let mut unshare = Command::new("unshare")
-            .args(["--mount", "--pid", "--cgroup", "--ipc", "--uts", "--fork", "--kill-child"])
+            .args([
+                "--mount",
+                "--pid",
+                "--cgroup",
+                "--ipc",
+                "--uts",
+                "--fork",
+                "--kill-child",
+            ])
             .args(["--propagation", "private", "sh"])
             .arg(root().join("tests/packaging/boot.sh"))
             .args([mount.as_path(), package])
@@ -74,8 +82,12 @@ impl Machine {
         wait_for("systemd to be process 1", LONG, || {
             ended = unshare.try_wait().expect("a child is waited for").is_some();
             let id = unshare.id();
-            let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
-            let child = children.split_whitespace().next().and_then(|child| child.parse().ok());
+            let children =
+                fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+            let child = children
+                .split_whitespace()
+                .next()
+                .and_then(|child| child.parse().ok());
             systemd = child.filter(|child: &u32| {
                 let name = fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
                 name.trim() == "systemd"
@@ -83,7 +95,12 @@ impl Machine {
             ended || systemd.is_some()
         });
         if let Some(systemd) = systemd {
-            return Ok(Self { unshare, systemd, listen, _folder: folder });
+            return Ok(Self {
+                unshare,
+                systemd,
+                listen,
+                _folder: folder,
+            });
         }
         Err(fs::read_to_string(folder.path().join("log")).unwrap_or_default())
     }
@@ -91,23 +108,41 @@ impl Machine {
     /// Runs a command inside.
     fn run(&self, command: &[&str]) -> Output {
         let target = self.systemd.to_string();
-        let enter = ["--target", &target, "--mount", "--pid", "--cgroup", "--root", "--wd"];
+        let enter = [
+            "--target", &target, "--mount", "--pid", "--cgroup", "--root", "--wd",
+        ];
         let mut enter_and_run = Command::new("nsenter");
-        enter_and_run.args(enter).args(command).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").stdin(Stdio::null());
+        enter_and_run
+            .args(enter)
+            .args(command)
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .stdin(Stdio::null());
         enter_and_run.output().expect("nsenter is there")
     }
 
     /// Runs a command inside, which must end well.
     fn must(&self, command: &[&str]) -> String {
         let output = self.run(command);
-        assert!(output.status.success(), "{command:?}: {}\n{}", output_text(&output), self.journal());
+        assert!(
+            output.status.success(),
+            "{command:?}: {}\n{}",
+            output_text(&output),
+            self.journal()
+        );
         output_text(&output)
     }
 
     /// An operator's command inside.
     fn operate(&self, words: &[&str]) -> Output {
         let server = format!("http://{}", self.listen);
-        self.run(&[&["gridhook"], words, &["--server", &server, "--token-file", TOKEN]].concat())
+        self.run(
+            &[
+                &["gridhook"],
+                words,
+                &["--server", &server, "--token-file", TOKEN],
+            ]
+            .concat(),
+        )
     }
 
     /// A path inside, as it is seen from outside.
@@ -117,13 +152,24 @@ impl Machine {
 
     /// A property of the unit.
     fn property(&self, name: &str) -> String {
-        self.must(&["systemctl", "show", "--value", "--property", name, "gridhook"]).trim().to_owned()
+        self.must(&[
+            "systemctl",
+            "show",
+            "--value",
+            "--property",
+            name,
+            "gridhook",
+        ])
+        .trim()
+        .to_owned()
     }
 
     fn wait_until(&self, state: &str) {
         let mut last = String::new();
         wait_for(&format!("the unit to be {state}"), LONG, || {
-            last = output_text(&self.run(&["systemctl", "is-active", "gridhook"])).trim().to_owned();
+            last = output_text(&self.run(&["systemctl", "is-active", "gridhook"]))
+                .trim()
+                .to_owned();
             assert!(last != "failed" || state == "failed", "{}", self.journal());
             last == state
         });
@@ -140,10 +186,24 @@ impl Machine {
     fn admin(&self, method: &str, path: &str, body: &Value) -> Value {
         let token = fs::read_to_string(self.path(TOKEN)).expect("an admin token");
         let authorization = format!("Bearer {}", token.trim());
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let answer = self.client().ask(method, path, &[("authorization", &authorization)], body.as_bytes());
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let answer = self.client().ask(
+            method,
+            path,
+            &[("authorization", &authorization)],
+            body.as_bytes(),
+        );
         let answer = answer.expect("an operator is answered");
-        assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
+        assert!(
+            (200..300).contains(&answer.status),
+            "{method} {path}: {} {}",
+            answer.status,
+            answer.text()
+        );
         answer.json()
     }
 }
@@ -163,24 +223,47 @@ const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.Event
 
 #[test]
 fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_and_is_purged() {
-    let Some(machine) = Machine::boot() else { return };
+    let Some(machine) = Machine::boot() else {
+        return;
+    };
     machine.wait_until("active");
     // The package made the user and enabled the unit.
     let user = machine.must(&["getent", "passwd", "gridhook"]);
-    assert!(user.trim().ends_with(":/var/lib/gridhook:/usr/sbin/nologin"), "{user}");
-    assert_eq!(machine.must(&["systemctl", "is-enabled", "gridhook"]).trim(), "enabled");
-    assert!(machine.property("StatusText").contains(&machine.listen), "systemd was notified of readiness");
+    assert!(
+        user.trim()
+            .ends_with(":/var/lib/gridhook:/usr/sbin/nologin"),
+        "{user}"
+    );
+    assert_eq!(
+        machine
+            .must(&["systemctl", "is-enabled", "gridhook"])
+            .trim(),
+        "enabled"
+    );
+    assert!(
+        machine.property("StatusText").contains(&machine.listen),
+        "systemd was notified of readiness"
+    );
 
     // Publish, and deliver.
     let sink = Sink::start();
     machine.admin("PUT", TOPIC, &json!({"properties": {}}));
     let spec = SubscriptionSpec::of(&sink.url("/hook"));
-    machine.admin("PUT", &subscription_of(), &json!({"properties": spec.properties()}));
+    machine.admin(
+        "PUT",
+        &subscription_of(),
+        &json!({"properties": spec.properties()}),
+    );
     let keys = machine.admin("POST", &format!("{TOPIC}/listKeys"), &Value::Null);
     let key = keys["key1"].as_str().expect("a key").to_owned();
     let publish = |id: &str| {
         let body = load::body(&[id.to_owned()], "/a");
-        let answer = machine.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &body);
+        let answer = machine.client().ask(
+            "POST",
+            &events_path("orders"),
+            &[("aeg-sas-key", &key)],
+            &body,
+        );
         assert_eq!(answer.expect("a publisher is answered").status, 200);
     };
     publish("1");
@@ -190,13 +273,24 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     let output = machine.operate(&["backup", BACKUP]);
     assert!(output.status.success(), "{}", output_text(&output));
     assert!(machine.path(BACKUP).join("backup.json").exists());
-    let modes = machine.must(&["find", "/var/lib/gridhook", "/var/lib/gridhook-backups", "-printf", "%u %m %y %p\n"]);
+    let modes = machine.must(&[
+        "find",
+        "/var/lib/gridhook",
+        "/var/lib/gridhook-backups",
+        "-printf",
+        "%u %m %y %p\n",
+    ]);
     let open: Vec<&str> = modes
         .lines()
         .filter(|line| !line.starts_with("gridhook 600 f") && !line.starts_with("gridhook 700 d"))
         .collect();
     assert!(open.is_empty() && modes.lines().count() > 10, "{open:#?}");
-    for elsewhere in ["/srv/backup", "/tmp/backup", "/var/tmp/backup", "/var/lib/other"] {
+    for elsewhere in [
+        "/srv/backup",
+        "/tmp/backup",
+        "/var/tmp/backup",
+        "/var/lib/other",
+    ] {
         let output = machine.operate(&["backup", elsewhere]);
         let printed = output_text(&output);
         assert!(
@@ -212,17 +306,29 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
     machine.must(&["systemctl", "reload", "gridhook"]);
     publish("reloaded");
     wait_for("an event after a reload", LONG, || sink.taken("/hook") == 2);
-    assert_eq!(machine.property("MainPID"), process, "{}", machine.journal());
+    assert_eq!(
+        machine.property("MainPID"),
+        process,
+        "{}",
+        machine.journal()
+    );
 
     // Stop, and start again.
     let taken = sink.taken("/hook");
     machine.must(&["systemctl", "stop", "gridhook"]);
-    assert_eq!(machine.property("Result"), "success", "{}", machine.journal());
+    assert_eq!(
+        machine.property("Result"),
+        "success",
+        "{}",
+        machine.journal()
+    );
     assert_eq!(machine.property("ExecMainStatus"), "0");
     machine.must(&["systemctl", "start", "gridhook"]);
     let process = machine.property("MainPID");
     publish("2");
-    wait_for("an event after a restart", LONG, || sink.taken("/hook") == taken + 1);
+    wait_for("an event after a restart", LONG, || {
+        sink.taken("/hook") == taken + 1
+    });
 
     // Killed, it is started again by systemd.
     machine.must(&["systemctl", "kill", "--signal", "KILL", "gridhook"]);
@@ -234,21 +340,39 @@ fn under_systemd_the_packaged_server_starts_publishes_backs_up_reloads_restarts_
             && machine.property("NRestarts") == "1"
     });
     publish("3");
-    wait_for("an event after a kill", LONG, || sink.taken("/hook") == taken + 2);
+    wait_for("an event after a kill", LONG, || {
+        sink.taken("/hook") == taken + 2
+    });
 
     // An upgrade restarts the server.
     let process = machine.property("MainPID");
     machine.must(&["dpkg", "--install", "/gridhook.deb"]);
     machine.wait_until("active");
-    assert_ne!(machine.property("MainPID"), process, "{}", machine.journal());
+    assert_ne!(
+        machine.property("MainPID"),
+        process,
+        "{}",
+        machine.journal()
+    );
     publish("4");
-    wait_for("an event after an upgrade", LONG, || sink.taken("/hook") == taken + 3);
+    wait_for("an event after an upgrade", LONG, || {
+        sink.taken("/hook") == taken + 3
+    });
 
     // A purge stops the server, and leaves the store and the backups.
     let reported = machine.must(&["dpkg", "--purge", "gridhook"]);
-    assert!(reported.contains("are left in /var/lib/gridhook"), "{reported}");
-    assert!(machine.client().ask("GET", "/healthz", &[], b"").is_err(), "no server runs");
-    assert!(!machine.path("/usr/bin/gridhook").exists() && !machine.path("/etc/gridhook/gridhook.toml").exists());
+    assert!(
+        reported.contains("are left in /var/lib/gridhook"),
+        "{reported}"
+    );
+    assert!(
+        machine.client().ask("GET", "/healthz", &[], b"").is_err(),
+        "no server runs"
+    );
+    assert!(
+        !machine.path("/usr/bin/gridhook").exists()
+            && !machine.path("/etc/gridhook/gridhook.toml").exists()
+    );
     let owner = machine.must(&["stat", "-c", "%U %a", "/var/lib/gridhook", BACKUP]);
     assert_eq!(owner, "gridhook 700\ngridhook 700\n");
 }

@@ -1,4 +1,5 @@
-//! The systemd unit: systemd accepts every line, and the server works within its filter of system calls.
+//! The systemd unit: systemd accepts every line, and the server works within its filter of system
+//! calls.
 
 use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
@@ -26,8 +27,15 @@ fn installed() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(UNIT);
     let unit = read(UNIT);
-    assert!(unit.contains("ExecStart=/usr/bin/gridhook serve "), "the package puts the binary there");
-    fs::write(&path, unit.replace("=/usr/bin/gridhook", &format!("={BINARY}"))).expect("a unit");
+    assert!(
+        unit.contains("ExecStart=/usr/bin/gridhook serve "),
+        "the package puts the binary there"
+    );
+    fs::write(
+        &path,
+        unit.replace("=/usr/bin/gridhook", &format!("={BINARY}")),
+    )
+    .expect("a unit");
     let path = path.display().to_string();
     (folder, path)
 }
@@ -40,14 +48,22 @@ fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
     let (_folder, path) = installed();
     let output = tool("systemd-analyze", &["verify", "--man=no", &path]);
     // It speaks of the machine's own units, too.
-    let ours: Vec<String> =
-        output_text(&output).lines().filter(|line| line.contains("gridhook")).map(str::to_owned).collect();
+    let ours: Vec<String> = output_text(&output)
+        .lines()
+        .filter(|line| line.contains("gridhook"))
+        .map(str::to_owned)
+        .collect();
     assert!(output.status.success() && ours.is_empty(), "{ours:#?}");
 
-    let wrong = read(UNIT).replace("=/usr/bin/gridhook", &format!("={BINARY}")).replace("ProtectHome", "ProtectHut");
+    let wrong = read(UNIT)
+        .replace("=/usr/bin/gridhook", &format!("={BINARY}"))
+        .replace("ProtectHome", "ProtectHut");
     fs::write(&path, wrong).expect("a unit");
     let reported = output_text(&tool("systemd-analyze", &["verify", "--man=no", &path]));
-    assert!(reported.contains("ProtectHut"), "systemd reports an unknown line: {reported}");
+    assert!(
+        reported.contains("ProtectHut"),
+        "systemd reports an unknown line: {reported}"
+    );
 }
 
 #[test]
@@ -56,10 +72,18 @@ fn the_unit_exposes_little() {
         return;
     }
     let (_folder, path) = installed();
-    // A tenth of its points are more than 2.0, which is as much as a server on the network can do without.
-    let output = tool("systemd-analyze", &["security", "--offline=true", "--threshold=20", &path]);
+    // A tenth of its points are more than 2.0, which is as much as a server on the network can do
+    // without.
+    let output = tool(
+        "systemd-analyze",
+        &["security", "--offline=true", "--threshold=20", &path],
+    );
     let printed = output_text(&output);
-    let last = printed.lines().rfind(|line| line.contains("exposure level")).unwrap_or(&printed).to_owned();
+    let last = printed
+        .lines()
+        .rfind(|line| line.contains("exposure level"))
+        .unwrap_or(&printed)
+        .to_owned();
     println!("{}", last.trim());
     assert!(output.status.success(), "{last}");
 }
@@ -69,8 +93,18 @@ fn calls(set: &str) -> BTreeSet<String> {
     let output = tool("systemd-analyze", &["syscall-filter", set]);
     assert!(output.status.success(), "{}", output_text(&output));
     let printed = output_text(&output);
-    let lines = printed.lines().skip(1).map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let all = lines.flat_map(|line| if line.starts_with('@') { calls(line) } else { [line.to_owned()].into() });
+    let lines = printed
+        .lines()
+        .skip(1)
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let all = lines.flat_map(|line| {
+        if line.starts_with('@') {
+            calls(line)
+        } else {
+            [line.to_owned()].into()
+        }
+    });
     all.collect()
 }
 
@@ -78,13 +112,20 @@ fn calls(set: &str) -> BTreeSet<String> {
 fn allowed() -> BTreeSet<String> {
     let unit = read(UNIT);
     let mut allowed = BTreeSet::new();
-    for filter in unit.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+    for filter in unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+    {
         match filter.strip_prefix('~') {
             Some(set) => allowed = &allowed - &calls(set),
             None => allowed.extend(calls(filter)),
         }
     }
-    assert!(allowed.len() > 200 && !allowed.contains("mount"), "{} calls", allowed.len());
+    assert!(
+        allowed.len() > 200 && !allowed.contains("mount"),
+        "{} calls",
+        allowed.len()
+    );
     allowed
 }
 
@@ -101,20 +142,38 @@ fn all_that_the_server_calls_passes_the_units_filter() {
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
-    server.publish("orders", &key, &load::body(&["one".to_owned(), "two".to_owned()], "/a"));
+    server.publish(
+        "orders",
+        &key,
+        &load::body(&["one".to_owned(), "two".to_owned()], "/a"),
+    );
     wait_for("two events", LONG, || sink.taken("/hook") == 2);
     assert!(server.say(&["fsck", "--online"]).0.success());
     server.terminate();
 
     let output = fs::read_to_string(counts.path()).expect("a list of calls");
     // The head and the sum of the table are not calls.
-    let lines = output.lines().map(str::trim).filter(|line| line.chars().all(is_of_a_name));
-    let made: BTreeSet<String> = lines.filter(|line| !["syscall", "total"].contains(line)).map(str::to_owned).collect();
-    assert!(["fdatasync", "accept4", "sendto", "execve"].iter().all(|call| made.contains(*call)), "{made:?}");
+    let lines = output
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.chars().all(is_of_a_name));
+    let made: BTreeSet<String> = lines
+        .filter(|line| !["syscall", "total"].contains(line))
+        .map(str::to_owned)
+        .collect();
+    assert!(
+        ["fdatasync", "accept4", "sendto", "execve"]
+            .iter()
+            .all(|call| made.contains(*call)),
+        "{made:?}"
+    );
     let allowed = allowed();
     let refused: Vec<&String> = made.difference(&allowed).collect();
     println!("{} different system calls", made.len());
-    assert!(refused.is_empty(), "the unit does not let it call {refused:?}");
+    assert!(
+        refused.is_empty(),
+        "the unit does not let it call {refused:?}"
+    );
 }
 
 fn is_of_a_name(c: char) -> bool {

@@ -20,14 +20,21 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// Suspended by the first failure; one request at a time, with one event.
 fn strict() -> SubscriptionSettings {
-    SubscriptionSettings { suspend_after: 1, ..plain() }
+    SubscriptionSettings {
+        suspend_after: 1,
+        ..plain()
+    }
 }
 
 /// An endpoint that fails on demand, and takes a second for every success.
 fn switched(well: &Rc<Cell<bool>>) -> Endpoint {
     let well = Rc::clone(well);
     Box::new(move |_: &OutgoingBatch| {
-        Some(if well.get() { (Duration::from_secs(1), status(200)) } else { (Duration::ZERO, status(503)) })
+        Some(if well.get() {
+            (Duration::from_secs(1), status(200))
+        } else {
+            (Duration::ZERO, status(503))
+        })
     })
 }
 
@@ -61,24 +68,48 @@ fn live_events_after_a_return_do_not_wait_behind_the_backlog() {
     let before = driver.order.len();
     driver.publish(&[("yes", 10); 3]);
     driver.run_for(Duration::from_secs(10));
-    let place = |seq| driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(seq))).expect("it was sent");
-    assert!(place(1003) - before <= 8, "the third live event was sent as number {}", place(1003) - before);
+    let place = |seq| {
+        driver
+            .order
+            .iter()
+            .position(|sent| *sent == (Lane::LIVE, Seq(seq)))
+            .expect("it was sent")
+    };
+    assert!(
+        place(1003) - before <= 8,
+        "the third live event was sent as number {}",
+        place(1003) - before
+    );
     driver.run();
     assert_eq!(driver.disk.cursor.counters.delivered, 1003);
-    assert_eq!(lanes(&driver), [(Lane::LIVE, 1004, None)], "a finished lane is no more");
+    assert_eq!(
+        lanes(&driver),
+        [(Lane::LIVE, 1004, None)],
+        "a finished lane is no more"
+    );
 }
 
 #[test]
 fn live_events_and_the_backlog_have_two_of_five_turns_each_and_retries_one() {
-    // Ten failures suspend it; then every event with an even place fails for ever, and three in a row are the most.
+    // Ten failures suspend it; then every event with an even place fails for ever, and three in a
+    // row are the most.
     let mut turn = 0;
     let endpoint = Box::new(move |request: &OutgoingBatch| {
         turn += 1;
         let fails = turn <= 10 || request.items.iter().any(|item| item.seq.0 % 2 == 0);
-        Some((Duration::from_secs(1), status(if fails { 500 } else { 200 })))
+        Some((
+            Duration::from_secs(1),
+            status(if fails { 500 } else { 200 }),
+        ))
     });
-    let mut driver =
-        Driver::new(SubscriptionSettings { suspend_after: 10, edition: without_probation(), ..plain() }, endpoint);
+    let mut driver = Driver::new(
+        SubscriptionSettings {
+            suspend_after: 10,
+            edition: without_probation(),
+            ..plain()
+        },
+        endpoint,
+    );
     driver.publish(&[("yes", 10); 1001]);
     driver.run_for(MINUTE);
     driver.publish(&[("yes", 10); 500]);
@@ -87,7 +118,11 @@ fn live_events_and_the_backlog_have_two_of_five_turns_each_and_retries_one() {
     let from = driver.order.len();
     driver.run_for(Duration::from_secs(100));
     let all = &driver.order[from..];
-    let mut first: Vec<(Lane, Seq)> = all.iter().copied().filter(|key| !known.contains(key)).collect();
+    let mut first: Vec<(Lane, Seq)> = all
+        .iter()
+        .copied()
+        .filter(|key| !known.contains(key))
+        .collect();
     first.sort_unstable();
     first.dedup();
     let live = first.iter().filter(|(lane, _)| *lane == Lane::LIVE).count();
@@ -103,17 +138,30 @@ fn without_retries_no_turn_is_lost() {
     driver.run_for(MINUTE);
     let from = driver.order.len();
     driver.run_for(Duration::from_secs(100));
-    let live = driver.order[from..].iter().filter(|(lane, _)| *lane == Lane::LIVE).count();
-    assert_eq!((driver.order.len() - from, live), (100, 60), "the turn of the retries falls to the live events");
+    let live = driver.order[from..]
+        .iter()
+        .filter(|(lane, _)| *lane == Lane::LIVE)
+        .count();
+    assert_eq!(
+        (driver.order.len() - from, live),
+        (100, 60),
+        "the turn of the retries falls to the live events"
+    );
 }
 
 #[test]
 fn a_small_backlog_and_one_that_an_operator_made_keep_their_order() {
-    let settings = SubscriptionSettings { concurrency_max: 1, ..strict() };
+    let settings = SubscriptionSettings {
+        concurrency_max: 1,
+        ..strict()
+    };
     let mut driver = Driver::new(settings.clone(), busy_until(START.after(MINUTE)));
     driver.publish(&[("yes", 10); 200]);
     driver.run();
-    assert!(driver.order.iter().all(|(lane, _)| *lane == Lane::LIVE), "fewer than the bound");
+    assert!(
+        driver.order.iter().all(|(lane, _)| *lane == Lane::LIVE),
+        "fewer than the bound"
+    );
 
     let mut driver = Driver::new(settings, answers(vec![status(200)]));
     driver.command(Command::Hold);
@@ -122,11 +170,15 @@ fn a_small_backlog_and_one_that_an_operator_made_keep_their_order() {
     driver.command(Command::Resume);
     driver.run();
     let expected: Vec<(Lane, Seq)> = (1..=2000).map(|seq| (Lane::LIVE, Seq(seq))).collect();
-    assert_eq!(driver.order, expected, "nothing failed, so first in is first out");
+    assert_eq!(
+        driver.order, expected,
+        "nothing failed, so first in is first out"
+    );
 }
 
 #[test]
-fn a_second_return_extends_a_backlog_that_nothing_live_has_passed_and_else_leaves_live_what_is_live() {
+fn a_second_return_extends_a_backlog_that_nothing_live_has_passed_and_else_leaves_live_what_is_live()
+ {
     let well = Rc::new(Cell::new(false));
     let mut driver = returned(&well);
     // Down again before any live event came.
@@ -136,7 +188,11 @@ fn a_second_return_extends_a_backlog_that_nothing_live_has_passed_and_else_leave
     well.set(true);
     driver.run_for(10 * MINUTE);
     let found = lanes(&driver);
-    assert_eq!((found[0], found[1].2), ((Lane::LIVE, 1501, None), Some(1501)), "it was extended");
+    assert_eq!(
+        (found[0], found[1].2),
+        ((Lane::LIVE, 1501, None), Some(1501)),
+        "it was extended"
+    );
 
     driver.publish(&[("yes", 10); 10]);
     driver.run_for(MINUTE);
@@ -149,10 +205,16 @@ fn a_second_return_extends_a_backlog_that_nothing_live_has_passed_and_else_leave
     driver.run_for(4 * MINUTE);
     let found = lanes(&driver);
     assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found[0].1 > 1511 && found[0].1 < 2011 && found[1].2 == Some(1501), "{found:?}");
+    assert!(
+        found[0].1 > 1511 && found[0].1 < 2011 && found[1].2 == Some(1501),
+        "{found:?}"
+    );
     driver.run();
     let counters = driver.disk.cursor.counters;
-    assert_eq!((counters.passed, counters.delivered, counters.pending), (2010, 2010, 0));
+    assert_eq!(
+        (counters.passed, counters.delivered, counters.pending),
+        (2010, 2010, 0)
+    );
     assert_eq!(lanes(&driver), [(Lane::LIVE, 2011, None)]);
 }
 
@@ -165,7 +227,11 @@ fn a_crash_behind_any_write_after_a_return_loses_and_repeats_nothing_that_was_du
         driver.writes_left = writes;
         driver.run();
         let counters = driver.disk.cursor.counters;
-        assert_eq!((counters.passed, counters.delivered, counters.pending), (1020, 1020, 0), "behind write {writes}");
+        assert_eq!(
+            (counters.passed, counters.delivered, counters.pending),
+            (1020, 1020, 0),
+            "behind write {writes}"
+        );
         let mut sent = driver.order.len();
         // Each crash repeats what was in flight, and the probes before the return failed.
         sent -= 1020;
@@ -175,12 +241,29 @@ fn a_crash_behind_any_write_after_a_return_loses_and_repeats_nothing_that_was_du
 
 #[test]
 fn filtered_events_have_one_entry_per_block_of_the_ledger() {
-    let mut driver = Driver::new(SubscriptionSettings { concurrency_max: 100, ..plain() }, answers(vec![status(200)]));
-    let mixed: Vec<(&str, usize)> = (0..90).map(|at| (if at % 3 == 0 { "yes" } else { "no" }, 10)).collect();
+    let mut driver = Driver::new(
+        SubscriptionSettings {
+            concurrency_max: 100,
+            ..plain()
+        },
+        answers(vec![status(200)]),
+    );
+    let mixed: Vec<(&str, usize)> = (0..90)
+        .map(|at| (if at % 3 == 0 { "yes" } else { "no" }, 10))
+        .collect();
     driver.publish(&mixed);
     driver.run();
-    let hull = |first, end| FilteredOut { lane: Lane::LIVE, version: 1, first: Seq(first), end: Seq(end) };
-    assert_eq!(driver.disk.cursor.filtered_out, [hull(2, 91)], "no line yet: the cursor has it");
+    let hull = |first, end| FilteredOut {
+        lane: Lane::LIVE,
+        version: 1,
+        first: Seq(first),
+        end: Seq(end),
+    };
+    assert_eq!(
+        driver.disk.cursor.filtered_out,
+        [hull(2, 91)],
+        "no line yet: the cursor has it"
+    );
     let (filtered, ledger) = (LedgerEvent::Filtered { version: 1 }, driver.ledger.len());
     assert!(driver.noted(Lane::LIVE, filtered.clone()).is_empty());
     driver.crash();
@@ -188,11 +271,26 @@ fn filtered_events_have_one_entry_per_block_of_the_ledger() {
         driver.publish(&mixed);
         driver.run();
     }
-    let lines: Vec<_> = driver.ledger.iter().filter(|(_, entry)| entry.what == filtered).collect();
+    let lines: Vec<_> = driver
+        .ledger
+        .iter()
+        .filter(|(_, entry)| entry.what == filtered)
+        .collect();
     assert_eq!(lines.len(), 1, "8,190 events end in the second block");
     let noted = driver.noted(Lane::LIVE, filtered);
-    assert_eq!((noted[0], driver.disk.cursor.filtered_out.len()), (2, 1), "nor is what a crash found forgotten");
-    assert_eq!(driver.disk.cursor.filtered_out[0].first.0, noted[noted.len() - 1] + 2, "between them is a match");
+    assert_eq!(
+        (noted[0], driver.disk.cursor.filtered_out.len()),
+        (2, 1),
+        "nor is what a crash found forgotten"
+    );
+    assert_eq!(
+        driver.disk.cursor.filtered_out[0].first.0,
+        noted[noted.len() - 1] + 2,
+        "between them is a match"
+    );
     assert_eq!(driver.disk.cursor.filtered_out[0].end, Seq(8191));
-    assert!(driver.ledger.len() - ledger < 3000, "and each request has its own");
+    assert!(
+        driver.ledger.len() - ledger < 3000,
+        "and each request has its own"
+    );
 }

@@ -16,7 +16,8 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn schedule(text: &str) -> BackupSchedule {
-    text.parse().unwrap_or_else(|allowed| panic!("{text} is refused; allowed is {allowed}"))
+    text.parse()
+        .unwrap_or_else(|allowed| panic!("{text} is refused; allowed is {allowed}"))
 }
 
 #[test]
@@ -30,22 +31,47 @@ fn a_backup_is_due_after_the_interval_or_at_the_time_of_day() {
         ("03:00", None, DAY, DAY + 3 * HOUR),
         ("03:00", Some(DAY + 3 * HOUR), 2 * DAY, 2 * DAY + 3 * HOUR),
         ("03:00", Some(DAY + 3 * HOUR - 1), 2 * DAY, DAY + 3 * HOUR),
-        ("6h from 03:30", Some(DAY + 4 * HOUR), DAY, DAY + 9 * HOUR + HOUR / 2),
+        (
+            "6h from 03:30",
+            Some(DAY + 4 * HOUR),
+            DAY,
+            DAY + 9 * HOUR + HOUR / 2,
+        ),
         ("2d from 00:00", Some(DAY), DAY, 2 * DAY),
         ("2d from 00:00", Some(2 * DAY + 5), DAY, 4 * DAY),
         ("1s", Some(10), 0, 11),
     ];
     for (text, last, started, due) in cases {
         let found = schedule(text).due(last.map(at), at(started));
-        assert_eq!(found, at(due), "{text} after {last:?}, started at {started}");
+        assert_eq!(
+            found,
+            at(due),
+            "{text} after {last:?}, started at {started}"
+        );
     }
     assert_eq!(schedule("6h from 03:30").to_string(), "6h from 03:30");
     assert_eq!(schedule("03:00").to_string(), "1day from 03:00");
     assert_eq!(schedule("1d").retry(at(5)), at(605));
     assert_eq!(schedule("30s").retry(at(5)), at(35));
-    let wrong = ["", "6", "soon", "0s", "400d", "24:00", "03:60", "3:00", "7h from 03:00", "36h from 03:00", "6h from"];
+    let wrong = [
+        "",
+        "6",
+        "soon",
+        "0s",
+        "400d",
+        "24:00",
+        "03:60",
+        "3:00",
+        "7h from 03:00",
+        "36h from 03:00",
+        "6h from",
+    ];
     for text in wrong {
-        assert_eq!(text.parse::<BackupSchedule>(), Err(SCHEDULE_FORMS), "{text}");
+        assert_eq!(
+            text.parse::<BackupSchedule>(),
+            Err(SCHEDULE_FORMS),
+            "{text}"
+        );
     }
 }
 

@@ -19,7 +19,8 @@ pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 const TICK: Duration = Duration::from_millis(1);
 
-/// What an endpoint does with a request: how it ends, and after how long. It gets the number in flight.
+/// What an endpoint does with a request: how it ends, and after how long. It gets the number in
+/// flight.
 pub(super) type Behavior<'a> = &'a mut dyn FnMut(Timestamp, usize) -> (Outcome, Duration);
 
 pub(super) struct Caller {
@@ -46,7 +47,14 @@ pub(super) fn busy(_: Timestamp, _: usize) -> (Outcome, Duration) {
 impl Caller {
     pub(super) fn new(settings: SubscriptionSettings) -> Self {
         let endpoint = Endpoint::recover(&settings, &Cursor::default(), std::iter::empty(), START);
-        Self { endpoint, now: START, left: Vec::new(), events: 1, settings, in_flight: Vec::new() }
+        Self {
+            endpoint,
+            now: START,
+            left: Vec::new(),
+            events: 1,
+            settings,
+            in_flight: Vec::new(),
+        }
     }
 
     /// Calls for a duration, up to a number of times a second.
@@ -57,7 +65,9 @@ impl Caller {
             // As a machine does it: after each answer what may leave leaves.
             loop {
                 let landed = self.land();
-                while next <= self.now && self.endpoint.free_requests(self.in_flight.len(), self.now) > 0 {
+                while next <= self.now
+                    && self.endpoint.free_requests(self.in_flight.len(), self.now) > 0
+                {
                     self.send(behavior);
                     next = next.after(pause);
                 }
@@ -80,7 +90,9 @@ impl Caller {
     pub(super) fn fall(&mut self, per_second: u32) {
         self.call(2 * MINUTE, per_second, &mut well);
         self.call(MINUTE, 1000, &mut busy);
-        let Health::Suspended { until, .. } = self.endpoint.health() else { panic!("{:?}", self.endpoint) };
+        let Health::Suspended { until, .. } = self.endpoint.health() else {
+            panic!("{:?}", self.endpoint)
+        };
         self.now = self.now.max(until);
         self.left.clear();
     }
@@ -116,7 +128,9 @@ impl Caller {
     pub(super) fn counts(&self, from: Timestamp, slice: Duration) -> Vec<usize> {
         let mut counts = vec![0; (self.now.since(from).as_micros() / slice.as_micros()) as usize];
         for left in self.left.iter().filter(|left| **left >= from) {
-            if let Some(count) = counts.get_mut((left.since(from).as_micros() / slice.as_micros()) as usize) {
+            if let Some(count) =
+                counts.get_mut((left.since(from).as_micros() / slice.as_micros()) as usize)
+            {
                 *count += 1;
             }
         }
@@ -125,7 +139,10 @@ impl Caller {
 
     /// Requests in a second, now.
     pub(super) fn rate(&self) -> Option<f64> {
-        self.endpoint.view(self.now).rate.map(|rate| (rate.per_second() * 10.0).round() / 10.0)
+        self.endpoint
+            .view(self.now)
+            .rate
+            .map(|rate| (rate.per_second() * 10.0).round() / 10.0)
     }
 
     fn send(&mut self, behavior: Behavior<'_>) {
@@ -148,16 +165,29 @@ impl Caller {
 
     /// One answer comes, if any is due.
     fn land(&mut self) -> bool {
-        let Some(place) = self.in_flight.iter().position(|(at, _)| *at <= self.now) else { return false };
+        let Some(place) = self.in_flight.iter().position(|(at, _)| *at <= self.now) else {
+            return false;
+        };
         let in_flight = self.in_flight.len();
         let (_, received) = self.in_flight.remove(place);
-        self.endpoint.on_response(RequestReport { in_flight, ..received }, self.now);
+        self.endpoint.on_response(
+            RequestReport {
+                in_flight,
+                ..received
+            },
+            self.now,
+        );
         true
     }
 }
 
 /// The most in any second, whenever that begins.
 pub(super) fn most_in_a_second(left: &[Timestamp]) -> usize {
-    let within = |first: usize| left[first..].iter().take_while(|at| at.since(left[first]) < SECOND).count();
+    let within = |first: usize| {
+        left[first..]
+            .iter()
+            .take_while(|at| at.since(left[first]) < SECOND)
+            .count()
+    };
     (0..left.len()).map(within).max().unwrap_or_default()
 }

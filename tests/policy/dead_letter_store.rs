@@ -1,9 +1,12 @@
 //! Resolution of dead-letter destinations.
 
 use expect_test::{Expect, expect};
-use gridhook::policy::dead_letter_store::{DeadLetterDestination, FOLDER, NamedStore, NamedStores, StoreAddress};
+use gridhook::policy::dead_letter_store::{
+    DeadLetterDestination, FOLDER, NamedStore, NamedStores, StoreAddress,
+};
 
-const ACCOUNT: &str = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/Archive1";
+const ACCOUNT: &str =
+    "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/Archive1";
 
 fn known(name: &str, address: &str, accounts: &[&str]) -> NamedStore {
     let address = StoreAddress::parse(address).expect("an address");
@@ -14,7 +17,8 @@ fn known(name: &str, address: &str, accounts: &[&str]) -> NamedStore {
     }
 }
 
-/// A folder for all other accounts, a bucket with a prefix, all buckets of Google, and two nested stores.
+/// A folder for all other accounts, a bucket with a prefix, all buckets of Google, and two nested
+/// stores.
 fn places() -> NamedStores {
     NamedStores::new(vec![
         known(FOLDER, "file:///srv/letters", &["*"]),
@@ -34,22 +38,40 @@ fn a_storage_account_or_an_address_resolves_to_a_path_in_a_store() {
         ("/another/account", "letters", FOLDER, "letters"),
         ("s3://bucket/kept/here", "", "s3", ""),
         ("s3://bucket/kept/here/", "letters", "s3", "letters"),
-        ("s3://bucket/kept/here/and/there", "letters", "s3", "and/there/letters"),
+        (
+            "s3://bucket/kept/here/and/there",
+            "letters",
+            "s3",
+            "and/there/letters",
+        ),
         ("gs://any/where", "", "gs", "any/where"),
         ("gs://", "bucket", "gs", "bucket"),
         ("file:///srv/letters/a", "", FOLDER, "a"),
-        ("https://account1.blob.core.windows.net/letters/a", "", "az", "a"),
+        (
+            "https://account1.blob.core.windows.net/letters/a",
+            "",
+            "az",
+            "a",
+        ),
         ("az://account1/letters/a", "", "az", "a"),
         ("az://account1/letters/inner/a", "", "inner", "a"),
     ] {
         let place = places().find(resource_id, container);
-        let expected = DeadLetterDestination { store: store.to_owned(), folder: folder.to_owned() };
+        let expected = DeadLetterDestination {
+            store: store.to_owned(),
+            folder: folder.to_owned(),
+        };
         assert_eq!(place, Ok(expected), "{resource_id} {container}");
     }
 }
 
 fn refuses(places: &NamedStores, resource_id: &str, expected: Expect) {
-    expected.assert_eq(&places.find(resource_id, "").expect_err("no place").to_string());
+    expected.assert_eq(
+        &places
+            .find(resource_id, "")
+            .expect_err("no place")
+            .to_string(),
+    );
 }
 
 #[test]
@@ -70,7 +92,9 @@ fn an_invalid_destination_is_rejected_with_what_is_allowed() {
     refuses(
         &places,
         "gs://",
-        expect![[r#"is "gs://", which names no bucket; allowed is one behind it, or as blobContainerName"#]],
+        expect![[
+            r#"is "gs://", which names no bucket; allowed is one behind it, or as blobContainerName"#
+        ]],
     );
     refuses(
         &NamedStores::default(),
@@ -95,7 +119,13 @@ fn an_invalid_destination_is_rejected_with_what_is_allowed() {
         "s3://bucket/a\nb",
         "file:///srv/letters/../other",
     ] {
-        let refused = places.find(address, "letters").expect_err(address).to_string();
-        assert!(refused.starts_with(&format!("is \"{address}\": ")), "{refused}");
+        let refused = places
+            .find(address, "letters")
+            .expect_err(address)
+            .to_string();
+        assert!(
+            refused.starts_with(&format!("is \"{address}\": ")),
+            "{refused}"
+        );
     }
 }

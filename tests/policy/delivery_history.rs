@@ -1,5 +1,5 @@
-//! The history of an event from its ledger lines, compared with a model that keeps no lines, also if the oldest lines
-//! are gone.
+//! The history of an event from its ledger lines, compared with a model that keeps no lines, also
+//! if the oldest lines are gone.
 
 use std::collections::BTreeMap;
 
@@ -18,22 +18,55 @@ use proptest::prelude::*;
 const SEQ: Seq = Seq(7);
 
 fn line(at: u64, lane: Lane, attempt: u32, what: LedgerEvent) -> LedgerLine {
-    LedgerLine { lane, attempt, entry: LedgerEntry { at: Timestamp(at), runs: vec![SeqRun::one(SEQ)], what } }
+    LedgerLine {
+        lane,
+        attempt,
+        entry: LedgerEntry {
+            at: Timestamp(at),
+            runs: vec![SeqRun::one(SEQ)],
+            what,
+        },
+    }
 }
 
 fn attempted(at: u64, lane: Lane, attempt: u32, outcome: Outcome, next: Option<u64>) -> LedgerLine {
     let latency = std::time::Duration::from_millis(1);
     let next = next.map(Timestamp);
-    line(at, lane, attempt, LedgerEvent::Attempted { outcome, status: None, latency, next, excerpt: None })
+    line(
+        at,
+        lane,
+        attempt,
+        LedgerEvent::Attempted {
+            outcome,
+            status: None,
+            latency,
+            next,
+            excerpt: None,
+        },
+    )
 }
 
 fn passed() -> Cursor {
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(100), end: None, open: Vec::new(), done: Vec::new() };
-    Cursor { lanes: vec![lane], began: Seq(1), ..Cursor::default() }
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(100),
+        end: None,
+        open: Vec::new(),
+        done: Vec::new(),
+    };
+    Cursor {
+        lanes: vec![lane],
+        began: Seq(1),
+        ..Cursor::default()
+    }
 }
 
 fn stopped() -> filter::FilterResult {
-    filter::FilterResult::Stopped { clause: "subjectBeginsWith".to_owned(), why: "", seen: None }
+    filter::FilterResult::Stopped {
+        clause: "subjectBeginsWith".to_owned(),
+        why: "",
+        seen: None,
+    }
 }
 
 /// How an event of the model ends.
@@ -65,44 +98,107 @@ fn event_of_the_model(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd)
     let mut lines: Vec<LedgerLine> = (1..=failures)
         .map(|attempt| {
             let at = u64::from(attempt) * 10;
-            attempted(at, Lane::LIVE, attempt, Outcome::Failed(Failure::Busy), Some(at + 10))
+            attempted(
+                at,
+                Lane::LIVE,
+                attempt,
+                Outcome::Failed(Failure::Busy),
+                Some(at + 10),
+            )
         })
         .collect();
     let (last, at) = (failures + 1, u64::from(failures + 1) * 10);
     let reason = Reason::MaxDeliveryAttemptsExceeded;
     let given_up = |dead_lettered| {
         let attempt = attempted(at, Lane::LIVE, last, Outcome::Failed(Failure::Busy), None);
-        [attempt, line(at, Lane::LIVE, last, LedgerEvent::GivenUp { reason, dead_lettered })]
+        [
+            attempt,
+            line(
+                at,
+                Lane::LIVE,
+                last,
+                LedgerEvent::GivenUp {
+                    reason,
+                    dead_lettered,
+                },
+            ),
+        ]
     };
     let verdict = match end {
         End::Delivered => {
             lines.push(attempted(at, Lane::LIVE, last, Outcome::Delivered, None));
-            HistoryEnd::Delivered { at: Timestamp(at), attempt: last, late: false }
+            HistoryEnd::Delivered {
+                at: Timestamp(at),
+                attempt: last,
+                late: false,
+            }
         }
         End::Late => {
-            lines.push(attempted(at, Lane::LIVE, last, Outcome::Failed(Failure::TimedOut), Some(at + 10)));
-            lines.push(line(at + 5, Lane::LIVE, last, LedgerEvent::Late { settled: true }));
-            HistoryEnd::Delivered { at: Timestamp(at + 5), attempt: last, late: true }
+            lines.push(attempted(
+                at,
+                Lane::LIVE,
+                last,
+                Outcome::Failed(Failure::TimedOut),
+                Some(at + 10),
+            ));
+            lines.push(line(
+                at + 5,
+                Lane::LIVE,
+                last,
+                LedgerEvent::Late { settled: true },
+            ));
+            HistoryEnd::Delivered {
+                at: Timestamp(at + 5),
+                attempt: last,
+                late: true,
+            }
         }
         End::Dropped => {
             lines.extend(given_up(false));
             // A late settlement changes nothing.
-            lines.push(line(at + 5, Lane::LIVE, last, LedgerEvent::Late { settled: false }));
-            HistoryEnd::GivenUp { reason, then: DeadLetterState::Dropped }
+            lines.push(line(
+                at + 5,
+                Lane::LIVE,
+                last,
+                LedgerEvent::Late { settled: false },
+            ));
+            HistoryEnd::GivenUp {
+                reason,
+                then: DeadLetterState::Dropped,
+            }
         }
         End::Waits => {
             lines.extend(given_up(true));
-            HistoryEnd::GivenUp { reason, then: DeadLetterState::Waits }
+            HistoryEnd::GivenUp {
+                reason,
+                then: DeadLetterState::Waits,
+            }
         }
         End::Filed => {
             lines.extend(given_up(true));
-            lines.push(line(at + 5, Lane::LIVE, 0, LedgerEvent::Filed { file: "f".into() }));
-            HistoryEnd::GivenUp { reason, then: DeadLetterState::Filed("f".into()) }
+            lines.push(line(
+                at + 5,
+                Lane::LIVE,
+                0,
+                LedgerEvent::Filed { file: "f".into() },
+            ));
+            HistoryEnd::GivenUp {
+                reason,
+                then: DeadLetterState::Filed("f".into()),
+            }
         }
         End::Lost => {
             lines.extend(given_up(true));
-            lines.push(line(at + 5, Lane::LIVE, 0, LedgerEvent::Lost { why: "w".into() }));
-            HistoryEnd::GivenUp { reason, then: DeadLetterState::Lost("w".into()) }
+            lines.push(line(
+                at + 5,
+                Lane::LIVE,
+                0,
+                LedgerEvent::Lost { why: "w".into() },
+            ));
+            HistoryEnd::GivenUp {
+                reason,
+                then: DeadLetterState::Lost("w".into()),
+            }
         }
         End::Redriven(delivered) => {
             lines.extend(given_up(true));
@@ -110,12 +206,33 @@ fn event_of_the_model(failures: u32, end: &End) -> (Vec<LedgerLine>, HistoryEnd)
             lines.push(line(at + 5, Lane::LIVE, 0, LedgerEvent::Redriven { into }));
             if *delivered {
                 lines.push(attempted(at + 9, into, 1, Outcome::Delivered, None));
-                HistoryEnd::Delivered { at: Timestamp(at + 9), attempt: 1, late: false }
+                HistoryEnd::Delivered {
+                    at: Timestamp(at + 9),
+                    attempt: 1,
+                    late: false,
+                }
             } else {
-                lines.push(attempted(at + 9, into, 1, Outcome::Failed(Failure::BadRequest), None));
+                lines.push(attempted(
+                    at + 9,
+                    into,
+                    1,
+                    Outcome::Failed(Failure::BadRequest),
+                    None,
+                ));
                 let reason = Reason::Undeliverable(Failure::BadRequest);
-                lines.push(line(at + 9, into, 1, LedgerEvent::GivenUp { reason, dead_lettered: false }));
-                HistoryEnd::GivenUp { reason, then: DeadLetterState::Dropped }
+                lines.push(line(
+                    at + 9,
+                    into,
+                    1,
+                    LedgerEvent::GivenUp {
+                        reason,
+                        dead_lettered: false,
+                    },
+                ));
+                HistoryEnd::GivenUp {
+                    reason,
+                    then: DeadLetterState::Dropped,
+                }
             }
         }
     };
@@ -162,24 +279,53 @@ fn a_filtered_event_is_reported_with_the_version_of_the_filter() {
     let (cursor, state) = (passed(), EventState::Passed);
     let lines = [line(5, Lane::LIVE, 0, LedgerEvent::Filtered { version: 3 })];
     let filters = BTreeMap::from([(3, stopped())]);
-    let known =
-        HistoryInput { seq: SEQ, lines: &lines, filters: &filters, present: Some((&state, &cursor)), oldest: None };
-    assert_eq!(delivery_history(known).verdict, HistoryEnd::Filtered { version: 3 });
+    let known = HistoryInput {
+        seq: SEQ,
+        lines: &lines,
+        filters: &filters,
+        present: Some((&state, &cursor)),
+        oldest: None,
+    };
+    assert_eq!(
+        delivery_history(known).verdict,
+        HistoryEnd::Filtered { version: 3 }
+    );
     let nothing = BTreeMap::new();
     assert_eq!(
-        delivery_history(HistoryInput { filters: &nothing, ..known }).verdict,
+        delivery_history(HistoryInput {
+            filters: &nothing,
+            ..known
+        })
+        .verdict,
         HistoryEnd::Filtered { version: 3 },
         "nothing else is there"
     );
     assert_eq!(
-        delivery_history(HistoryInput { present: None, ..known }).verdict,
+        delivery_history(HistoryInput {
+            present: None,
+            ..known
+        })
+        .verdict,
         HistoryEnd::Filtered { version: 3 },
         "it was deleted since"
     );
     // It was stopped where it came by, and a replay has sent it since.
-    let replayed = [lines[0].clone(), attempted(9, Lane::FIRST_JOB, 1, Outcome::Delivered, None)];
-    let story = delivery_history(HistoryInput { lines: &replayed, ..known });
-    assert_eq!(story.verdict, HistoryEnd::Delivered { at: Timestamp(9), attempt: 1, late: false });
+    let replayed = [
+        lines[0].clone(),
+        attempted(9, Lane::FIRST_JOB, 1, Outcome::Delivered, None),
+    ];
+    let story = delivery_history(HistoryInput {
+        lines: &replayed,
+        ..known
+    });
+    assert_eq!(
+        story.verdict,
+        HistoryEnd::Delivered {
+            at: Timestamp(9),
+            attempt: 1,
+            late: false
+        }
+    );
     assert_eq!(story.steps.len(), 2);
 }
 
@@ -196,11 +342,27 @@ fn without_a_ledger_entry_the_state_of_the_event_is_reported() {
         })
         .verdict
     };
-    let cursor = Cursor { began: Seq(5), ..passed() };
+    let cursor = Cursor {
+        began: Seq(5),
+        ..passed()
+    };
     assert_eq!(tell_of(4, &EventState::Passed, &cursor), HistoryEnd::Before);
-    assert_eq!(tell_of(5, &EventState::Passed, &cursor), HistoryEnd::Unknown { ledger_from: None });
-    assert_eq!(tell_of(100, &EventState::Unread { behind: 0 }, &cursor), HistoryEnd::Unread);
-    assert_eq!(tell_of(100, &EventState::Filtered, &cursor), HistoryEnd::Unread, "what it will be is not what it is");
-    assert_eq!(tell_of(200, &EventState::Unpublished, &cursor), HistoryEnd::Unpublished);
+    assert_eq!(
+        tell_of(5, &EventState::Passed, &cursor),
+        HistoryEnd::Unknown { ledger_from: None }
+    );
+    assert_eq!(
+        tell_of(100, &EventState::Unread { behind: 0 }, &cursor),
+        HistoryEnd::Unread
+    );
+    assert_eq!(
+        tell_of(100, &EventState::Filtered, &cursor),
+        HistoryEnd::Unread,
+        "what it will be is not what it is"
+    );
+    assert_eq!(
+        tell_of(200, &EventState::Unpublished, &cursor),
+        HistoryEnd::Unpublished
+    );
     assert_eq!(tell_of(50, &EventState::Open, &cursor), HistoryEnd::Pending);
 }

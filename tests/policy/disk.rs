@@ -21,26 +21,42 @@ pub(super) fn has_passed(store: &SimulatedStore, seq: Seq) -> bool {
 
 /// The same for a job.
 pub(super) fn has_passed_in(store: &SimulatedStore, job: Lane, seq: Seq) -> bool {
-    !store.cursor.lanes.iter().any(|lane| lane.lane == job && is_to_read(lane, seq))
+    !store
+        .cursor
+        .lanes
+        .iter()
+        .any(|lane| lane.lane == job && is_to_read(lane, seq))
 }
 
 /// The pending delivery of the event, in any lane except those of jobs.
 pub(super) fn pending_of(store: &SimulatedStore, seq: Seq) -> Option<&PendingDelivery> {
-    store.pending.iter().find(|((lane, of), _)| *of == seq && !lane.is_job()).map(|(_, pending)| pending)
+    store
+        .pending
+        .iter()
+        .find(|((lane, of), _)| *of == seq && !lane.is_job())
+        .map(|(_, pending)| pending)
 }
 
 fn is_to_read(lane: &LaneCursor, seq: Seq) -> bool {
-    let reads = lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
+    let reads =
+        lane.read <= seq && lane.end.is_none_or(|end| seq < end) && !lane.done.contains(&seq);
     reads || lane.open.contains(&seq)
 }
 
 /// As a store has it.
 pub(super) fn load(store: &dyn Store, subscription_key: SubscriptionKey) -> SimulatedStore {
-    let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key)).expect("readable").expect("a cursor");
-    let mut disk = SimulatedStore { cursor: Cursor::decode(&cursor).expect("whole"), ..SimulatedStore::default() };
+    let cursor = store
+        .get(Family::Cursor, &keys::cursor(subscription_key))
+        .expect("readable")
+        .expect("a cursor");
+    let mut disk = SimulatedStore {
+        cursor: Cursor::decode(&cursor).expect("whole"),
+        ..SimulatedStore::default()
+    };
     scan(store, Family::Pending, |key, value| {
         let (_, seq, _, lane) = keys::parse_pending(key).expect("the key of a pending delivery");
-        disk.pending.insert((lane, seq), PendingDelivery::decode(value).expect("whole"));
+        disk.pending
+            .insert((lane, seq), PendingDelivery::decode(value).expect("whole"));
     });
     scan(store, Family::Due, |key, _| {
         let (_, due, lane, seq) = keys::parse_due(key).expect("a key of due");
@@ -48,17 +64,33 @@ pub(super) fn load(store: &dyn Store, subscription_key: SubscriptionKey) -> Simu
     });
     scan(store, Family::Dead, |key, value| {
         let (_, _, seq, lane) = keys::parse_dead(key).expect("a key of dead");
-        disk.dead.insert((lane, seq), DeadLetterRecord::decode(value).expect("whole"));
+        disk.dead
+            .insert((lane, seq), DeadLetterRecord::decode(value).expect("whole"));
     });
     disk
 }
 
 /// What is counted by why is what is counted.
-pub(super) fn check_tally(Cursor { counters, replayed, counts, .. }: &Cursor) {
+pub(super) fn check_tally(
+    Cursor {
+        counters,
+        replayed,
+        counts,
+        ..
+    }: &Cursor,
+) {
     let failed: u64 = counts.failed.values().sum();
-    assert_eq!(failed, counters.requests_failed + replayed.requests_failed, "{counts:?}");
+    assert_eq!(
+        failed,
+        counters.requests_failed + replayed.requests_failed,
+        "{counts:?}"
+    );
     let dead_lettered: u64 = counts.dead_lettered.values().sum();
-    assert_eq!(dead_lettered, counters.dead_lettered + replayed.dead_lettered, "{counts:?}");
+    assert_eq!(
+        dead_lettered,
+        counters.dead_lettered + replayed.dead_lettered,
+        "{counts:?}"
+    );
     let dropped: u64 = counts.dropped.values().sum();
     assert_eq!(dropped, counters.dropped + replayed.dropped, "{counts:?}");
 }
@@ -80,7 +112,9 @@ fn scan(store: &dyn Store, family: Family, mut visit: impl FnMut(&[u8], &[u8])) 
         visit(key, value);
         ControlFlow::Continue(())
     };
-    store.scan(family, &range.start, &range.end, visit).expect("readable");
+    store
+        .scan(family, &range.start, &range.end, visit)
+        .expect("readable");
 }
 
 /// How many records a family has.
@@ -107,29 +141,58 @@ impl EffectReader<'_> {
             Effect::ReadLog { lane, from, end } => {
                 let read = reads.log(key.partition, from, end.unwrap_or_else(log_end), few);
                 let slice = self.runtime.block_on(read).expect("readable");
-                let events = slice.chunks.iter().flat_map(|chunk| chunk.events().expect("sound"));
-                let events: Vec<_> = events.filter(|event| from <= event.seq && event.seq < slice.upto).collect();
+                let events = slice
+                    .chunks
+                    .iter()
+                    .flat_map(|chunk| chunk.events().expect("sound"));
+                let events: Vec<_> = events
+                    .filter(|event| from <= event.seq && event.seq < slice.upto)
+                    .collect();
                 let total = events.len() as u64;
-                let events = events.into_iter().filter(|event| self.filter.matches(event)).collect();
-                Input::Read { lane, from, upto: slice.upto, total, events }
+                let events = events
+                    .into_iter()
+                    .filter(|event| self.filter.matches(event))
+                    .collect();
+                Input::Read {
+                    lane,
+                    from,
+                    upto: slice.upto,
+                    total,
+                    events,
+                }
             }
             Effect::FindPosition { before } => {
-                let found = self.runtime.block_on(reads.position(key.partition, log_end(), before));
+                let found = self
+                    .runtime
+                    .block_on(reads.position(key.partition, log_end(), before));
                 let LogPosition { at, appended } = found.expect("readable");
-                Input::Position { before, at, appended }
+                Input::Position {
+                    before,
+                    at,
+                    appended,
+                }
             }
             Effect::ReadDue { of, from } => {
-                let found = self.runtime.block_on(reads.due_of(key, of, from, few.div_ceil(50)));
+                let found = self
+                    .runtime
+                    .block_on(reads.due_of(key, of, from, few.div_ceil(50)));
                 let (keys, all) = found.expect("readable");
                 Input::DueRead { of, keys, all }
             }
-            Effect::Fetch(keys) => {
-                Input::Fetched(self.runtime.block_on(reads.fetch(key, keys, few)).expect("readable"))
-            }
-            Effect::ReadPending(keys) => {
-                Input::PendingRead(self.runtime.block_on(reads.pending(key, keys)).expect("readable"))
-            }
-            Effect::Send { .. } | Effect::Connect | Effect::HandOver { .. } | Effect::ReportResults { .. } => {
+            Effect::Fetch(keys) => Input::Fetched(
+                self.runtime
+                    .block_on(reads.fetch(key, keys, few))
+                    .expect("readable"),
+            ),
+            Effect::ReadPending(keys) => Input::PendingRead(
+                self.runtime
+                    .block_on(reads.pending(key, keys))
+                    .expect("readable"),
+            ),
+            Effect::Send { .. }
+            | Effect::Connect
+            | Effect::HandOver { .. }
+            | Effect::ReportResults { .. } => {
                 unreachable!("is no read")
             }
         }

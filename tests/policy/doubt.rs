@@ -1,5 +1,5 @@
-//! A core whose clock is in doubt, or without room for another request: it waits, without spinning, and goes on where
-//! it was.
+//! A core whose clock is in doubt, or without room for another request: it waits, without spinning,
+//! and goes on where it was.
 
 use std::time::Duration;
 
@@ -21,14 +21,23 @@ use super::{
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 fn six_hours() -> SubscriptionSettings {
-    SubscriptionSettings { time_to_live: 6 * HOUR, suspend_after: 1, ..plain() }
+    SubscriptionSettings {
+        time_to_live: 6 * HOUR,
+        suspend_after: 1,
+        ..plain()
+    }
 }
 
 fn expired(driver: &Driver) -> usize {
-    let too_old = |dead_lettered| LedgerEvent::GivenUp { reason: Reason::TimeToLiveExceeded, dead_lettered };
+    let too_old = |dead_lettered| LedgerEvent::GivenUp {
+        reason: Reason::TimeToLiveExceeded,
+        dead_lettered,
+    };
     [Lane::LIVE, Lane::EXPIRY]
         .into_iter()
-        .map(|lane| driver.noted(lane, too_old(true)).len() + driver.noted(lane, too_old(false)).len())
+        .map(|lane| {
+            driver.noted(lane, too_old(true)).len() + driver.noted(lane, too_old(false)).len()
+        })
         .sum()
 }
 
@@ -58,13 +67,20 @@ fn a_held_subscription_gives_up_nothing_before_the_hold_of_expiry_ends() {
 
 #[test]
 fn without_memory_for_bodies_nothing_leaves_and_no_timer_spins() {
-    let settings = SubscriptionSettings { rate_max: Some(Rate::of(1.0)), ..six_hours() };
+    let settings = SubscriptionSettings {
+        rate_max: Some(Rate::of(1.0)),
+        ..six_hours()
+    };
     let mut driver = Driver::new(settings, answers(vec![status(200)]));
     driver.core.limit_bytes(0);
     driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10)]);
     driver.run_for(HOUR);
     assert!(driver.left.is_empty() && driver.core.waits_for_bytes(driver.now));
-    assert_eq!(driver.core.next_due(driver.now), None, "the release of memory wakes it");
+    assert_eq!(
+        driver.core.next_due(driver.now),
+        None,
+        "the release of memory wakes it"
+    );
     // A request is measured by its body, and the last one may exceed what is left.
     driver.core.limit_bytes(1);
     driver.absorb(Input::Tick);

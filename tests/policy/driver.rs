@@ -16,8 +16,8 @@ use gridhook::{
         filter::Filter,
         outcome::{Outcome, RequestResult},
         record::{
-            BLOCKING, Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry, LedgerEvent, RecordChange,
-            Traffic, WriteUrgency,
+            BLOCKING, Command, Cursor, FetchedPending, HELD_BACK, LaneCursor, LedgerEntry,
+            LedgerEvent, RecordChange, Traffic, WriteUrgency,
         },
         retry::Jitter,
         retry_window,
@@ -85,7 +85,10 @@ pub(super) struct Driver {
 
 /// An answer at once.
 pub(super) fn status(status: u16) -> RequestResult {
-    RequestResult { status: Some(status), ..RequestResult::bare(Outcome::of_status(status)) }
+    RequestResult {
+        status: Some(status),
+        ..RequestResult::bare(Outcome::of_status(status))
+    }
 }
 
 /// An endpoint that gives these answers at once, and then the last one for ever.
@@ -99,14 +102,33 @@ pub(super) fn answers(script: Vec<RequestResult>) -> Endpoint {
 
 impl Driver {
     pub(super) fn new(settings: SubscriptionSettings, endpoint: Endpoint) -> Self {
-        let lane = LaneCursor { lane: Lane::LIVE, read: Seq::FIRST, end: None, open: Vec::new(), done: Vec::new() };
-        let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
-        let core = Subscription::recover(settings.clone(), &cursor, Seq::FIRST, Vec::new(), RequestId(1), START);
+        let lane = LaneCursor {
+            lane: Lane::LIVE,
+            read: Seq::FIRST,
+            end: None,
+            open: Vec::new(),
+            done: Vec::new(),
+        };
+        let cursor = Cursor {
+            lanes: vec![lane],
+            ..Cursor::default()
+        };
+        let core = Subscription::recover(
+            settings.clone(),
+            &cursor,
+            Seq::FIRST,
+            Vec::new(),
+            RequestId(1),
+            START,
+        );
         Self {
             core,
             settings,
             now: START,
-            disk: SimulatedStore { cursor, ..SimulatedStore::default() },
+            disk: SimulatedStore {
+                cursor,
+                ..SimulatedStore::default()
+            },
             lines: Vec::new(),
             reads: 0,
             slice_max: 1000,
@@ -120,7 +142,10 @@ impl Driver {
             latency: Duration::ZERO,
             thorough: true,
             log: Vec::new(),
-            filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
+            filter: Filter {
+                subject_begins_with: "yes".to_owned(),
+                ..Filter::default()
+            },
             endpoint,
             in_flight: VecDeque::new(),
             aside: Vec::new(),
@@ -157,17 +182,21 @@ impl Driver {
         // Numbers of requests begin anew in a process; here they go on, so that none is met twice.
         let next = RequestId(self.left.len() as u64 + 1);
         self.written = false;
-        self.core = Subscription::recover(settings, &self.disk.cursor, end, Vec::new(), next, self.now);
+        self.core =
+            Subscription::recover(settings, &self.disk.cursor, end, Vec::new(), next, self.now);
         self.absorb(Input::Tick);
     }
 
     pub(super) fn publish(&mut self, events: &[(&str, usize)]) {
         for chunk in sealed(events) {
             let first = Seq(self.log.len() as u64 + 1);
-            let chunk = Chunk::decode(first, chunk.stamp(self.now, LogTail::default())).expect("a sound chunk");
+            let chunk = Chunk::decode(first, chunk.stamp(self.now, LogTail::default()))
+                .expect("a sound chunk");
             self.log.extend(chunk.events().expect("sound events"));
         }
-        self.absorb(Input::Appended { end: Seq(self.log.len() as u64 + 1) });
+        self.absorb(Input::Appended {
+            end: Seq(self.log.len() as u64 + 1),
+        });
     }
 
     pub(super) fn command(&mut self, command: Command) {
@@ -214,15 +243,22 @@ impl Driver {
         }
     }
 
-    /// Nothing that is due waits for a wake of something else: where neither the timer nor the end of a write wakes the
-    /// actor, another turn changes nothing.
+    /// Nothing that is due waits for a wake of something else: where neither the timer nor the end
+    /// of a write wakes the actor, another turn changes nothing.
     fn check_rest(&mut self) {
         if std::mem::take(&mut self.written) {
             self.core.end_write();
         }
-        if self.core.next_due(self.now).is_none_or(|due| due > self.now) {
+        if self
+            .core
+            .next_due(self.now)
+            .is_none_or(|due| due > self.now)
+        {
             let step = self.core.absorb_all([], self.now);
-            assert!(step.write.is_none() && step.effects.is_empty(), "this had no wake: {step:?}");
+            assert!(
+                step.write.is_none() && step.effects.is_empty(),
+                "this had no wake: {step:?}"
+            );
         }
     }
 
@@ -233,15 +269,28 @@ impl Driver {
         self.written = false;
         self.writes_left = u32::MAX;
         let (end, next_flight) = (Seq(self.log.len() as u64 + 1), RequestId(1));
-        self.core =
-            Subscription::recover(self.settings.clone(), &self.disk.cursor, end, Vec::new(), next_flight, self.now);
+        self.core = Subscription::recover(
+            self.settings.clone(),
+            &self.disk.cursor,
+            end,
+            Vec::new(),
+            next_flight,
+            self.now,
+        );
         self.absorb(Input::Tick);
     }
 
     /// The events that lines of the ledger in this lane say this of, in order.
     pub(super) fn noted(&self, lane: Lane, what: LedgerEvent) -> Vec<u64> {
-        let lines = self.ledger.iter().filter(|(of, entry)| *of == lane && entry.what == what);
-        lines.flat_map(|(_, entry)| &entry.runs).flat_map(|run| run.seqs()).map(|seq| seq.0).collect()
+        let lines = self
+            .ledger
+            .iter()
+            .filter(|(of, entry)| *of == lane && entry.what == what);
+        lines
+            .flat_map(|(_, entry)| &entry.runs)
+            .flat_map(|run| run.seqs())
+            .map(|seq| seq.0)
+            .collect()
     }
 
     /// Goes on until nothing is to be done before `until`.
@@ -250,11 +299,21 @@ impl Driver {
         loop {
             self.check_rest();
             let answer = self.in_flight.iter().map(|(at, _, _)| *at).min();
-            let next = [answer, self.core.next_due(self.now)].into_iter().flatten().min();
-            let Some(next) = next.filter(|next| *next <= until) else { break };
+            let next = [answer, self.core.next_due(self.now)]
+                .into_iter()
+                .flatten()
+                .min();
+            let Some(next) = next.filter(|next| *next <= until) else {
+                break;
+            };
             idle = if next <= self.now { idle + 1 } else { 0 };
             if self.thorough {
-                assert!(idle < 10_000, "it spins at {}: {:?}", self.since_start(), self.core);
+                assert!(
+                    idle < 10_000,
+                    "it spins at {}: {:?}",
+                    self.since_start(),
+                    self.core
+                );
             }
             assert!(idle < 1_000_000, "it spins at {}", self.since_start());
             self.now = self.now.max(next);
@@ -303,12 +362,18 @@ impl Driver {
         if let RecordChange::DeadLetter { due, .. } = change {
             self.aside.push(*due);
         }
-        let RecordChange::Note { lane, entry, .. } = change else { return };
+        let RecordChange::Note { lane, entry, .. } = change else {
+            return;
+        };
         self.ledger.push((*lane, entry.clone()));
         let line = match &entry.what {
             LedgerEvent::GivenUp { reason, .. } => {
                 let events = entry.events();
-                if events > 1 { format!("{reason}×{events}") } else { reason.to_string() }
+                if events > 1 {
+                    format!("{reason}×{events}")
+                } else {
+                    reason.to_string()
+                }
             }
             LedgerEvent::Late { settled: true } => "late".to_owned(),
             LedgerEvent::Late { settled: false } => "late for nothing".to_owned(),
@@ -328,8 +393,13 @@ impl Driver {
         let settings = self.settings.clone();
         let end = self.end();
         let next = RequestId(self.sent.len() as u64 + 1);
-        let requests = self.in_flight.iter().map(|(_, id, _)| Arc::clone(&self.sent[id])).collect();
-        self.core = Subscription::recover(settings, &self.disk.cursor, end, requests, next, self.now);
+        let requests = self
+            .in_flight
+            .iter()
+            .map(|(_, id, _)| Arc::clone(&self.sent[id]))
+            .collect();
+        self.core =
+            Subscription::recover(settings, &self.disk.cursor, end, requests, next, self.now);
     }
 
     /// A request that timed out is answered with success after all.
@@ -339,66 +409,114 @@ impl Driver {
     }
 
     fn perform(&mut self, effect: Effect) {
-        let input = match effect {
-            Effect::HandOver { .. } | Effect::ReportResults { .. } => return self.lines.push("handed out".to_owned()),
-            Effect::Connect => {
-                self.connects.push(self.now);
-                return self.inputs.push_back(Input::Connected((self.reach)()));
-            }
-            Effect::Send { request, events } => {
-                let may_leave = |due| due <= self.now || due == HELD_BACK || due == BLOCKING;
-                assert!(request.items.iter().all(|item| item.due.is_none_or(may_leave)), "early");
-                assert_eq!(request.items.len(), events.len());
-                self.order.extend(request.items.iter().map(SendItem::key));
-                let answer = (self.endpoint)(&request);
-                self.sent.insert(request.id, Arc::clone(&request));
-                let mark = match &answer {
-                    Some((_, answer)) if answer.outcome == Outcome::Delivered => "ok",
-                    Some(_) => "x",
-                    None => "?",
-                };
-                let batch = if request.items.len() > 1 { format!("×{}", request.items.len()) } else { String::new() };
-                self.left.push(self.now);
-                if self.thorough {
-                    self.lines.push(format!("{} {mark}{batch}", self.since_start()));
+        let input =
+            match effect {
+                Effect::HandOver { .. } | Effect::ReportResults { .. } => {
+                    return self.lines.push("handed out".to_owned());
                 }
-                let latency = self.latency;
-                self.in_flight
-                    .extend(answer.map(|(after, answer)| (self.now.after(after + latency), request.id, answer)));
-                return;
-            }
-            Effect::ReadLog { lane, from, end } => {
-                let upto = end.unwrap_or(Seq(self.log.len() as u64 + 1)).min(from.plus(self.slice_max));
-                let slice = &self.log[from.0 as usize - 1..upto.0 as usize - 1];
-                let events = slice.iter().filter(|event| self.filter.matches(event)).cloned().collect();
-                Input::Read { lane, from, upto, total: slice.len() as u64, events }
-            }
-            Effect::FindPosition { before } => {
-                let at = self.log.partition_point(|event| event.appended < before);
-                let appended = self.log.get(at).map(|event| event.appended);
-                Input::Position { before, at: Seq(at as u64 + 1), appended }
-            }
-            Effect::ReadDue { of, from } => {
-                let mut keys = self.disk.due.range(from..).filter(|key| Traffic::of(key.lane) == of).copied();
-                let first: Vec<_> = keys.by_ref().take(retry_window::WINDOW).collect();
-                Input::DueRead { of, keys: first, all: keys.next().is_none() }
-            }
-            Effect::Fetch(keys) => Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect()),
-            Effect::ReadPending(keys) => {
-                let pending = |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
-                let answer = Input::PendingRead(keys.into_iter().map(pending).collect());
-                match &mut self.held_back {
-                    Some(held_back) => return held_back.push_back(answer),
-                    None => answer,
+                Effect::Connect => {
+                    self.connects.push(self.now);
+                    return self.inputs.push_back(Input::Connected((self.reach)()));
                 }
-            }
-        };
+                Effect::Send { request, events } => {
+                    let may_leave = |due| due <= self.now || due == HELD_BACK || due == BLOCKING;
+                    assert!(
+                        request
+                            .items
+                            .iter()
+                            .all(|item| item.due.is_none_or(may_leave)),
+                        "early"
+                    );
+                    assert_eq!(request.items.len(), events.len());
+                    self.order.extend(request.items.iter().map(SendItem::key));
+                    let answer = (self.endpoint)(&request);
+                    self.sent.insert(request.id, Arc::clone(&request));
+                    let mark = match &answer {
+                        Some((_, answer)) if answer.outcome == Outcome::Delivered => "ok",
+                        Some(_) => "x",
+                        None => "?",
+                    };
+                    let batch = if request.items.len() > 1 {
+                        format!("×{}", request.items.len())
+                    } else {
+                        String::new()
+                    };
+                    self.left.push(self.now);
+                    if self.thorough {
+                        self.lines
+                            .push(format!("{} {mark}{batch}", self.since_start()));
+                    }
+                    let latency = self.latency;
+                    self.in_flight.extend(answer.map(|(after, answer)| {
+                        (self.now.after(after + latency), request.id, answer)
+                    }));
+                    return;
+                }
+                Effect::ReadLog { lane, from, end } => {
+                    let upto = end
+                        .unwrap_or(Seq(self.log.len() as u64 + 1))
+                        .min(from.plus(self.slice_max));
+                    let slice = &self.log[from.0 as usize - 1..upto.0 as usize - 1];
+                    let events = slice
+                        .iter()
+                        .filter(|event| self.filter.matches(event))
+                        .cloned()
+                        .collect();
+                    Input::Read {
+                        lane,
+                        from,
+                        upto,
+                        total: slice.len() as u64,
+                        events,
+                    }
+                }
+                Effect::FindPosition { before } => {
+                    let at = self.log.partition_point(|event| event.appended < before);
+                    let appended = self.log.get(at).map(|event| event.appended);
+                    Input::Position {
+                        before,
+                        at: Seq(at as u64 + 1),
+                        appended,
+                    }
+                }
+                Effect::ReadDue { of, from } => {
+                    let mut keys = self
+                        .disk
+                        .due
+                        .range(from..)
+                        .filter(|key| Traffic::of(key.lane) == of)
+                        .copied();
+                    let first: Vec<_> = keys.by_ref().take(retry_window::WINDOW).collect();
+                    Input::DueRead {
+                        of,
+                        keys: first,
+                        all: keys.next().is_none(),
+                    }
+                }
+                Effect::Fetch(keys) => {
+                    Input::Fetched(keys.into_iter().map(|key| self.fetch(key)).collect())
+                }
+                Effect::ReadPending(keys) => {
+                    let pending =
+                        |(lane, seq)| (lane, seq, self.disk.pending.get(&(lane, seq)).cloned());
+                    let answer = Input::PendingRead(keys.into_iter().map(pending).collect());
+                    match &mut self.held_back {
+                        Some(held_back) => return held_back.push_back(answer),
+                        None => answer,
+                    }
+                }
+            };
         self.reads += 1;
         self.inputs.push_back(input);
     }
 
     fn fetch(&self, (lane, seq): (Lane, Seq)) -> FetchedPending {
         let event = self.log.get(seq.0 as usize - 1).cloned();
-        FetchedPending { lane, seq, pending: self.disk.pending.get(&(lane, seq)).cloned(), event }
+        FetchedPending {
+            lane,
+            seq,
+            pending: self.disk.pending.get(&(lane, seq)).cloned(),
+            event,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The end of an event, in each edition whose document describes it: by which limit, by which response, with or without
-//! a dead-letter destination, alone or in a batch.
+//! The end of an event, in each edition whose document describes it: by which limit, by which
+//! response, with or without a dead-letter destination, alone or in a batch.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,13 +31,20 @@ fn following(edition: Arc<Edition>) -> SubscriptionSettings {
 
 fn in_each_edition(names: &[&str], minutes: u64, attempts_max: u32, expected: &Expect) {
     for name in names {
-        let settings =
-            SubscriptionSettings { time_to_live: minutes as u32 * MINUTE, attempts_max, ..following(edition(name)) };
+        let settings = SubscriptionSettings {
+            time_to_live: minutes as u32 * MINUTE,
+            attempts_max,
+            ..following(edition(name))
+        };
         let mut driver = Driver::new(settings, answers(vec![status(500)]));
         driver.publish(&[("yes", 10)]);
         expected.assert_eq(&driver.run());
         let ends = driver.disk.cursor.counters;
-        assert_eq!((ends.dead_lettered, ends.dropped), (1, 0), "{name}: it is a dead letter");
+        assert_eq!(
+            (ends.dead_lettered, ends.dropped),
+            (1, 0),
+            "{name}: it is a dead letter"
+        );
     }
 }
 
@@ -55,34 +62,59 @@ fn with_thirty_minutes_and_five_attempts_the_attempts_decide() {
 #[test]
 fn with_thirty_minutes_ten_attempts_have_no_effect_and_the_time_to_live_decides() {
     let _rows = crate::spec::shows(&["S000-049", "S000-051", "S000-052", "S000-053"]);
-    let expected = expect!["0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s TimeToLiveExceeded"];
+    let expected = expect![
+        "0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s TimeToLiveExceeded"
+    ];
     in_each_edition(&["2020", "2021", "2023", "current"], 30, 10, &expected);
     in_each_edition(&["2020", "2021", "2023", "current"], 30, 30, &expected);
 }
 
 #[test]
-fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_dropped_where_there_is_none() {
+fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_dropped_where_there_is_none()
+ {
     let _rows = crate::spec::shows(&[
-        "S000-042", "S000-043", "S000-096", "S000-097", "S000-098", "S000-102", "S000-107", "S000-199", "S001-011",
-        "S002-025", "S002-027", "S002-040", "S002-055", "S003-061", "S003-063", "S003-073", "S003-074", "S003-075",
-        "S003-079", "S003-084", "S003-141",
+        "S000-042", "S000-043", "S000-096", "S000-097", "S000-098", "S000-102", "S000-107",
+        "S000-199", "S001-011", "S002-025", "S002-027", "S002-040", "S002-055", "S003-061",
+        "S003-063", "S003-073", "S003-074", "S003-075", "S003-079", "S003-084", "S003-141",
     ]);
     for name in ["2020", "2021", "2023", "current", "namespace"] {
-        for (minutes, attempts_max, reason) in
-            [(29, 5, Reason::MaxDeliveryAttemptsExceeded), (29, 10, Reason::TimeToLiveExceeded)]
-        {
+        for (minutes, attempts_max, reason) in [
+            (29, 5, Reason::MaxDeliveryAttemptsExceeded),
+            (29, 10, Reason::TimeToLiveExceeded),
+        ] {
             for dead_letter in [true, false] {
-                let limits =
-                    SubscriptionSettings { time_to_live: minutes * MINUTE, attempts_max, ..following(edition(name)) };
-                let mut driver =
-                    Driver::new(SubscriptionSettings { dead_letter, ..limits }, answers(vec![status(500)]));
+                let limits = SubscriptionSettings {
+                    time_to_live: minutes * MINUTE,
+                    attempts_max,
+                    ..following(edition(name))
+                };
+                let mut driver = Driver::new(
+                    SubscriptionSettings {
+                        dead_letter,
+                        ..limits
+                    },
+                    answers(vec![status(500)]),
+                );
                 driver.publish(&[("yes", 10)]);
                 driver.run();
-                let reasons: Vec<Reason> = driver.disk.dead.values().map(|dead| dead.reason).collect();
-                assert_eq!(reasons, if dead_letter { vec![reason] } else { Vec::new() }, "{name}");
+                let reasons: Vec<Reason> =
+                    driver.disk.dead.values().map(|dead| dead.reason).collect();
+                assert_eq!(
+                    reasons,
+                    if dead_letter {
+                        vec![reason]
+                    } else {
+                        Vec::new()
+                    },
+                    "{name}"
+                );
                 let counters = driver.disk.cursor.counters;
                 let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
-                assert_eq!((counters.dead_lettered, counters.dropped, counters.pending), (dead, dropped, 0), "{name}");
+                assert_eq!(
+                    (counters.dead_lettered, counters.dropped, counters.pending),
+                    (dead, dropped, 0),
+                    "{name}"
+                );
             }
         }
     }
@@ -91,27 +123,47 @@ fn an_event_past_either_limit_is_a_dead_letter_where_there_is_a_place_and_droppe
 #[test]
 fn events_never_retried_are_dropped_or_dead_lettered_after_one_attempt() {
     let _rows = crate::spec::shows(&[
-        "S000-009", "S000-017", "S000-018", "S000-103", "S000-104", "S000-105", "S003-026", "S003-038", "S003-039",
-        "S003-080", "S003-081", "S003-082",
+        "S000-009", "S000-017", "S000-018", "S000-103", "S000-104", "S000-105", "S003-026",
+        "S003-038", "S003-039", "S003-080", "S003-081", "S003-082",
     ]);
     for name in WITH_A_LIST {
         let edition = edition(name);
-        for (destination, rules) in
-            [(EndpointKind::Webhook, &edition.webhook), (EndpointKind::Resource, &edition.resource)]
-        {
+        for (destination, rules) in [
+            (EndpointKind::Webhook, &edition.webhook),
+            (EndpointKind::Resource, &edition.resource),
+        ] {
             assert!(!rules.never_retried.is_empty(), "{name}");
             for code in &rules.never_retried {
                 for dead_letter in [true, false] {
-                    let settings = SubscriptionSettings { destination, dead_letter, ..following(Arc::clone(&edition)) };
+                    let settings = SubscriptionSettings {
+                        destination,
+                        dead_letter,
+                        ..following(Arc::clone(&edition))
+                    };
                     let mut driver = Driver::new(settings, answers(vec![status(*code)]));
                     driver.publish(&[("yes", 10)]);
                     let lines = driver.run();
-                    let Outcome::Failed(failure) = Outcome::of_status(*code) else { panic!("{code} is a success") };
-                    assert_eq!(lines, format!("0s x · 0s UndeliverableDueToHttp{failure}"), "{name}: {code}");
+                    let Outcome::Failed(failure) = Outcome::of_status(*code) else {
+                        panic!("{code} is a success")
+                    };
+                    assert_eq!(
+                        lines,
+                        format!("0s x · 0s UndeliverableDueToHttp{failure}"),
+                        "{name}: {code}"
+                    );
                     let counters = driver.disk.cursor.counters;
                     let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
-                    assert_eq!((counters.dead_lettered, counters.dropped), (dead, dropped), "{name}: {code}");
-                    let dead = driver.disk.dead.values().next().map(|dead| (dead.reason, dead.outcome, dead.attempts));
+                    assert_eq!(
+                        (counters.dead_lettered, counters.dropped),
+                        (dead, dropped),
+                        "{name}: {code}"
+                    );
+                    let dead = driver
+                        .disk
+                        .dead
+                        .values()
+                        .next()
+                        .map(|dead| (dead.reason, dead.outcome, dead.attempts));
                     assert_eq!(
                         dead,
                         dead_letter.then_some((Reason::Undeliverable(failure), failure.into(), 1)),
@@ -128,14 +180,28 @@ fn a_destination_that_was_deleted_is_not_tried_again() {
     let _rows = crate::spec::shows(&["S003-027", "S003-028", "S003-029"]);
     for name in WITH_A_LIST {
         for dead_letter in [true, false] {
-            let settings =
-                SubscriptionSettings { destination: EndpointKind::Resource, dead_letter, ..following(edition(name)) };
-            let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(Failure::NotFound)]));
+            let settings = SubscriptionSettings {
+                destination: EndpointKind::Resource,
+                dead_letter,
+                ..following(edition(name))
+            };
+            let mut driver = Driver::new(
+                settings,
+                answers(vec![RequestResult::bare(Failure::NotFound)]),
+            );
             driver.publish(&[("yes", 10)]);
-            assert_eq!(driver.run(), "0s x · 0s UndeliverableDueToHttpNotFound", "{name}");
+            assert_eq!(
+                driver.run(),
+                "0s x · 0s UndeliverableDueToHttpNotFound",
+                "{name}"
+            );
             let counters = driver.disk.cursor.counters;
             let (dead, dropped) = (u64::from(dead_letter), u64::from(!dead_letter));
-            assert_eq!((counters.dead_lettered, counters.dropped), (dead, dropped), "{name}");
+            assert_eq!(
+                (counters.dead_lettered, counters.dropped),
+                (dead, dropped),
+                "{name}"
+            );
         }
     }
 }
@@ -153,13 +219,23 @@ fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dea
         Failure::GenericError,
     ];
     for failure in reported {
-        let settings =
-            SubscriptionSettings { destination: EndpointKind::Resource, attempts_max: 2, ..following(edition("2023")) };
+        let settings = SubscriptionSettings {
+            destination: EndpointKind::Resource,
+            attempts_max: 2,
+            ..following(edition("2023"))
+        };
         let mut driver = Driver::new(settings, answers(vec![RequestResult::bare(failure)]));
         driver.publish(&[("yes", 10)]);
-        assert_eq!(driver.run(), "0s x · 10s x · 10s MaxDeliveryAttemptsExceeded", "{failure}");
+        assert_eq!(
+            driver.run(),
+            "0s x · 10s x · 10s MaxDeliveryAttemptsExceeded",
+            "{failure}"
+        );
         let dead = driver.disk.dead.values().next().expect("it was put aside");
-        assert_eq!((dead.outcome, dead.status, dead.attempts), (failure.into(), None, 2));
+        assert_eq!(
+            (dead.outcome, dead.status, dead.attempts),
+            (failure.into(), None, 2)
+        );
         assert_eq!(dead.outcome.to_string(), format!("{failure:?}"));
     }
 }
@@ -168,12 +244,22 @@ fn whatever_a_destination_that_is_no_webhook_says_is_the_last_outcome_of_the_dea
 fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
     let _rows = crate::spec::shows(&["S000-148"]);
     for name in ["2023", "current"] {
-        let settings = SubscriptionSettings { attempts_max: 1, ..following(edition(name)) };
+        let settings = SubscriptionSettings {
+            attempts_max: 1,
+            ..following(edition(name))
+        };
         let mut driver = Driver::new(settings, Box::new(|_| None));
         driver.publish(&[("yes", 10)]);
-        assert_eq!(driver.run(), "0s ? · 3m 20s MaxDeliveryAttemptsExceeded", "{name}");
+        assert_eq!(
+            driver.run(),
+            "0s ? · 3m 20s MaxDeliveryAttemptsExceeded",
+            "{name}"
+        );
         let dead = driver.disk.dead.values().next().expect("it was put aside");
-        assert_eq!((dead.outcome.to_string().as_str(), dead.tried), ("Aborted", Some(START)));
+        assert_eq!(
+            (dead.outcome.to_string().as_str(), dead.tried),
+            ("Aborted", Some(START))
+        );
     }
 }
 
@@ -181,13 +267,34 @@ fn a_request_that_we_ended_ourselves_is_an_attempt_that_was_aborted() {
 fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
     let _rows = crate::spec::shows(&["S000-071", "S000-072"]);
     for name in WITH_A_LIST {
-        let batch = BatchLimits { events_max: 3, bytes_preferred: 64 * 1024, ..plain().batch };
-        let settings = SubscriptionSettings { batch, ..following(edition(name)) };
-        let mut driver = Driver::new(settings, answers(vec![status(500), status(206), status(200)]));
+        let batch = BatchLimits {
+            events_max: 3,
+            bytes_preferred: 64 * 1024,
+            ..plain().batch
+        };
+        let settings = SubscriptionSettings {
+            batch,
+            ..following(edition(name))
+        };
+        let mut driver = Driver::new(
+            settings,
+            answers(vec![status(500), status(206), status(200)]),
+        );
         driver.publish(&[("yes", 10); 3]);
         driver.run_for(Duration::from_secs(39));
-        assert_eq!(driver.disk.pending.len(), 3, "{name}: nothing of it is delivered");
-        assert!(driver.disk.pending.values().all(|pending| pending.attempts == 2), "{name}: each has both attempts");
+        assert_eq!(
+            driver.disk.pending.len(),
+            3,
+            "{name}: nothing of it is delivered"
+        );
+        assert!(
+            driver
+                .disk
+                .pending
+                .values()
+                .all(|pending| pending.attempts == 2),
+            "{name}: each has both attempts"
+        );
         expect!["0s x×3 · 10s x×3 · 40s ok×3"].assert_eq(&driver.run());
         assert_eq!(driver.disk.cursor.counters.delivered, 3, "{name}");
     }
@@ -195,7 +302,10 @@ fn a_batch_succeeds_or_fails_as_one_and_is_tried_again_as_one() {
 
 #[test]
 fn nothing_waits_for_the_write_of_a_success_but_a_retry_does() {
-    let mut driver = Driver::new(plain(), answers(vec![status(200), status(200), status(503), status(200)]));
+    let mut driver = Driver::new(
+        plain(),
+        answers(vec![status(200), status(200), status(503), status(200)]),
+    );
     for _ in 0..2 {
         driver.publish(&[("yes", 1)]);
         driver.run_until(driver.now);
@@ -203,13 +313,20 @@ fn nothing_waits_for_the_write_of_a_success_but_a_retry_does() {
     }
     driver.publish(&[("yes", 1)]);
     driver.run_until(driver.now.after(Duration::from_secs(60)));
-    assert!(driver.awaited > 0, "the retry is read from the disk: {:?}", driver.lines);
+    assert!(
+        driver.awaited > 0,
+        "the retry is read from the disk: {:?}",
+        driver.lines
+    );
     assert_eq!(driver.order.len(), 4);
 }
 
 #[test]
 fn successes_may_be_written_late_a_failure_and_ordered_events_may_not() {
-    let mut driver = Driver::new(plain(), answers(vec![status(200), status(503), status(200)]));
+    let mut driver = Driver::new(
+        plain(),
+        answers(vec![status(200), status(503), status(200)]),
+    );
     driver.publish(&[("yes", 1)]);
     driver.run_until(driver.now);
     assert_eq!(driver.urgencies, [WriteUrgency::Relaxed]);
@@ -225,21 +342,42 @@ fn successes_may_be_written_late_a_failure_and_ordered_events_may_not() {
         blocks: false,
         one_of_a_key: false,
     };
-    let ordered = SubscriptionSettings { order: Some(Arc::new(order)), ..plain() };
+    let ordered = SubscriptionSettings {
+        order: Some(Arc::new(order)),
+        ..plain()
+    };
     let mut driver = Driver::new(ordered, answers(vec![status(200)]));
     driver.publish(&[("yes", 1)]);
     driver.run_until(driver.now);
-    assert!(!driver.urgencies.contains(&WriteUrgency::Relaxed), "the next event of the key may wait for it");
+    assert!(
+        !driver.urgencies.contains(&WriteUrgency::Relaxed),
+        "the next event of the key may wait for it"
+    );
 }
 
 #[test]
 fn a_request_that_gridhook_aborted_uses_no_attempt() {
-    let settings = SubscriptionSettings { attempts_max: 1, ..plain() };
-    let script = vec![RequestResult::bare(Outcome::Aborted), RequestResult::bare(Outcome::Aborted), status(200)];
+    let settings = SubscriptionSettings {
+        attempts_max: 1,
+        ..plain()
+    };
+    let script = vec![
+        RequestResult::bare(Outcome::Aborted),
+        RequestResult::bare(Outcome::Aborted),
+        status(200),
+    ];
     let mut driver = Driver::new(settings, answers(script));
     driver.publish(&[("yes", 10)]);
     driver.run();
     let counters = driver.disk.cursor.counters;
-    assert_eq!((counters.delivered, counters.dropped), (1, 0), "{:?}", driver.lines);
-    assert!(driver.left[1].since(driver.left[0]) >= Duration::from_secs(1), "it waits as after a failure");
+    assert_eq!(
+        (counters.delivered, counters.dropped),
+        (1, 0),
+        "{:?}",
+        driver.lines
+    );
+    assert!(
+        driver.left[1].since(driver.left[0]) >= Duration::from_secs(1),
+        "it waits as after a failure"
+    );
 }

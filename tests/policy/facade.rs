@@ -1,4 +1,5 @@
-//! The crates that the tests of the policy need, by the names that the whole program has them under.
+//! The crates that the tests of the policy need, by the names that the whole program has them
+//! under.
 
 pub use gridhook_clock as clock;
 pub use gridhook_config as config;

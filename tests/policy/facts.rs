@@ -1,5 +1,5 @@
-//! Facts of the documents about retries, probation and endings: each is driven with the edition of its document, and what
-//! was found is compared with the row.
+//! Facts of the documents about retries, probation and endings: each is driven with the edition of
+//! its document, and what was found is compared with the row.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -22,18 +22,32 @@ use crate::spec::{fact, shows};
 fn probation(name: &str, answer: RequestResult) -> (Failure, u64) {
     let edition = edition(name);
     let suspend_after = edition.probation.after_failures;
-    let settings = SubscriptionSettings { edition, suspend_after, concurrency_max: 12, ..plain() };
+    let settings = SubscriptionSettings {
+        edition,
+        suspend_after,
+        concurrency_max: 12,
+        ..plain()
+    };
     let mut driver = Driver::new(settings, answers(vec![answer]));
     driver.publish(&[("yes", 10); 12]);
     driver.run_for(Duration::from_secs(1));
     match driver.core.cursor().health {
-        Health::Suspended { cause, since, until, .. } => (cause, until.since(since).as_secs()),
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            ..
+        } => (cause, until.since(since).as_secs()),
         health => panic!("it is not suspended: {health:?}"),
     }
 }
 
-/// What becomes of an event whose endpoint always answers so: attempts, and whether it was a dead letter or dropped, why.
-fn end(settings: SubscriptionSettings, answer: RequestResult) -> (u64, &'static str, Option<Reason>) {
+/// What becomes of an event whose endpoint always answers so: attempts, and whether it was a dead
+/// letter or dropped, why.
+fn end(
+    settings: SubscriptionSettings,
+    answer: RequestResult,
+) -> (u64, &'static str, Option<Reason>) {
     let mut driver = Driver::new(settings, answers(vec![answer]));
     driver.publish(&[("yes", 10)]);
     driver.run();
@@ -43,12 +57,21 @@ fn end(settings: SubscriptionSettings, answer: RequestResult) -> (u64, &'static 
         (0, 1) => "drop",
         ends => panic!("an event ends once: {ends:?}"),
     };
-    (counters.requests, then, driver.disk.dead.values().next().map(|dead| dead.reason))
+    (
+        counters.requests,
+        then,
+        driver.disk.dead.values().next().map(|dead| dead.reason),
+    )
 }
 
 /// Whether an event is tried again whose endpoint answers with this status.
 fn is_retried(name: &str, destination: EndpointKind, code: u16) -> bool {
-    let settings = SubscriptionSettings { edition: edition(name), destination, attempts_max: 2, ..plain() };
+    let settings = SubscriptionSettings {
+        edition: edition(name),
+        destination,
+        attempts_max: 2,
+        ..plain()
+    };
     end(settings, status(code)).0 > 1
 }
 
@@ -65,15 +88,24 @@ fn the_probation_of_each_outcome_lasts_as_its_row_says() {
         ("S000-166", RequestResult::bare(Failure::TimedOut)),
         ("S000-167", status(401)),
         ("S000-168", status(403)),
-        ("S000-169", RequestResult::bare(Failure::InvalidAzureFunctionDestination)),
+        (
+            "S000-169",
+            RequestResult::bare(Failure::InvalidAzureFunctionDestination),
+        ),
     ];
     let mut different = BTreeSet::new();
     for (id, answer) in rows {
         let (outcome, seconds) = probation("2023", answer);
-        fact(id, &json!({"outcome": outcome.to_string(), "seconds": seconds}));
+        fact(
+            id,
+            &json!({"outcome": outcome.to_string(), "seconds": seconds}),
+        );
         different.insert(seconds);
     }
-    assert!(different.len() > 2, "the length differs by the error: {different:?}");
+    assert!(
+        different.len() > 2,
+        "the length differs by the error: {different:?}"
+    );
 }
 
 #[test]
@@ -81,7 +113,11 @@ fn final_failures_are_dead_lettered_or_dropped_after_one_attempt() {
     // The endpoint refuses access: only its owner can change that.
     for (id, dead_letter) in [("S000-010", true), ("S000-011", false)] {
         for code in [401, 403] {
-            let settings = SubscriptionSettings { edition: edition("2023"), dead_letter, ..plain() };
+            let settings = SubscriptionSettings {
+                edition: edition("2023"),
+                dead_letter,
+                ..plain()
+            };
             let (attempts, then, _) = end(settings, status(code));
             fact(id, &json!({"retry": attempts > 1, "then": then}));
         }
@@ -90,28 +126,47 @@ fn final_failures_are_dead_lettered_or_dropped_after_one_attempt() {
 
 #[test]
 fn final_failures_depend_on_the_edition_and_the_kind_of_endpoint() {
-    let kinds =
-        [("AzureResource", "azure-resource", EndpointKind::Resource), ("WebHook", "webhook", EndpointKind::Webhook)];
-    let rows_of_2021 =
-        [("S003-030", 0, 400), ("S003-031", 0, 413), ("S003-032", 0, 403), ("S003-033", 1, 400), ("S003-034", 1, 413)];
+    let kinds = [
+        ("AzureResource", "azure-resource", EndpointKind::Resource),
+        ("WebHook", "webhook", EndpointKind::Webhook),
+    ];
+    let rows_of_2021 = [
+        ("S003-030", 0, 400),
+        ("S003-031", 0, 413),
+        ("S003-032", 0, 403),
+        ("S003-033", 1, 400),
+        ("S003-034", 1, 413),
+    ];
     for (id, kind, code) in rows_of_2021 {
         let (endpoint, _, kind) = kinds[kind];
         let retry = is_retried("2021", kind, code);
-        fact(id, &json!({"endpointType": endpoint, "status": code, "retry": retry}));
+        fact(
+            id,
+            &json!({"endpointType": endpoint, "status": code, "retry": retry}),
+        );
     }
     for (id, kind, code) in [("S000-012", 0, 400), ("S000-013", 0, 413)] {
         let (_, endpoint, kind) = kinds[kind];
         let retry = is_retried("2023", kind, code);
-        fact(id, &json!({"endpoint": endpoint, "status": code, "retry": retry}));
+        fact(
+            id,
+            &json!({"endpoint": endpoint, "status": code, "retry": retry}),
+        );
     }
     // The same question has another answer in another edition.
-    assert!(is_retried("2020", EndpointKind::Webhook, 403) && !is_retried("2021", EndpointKind::Webhook, 403));
+    assert!(
+        is_retried("2020", EndpointKind::Webhook, 403)
+            && !is_retried("2021", EndpointKind::Webhook, 403)
+    );
 }
 
 #[test]
 fn a_pushed_event_of_a_namespace_whose_retention_is_over_is_a_dead_letter() {
-    let settings =
-        SubscriptionSettings { edition: edition("namespace"), time_to_live: Duration::from_secs(15), ..plain() };
+    let settings = SubscriptionSettings {
+        edition: edition("namespace"),
+        time_to_live: Duration::from_secs(15),
+        ..plain()
+    };
     let (attempts, then, reason) = end(settings, status(500));
     assert!(attempts > 1 && then == "dead-letter");
     let cause = match reason {
@@ -122,12 +177,18 @@ fn a_pushed_event_of_a_namespace_whose_retention_is_over_is_a_dead_letter() {
 }
 
 #[test]
-fn in_a_probation_for_a_clients_error_events_end_without_an_attempt_where_the_subscription_says_so() {
+fn in_a_probation_for_a_clients_error_events_end_without_an_attempt_where_the_subscription_says_so()
+{
     let _rows = shows(&["S000-159"]);
     for (answer, ends) in [(status(404), true), (status(503), false)] {
         let edition = edition("2023");
         let suspend_after = edition.probation.after_failures;
-        let settings = SubscriptionSettings { edition, suspend_after, dead_letter_in_probation: true, ..plain() };
+        let settings = SubscriptionSettings {
+            edition,
+            suspend_after,
+            dead_letter_in_probation: true,
+            ..plain()
+        };
         let mut driver = Driver::new(settings, answers(vec![answer]));
         driver.publish(&[("yes", 10); 30]);
         driver.run_for(Duration::from_secs(60));

@@ -32,7 +32,8 @@ fn seconds(seconds: u64) -> Timestamp {
     START.after(Duration::from_secs(seconds))
 }
 
-/// The first requests time out, one for each answer that is `None`; the last answer goes for all further ones.
+/// The first requests time out, one for each answer that is `None`; the last answer goes for all
+/// further ones.
 fn times_out_first(script: Vec<Option<u16>>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_: &OutgoingBatch| {
@@ -44,8 +45,15 @@ fn times_out_first(script: Vec<Option<u16>>) -> Endpoint {
     })
 }
 
-/// An event whose requests time out; request number `flight` is answered with success at second `at`.
-fn check(script: Vec<Option<u16>>, settings: SubscriptionSettings, at: u64, request: u64, expected: Expect) -> Driver {
+/// An event whose requests time out; request number `flight` is answered with success at second
+/// `at`.
+fn check(
+    script: Vec<Option<u16>>,
+    settings: SubscriptionSettings,
+    at: u64,
+    request: u64,
+    expected: Expect,
+) -> Driver {
     let mut driver = Driver::new(settings, times_out_first(script));
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(at));
@@ -60,13 +68,31 @@ fn check(script: Vec<Option<u16>>, settings: SubscriptionSettings, at: u64, requ
 fn a_late_success_delivers_events_that_are_still_pending() {
     let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
     for name in EDITIONS {
-        let settings = SubscriptionSettings { edition: edition(name), ..plain() };
-        let driver = check(vec![None, Some(200)], settings, 35, 1, expect!["0s x · 35s late"]);
+        let settings = SubscriptionSettings {
+            edition: edition(name),
+            ..plain()
+        };
+        let driver = check(
+            vec![None, Some(200)],
+            settings,
+            35,
+            1,
+            expect!["0s x · 35s late"],
+        );
         let counters = driver.disk.cursor.counters;
-        assert_eq!((counters.delivered, counters.requests, counters.requests_failed), (1, 1, 1), "{name}");
+        assert_eq!(
+            (
+                counters.delivered,
+                counters.requests,
+                counters.requests_failed
+            ),
+            (1, 1, 1),
+            "{name}"
+        );
         assert_eq!(
             driver.reads, 2,
-            "the log was asked from where on it is young enough, and read; where it fell due was known"
+            "the log was asked from where on it is young enough, and read; where it fell due was \
+             known"
         );
     }
 }
@@ -79,7 +105,14 @@ fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes
         let endpoint = Box::new(move |_: &OutgoingBatch| {
             turn += 1;
             let second = second.map_or_else(|| RequestResult::bare(Failure::TimedOut), status);
-            Some((WAIT, if turn == 1 { RequestResult::bare(Failure::TimedOut) } else { second }))
+            Some((
+                WAIT,
+                if turn == 1 {
+                    RequestResult::bare(Failure::TimedOut)
+                } else {
+                    second
+                },
+            ))
         });
         let mut driver = Driver::new(plain(), endpoint);
         driver.publish(&[("yes", 10)]);
@@ -88,7 +121,10 @@ fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes
         let reported = driver.run();
         assert!(reported.ends_with("50s late"), "{reported}");
         let counters = driver.disk.cursor.counters;
-        assert_eq!((counters.delivered, counters.requests, counters.late), (1, 2, 1));
+        assert_eq!(
+            (counters.delivered, counters.requests, counters.late),
+            (1, 2, 1)
+        );
         assert!(driver.disk.dead.is_empty());
     }
 }
@@ -97,17 +133,34 @@ fn a_late_success_settles_an_event_in_another_request_whose_outcome_then_changes
 fn a_success_that_comes_behind_a_faster_one_is_only_counted() {
     let _rows = crate::spec::shows(&["S000-037", "S002-021", "S003-057"]);
     for name in EDITIONS {
-        let settings = SubscriptionSettings { edition: edition(name), ..plain() };
-        let driver = check(vec![None, Some(200)], settings, 60, 1, expect!["0s x · 40s ok · 1m late for nothing"]);
+        let settings = SubscriptionSettings {
+            edition: edition(name),
+            ..plain()
+        };
+        let driver = check(
+            vec![None, Some(200)],
+            settings,
+            60,
+            1,
+            expect!["0s x · 40s ok · 1m late for nothing"],
+        );
         assert_eq!(driver.disk.cursor.counters.delivered, 1, "{name}");
     }
 }
 
 #[test]
 fn an_event_that_was_given_up_stays_given_up() {
-    let settings = SubscriptionSettings { attempts_max: 1, ..plain() };
-    let driver =
-        check(vec![None], settings, 60, 1, expect!["0s x · 30s MaxDeliveryAttemptsExceeded · 1m late for nothing"]);
+    let settings = SubscriptionSettings {
+        attempts_max: 1,
+        ..plain()
+    };
+    let driver = check(
+        vec![None],
+        settings,
+        60,
+        1,
+        expect!["0s x · 30s MaxDeliveryAttemptsExceeded · 1m late for nothing"],
+    );
     assert_eq!(driver.disk.cursor.counters.dead_lettered, 1);
     assert_eq!(driver.disk.dead.len(), 1);
 }
@@ -120,21 +173,30 @@ fn each_of_two_late_answers_has_its_line() {
     driver.late(2);
     driver.late(1);
     driver.late(1);
-    expect!["0s x · 40s x · 1m 20s late · 1m 20s late for nothing · 1m 20s late for nothing"].assert_eq(&driver.run());
+    expect!["0s x · 40s x · 1m 20s late · 1m 20s late for nothing · 1m 20s late for nothing"]
+        .assert_eq(&driver.run());
     assert_eq!(driver.disk.cursor.counters.delivered, 1);
 }
 
 #[test]
 fn a_late_success_of_a_batch_settles_only_pending_events() {
     let settings = SubscriptionSettings {
-        batch: BatchLimits { events_max: 3, bytes_preferred: 1 << 16, ..plain().batch },
+        batch: BatchLimits {
+            events_max: 3,
+            bytes_preferred: 1 << 16,
+            ..plain().batch
+        },
         ..plain()
     };
     let mut turn = 0;
     // After the first three time out together, what goes out next alone is taken.
     let endpoint = Box::new(move |_: &OutgoingBatch| {
         turn += 1;
-        Some(if turn == 1 { (WAIT, RequestResult::bare(Failure::TimedOut)) } else { (Duration::ZERO, status(200)) })
+        Some(if turn == 1 {
+            (WAIT, RequestResult::bare(Failure::TimedOut))
+        } else {
+            (Duration::ZERO, status(200))
+        })
     });
     let mut driver = Driver::new(settings, endpoint);
     driver.publish(&[("yes", 10), ("no", 10), ("yes", 10), ("yes", 10)]);
@@ -149,13 +211,26 @@ fn a_late_success_of_a_batch_settles_only_pending_events() {
         .map(|(_, entry)| entry)
         .find(|entry| entry.what == LedgerEvent::Late { settled: true })
         .expect("a line");
-    assert_eq!(late.runs, [SeqRun::one(Seq(1)), SeqRun { first: Seq(3), count: 2 }]);
+    assert_eq!(
+        late.runs,
+        [
+            SeqRun::one(Seq(1)),
+            SeqRun {
+                first: Seq(3),
+                count: 2
+            }
+        ]
+    );
 }
 
 #[test]
 fn a_batch_that_was_too_large_was_so_whatever_a_late_answer_has_taken_from_it() {
     let settings = SubscriptionSettings {
-        batch: BatchLimits { events_max: 3, bytes_preferred: 1 << 16, ..plain().batch },
+        batch: BatchLimits {
+            events_max: 3,
+            bytes_preferred: 1 << 16,
+            ..plain().batch
+        },
         concurrency_max: 2,
         ..plain()
     };
@@ -173,14 +248,19 @@ fn a_batch_that_was_too_large_was_so_whatever_a_late_answer_has_taken_from_it() 
     driver.publish(&[("yes", 10)]);
     driver.run_until(seconds(50));
     driver.late(1);
-    // The third event is left alone in the batch of three, of which the endpoint refuses the size and not the event.
+    // The third event is left alone in the batch of three, of which the endpoint refuses the size
+    // and not the event.
     expect!["0s x×2 · 0s x · 40s x×3 · 50s late · 1m 10s ok"].assert_eq(&driver.run());
     assert_eq!(driver.disk.cursor.counters.delivered, 3);
 }
 
 #[test]
 fn a_late_success_does_not_change_the_endpoint_and_is_settled_during_a_suspension() {
-    let settings = SubscriptionSettings { suspend_after: 2, concurrency_max: 2, ..plain() };
+    let settings = SubscriptionSettings {
+        suspend_after: 2,
+        concurrency_max: 2,
+        ..plain()
+    };
     let mut driver = Driver::new(settings, times_out_first(vec![None]));
     driver.publish(&[("yes", 10), ("yes", 10)]);
     driver.run_until(seconds(31));
@@ -192,8 +272,19 @@ fn a_late_success_does_not_change_the_endpoint_and_is_settled_during_a_suspensio
     assert!(matches!(before.0, Health::Suspended { .. }), "{before:?}");
     assert!(before.1.failing_since.is_some(), "{before:?}");
     driver.late(1);
-    let after = (before.0, PaceRecord { failing_since: None, ..before.1 }, before.2);
-    assert_eq!(shown(&driver), after, "only the time without a success ends");
+    let after = (
+        before.0,
+        PaceRecord {
+            failing_since: None,
+            ..before.1
+        },
+        before.2,
+    );
+    assert_eq!(
+        shown(&driver),
+        after,
+        "only the time without a success ends"
+    );
     assert_eq!((driver.disk.pending.len(), driver.core.in_flight()), (1, 0));
     assert!(driver.disk.pending.keys().all(|(_, seq)| *seq == Seq(2)));
 }
@@ -228,7 +319,10 @@ fn an_answer_of_the_disk_that_was_overtaken_is_asked_for_again() {
     }
     expect!["0s x · 40s ok · 50s late for nothing"].assert_eq(&driver.run());
     let counters = driver.disk.cursor.counters;
-    assert_eq!((counters.delivered, counters.pending, counters.late), (1, 0, 1));
+    assert_eq!(
+        (counters.delivered, counters.pending, counters.late),
+        (1, 0, 1)
+    );
 }
 
 #[test]
@@ -237,7 +331,14 @@ fn a_detached_event_is_not_in_flight_in_a_later_incarnation() {
         let mut turn = 0;
         let endpoint = Box::new(move |_: &OutgoingBatch| {
             turn += 1;
-            Some((WAIT, if turn == 1 { RequestResult::bare(Failure::TimedOut) } else { second.clone() }))
+            Some((
+                WAIT,
+                if turn == 1 {
+                    RequestResult::bare(Failure::TimedOut)
+                } else {
+                    second.clone()
+                },
+            ))
         });
         let mut driver = Driver::new(plain(), endpoint);
         driver.publish(&[("yes", 10)]);
@@ -246,7 +347,10 @@ fn a_detached_event_is_not_in_flight_in_a_later_incarnation() {
         driver.revive();
         assert!(driver.run().ends_with("50s late"));
         let counters = driver.disk.cursor.counters;
-        assert_eq!((counters.delivered, counters.pending, counters.requests), (1, 0, 2));
+        assert_eq!(
+            (counters.delivered, counters.pending, counters.requests),
+            (1, 0, 2)
+        );
     }
 }
 
@@ -254,8 +358,16 @@ fn a_detached_event_is_not_in_flight_in_a_later_incarnation() {
 fn time_late_success(events: usize) -> Duration {
     // As many as an endpoint gets at first.
     const REQUESTS: usize = 16;
-    let batch = BatchLimits { events_max: events as u32, bytes_preferred: 1 << 20, ..plain().batch };
-    let settings = SubscriptionSettings { concurrency_max: 100, batch, ..plain() };
+    let batch = BatchLimits {
+        events_max: events as u32,
+        bytes_preferred: 1 << 20,
+        ..plain().batch
+    };
+    let settings = SubscriptionSettings {
+        concurrency_max: 100,
+        batch,
+        ..plain()
+    };
     let mut driver = Driver::new(settings, times_out_first(vec![None; REQUESTS]));
     driver.is_large();
     driver.slice_max = events as u64;
@@ -273,8 +385,17 @@ fn time_late_success(events: usize) -> Duration {
 
 #[test]
 fn a_late_success_costs_an_event_of_a_large_batch_as_much_as_one_of_a_small_batch() {
-    let quickest = |events| (0..3).map(|_| time_late_success(events)).min().expect("three runs");
+    let quickest = |events| {
+        (0..3)
+            .map(|_| time_late_success(events))
+            .min()
+            .expect("three runs")
+    };
     let [small, large] = [500, 2_500].map(quickest);
-    // Larger batches leave the processor's caches. With a search for each event it was 200 µs, hundreds of times.
-    assert!(large < 20 * small, "{large:?}, and {small:?} in small batches");
+    // Larger batches leave the processor's caches. With a search for each event it was 200 µs,
+    // hundreds of times.
+    assert!(
+        large < 20 * small,
+        "{large:?}, and {small:?} in small batches"
+    );
 }

@@ -1,5 +1,8 @@
 //! The tests of the policy, as a binary of their own (`Cargo.toml`).
-#![expect(clippy::disallowed_methods, reason = "a test compares what large batches cost by the real clock")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test compares what large batches cost by the real clock"
+)]
 
 #[path = "mod.rs"]
 mod policy;

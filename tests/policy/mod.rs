@@ -58,7 +58,10 @@ use crate::support::chunks::sealed;
 
 /// The edition that the program has.
 fn current() -> Arc<Edition> {
-    Editions::load(None, None).expect("the program's own editions are sound").get("current").expect("it has this one")
+    Editions::load(None, None)
+        .expect("the program's own editions are sound")
+        .get("current")
+        .expect("it has this one")
 }
 
 /// The same, but no share of failures suspends either.
@@ -68,7 +71,8 @@ fn without_probation() -> Arc<Edition> {
     edition.into()
 }
 
-/// One event after another, attempts as many as one likes, no probation: a test says what it is about.
+/// One event after another, attempts as many as one likes, no probation: a test says what it is
+/// about.
 fn plain() -> SubscriptionSettings {
     SubscriptionSettings {
         version: 1,
@@ -78,7 +82,11 @@ fn plain() -> SubscriptionSettings {
         attempts_max: 1000,
         since: Timestamp::default(),
         time_to_live: Duration::from_secs(24 * 60 * 60),
-        batch: BatchLimits { events_max: 1, bytes_preferred: 64 * 1024, schema: Schema::EventGrid },
+        batch: BatchLimits {
+            events_max: 1,
+            bytes_preferred: 64 * 1024,
+            schema: Schema::EventGrid,
+        },
         grouping: Arc::new([]),
         order: None,
         concurrency_max: 1,

@@ -19,7 +19,11 @@ use super::{
 };
 
 fn settings() -> SubscriptionSettings {
-    SubscriptionSettings { suspend_after: 10, concurrency_max: 16, ..plain() }
+    SubscriptionSettings {
+        suspend_after: 10,
+        concurrency_max: 16,
+        ..plain()
+    }
 }
 
 /// An endpoint that accepts a number of requests a second and refuses the others.
@@ -27,7 +31,11 @@ fn takes(per_second: usize) -> impl FnMut(Timestamp, usize) -> (Outcome, Duratio
     let mut taken: VecDeque<Timestamp> = VecDeque::new();
     move |now, _| {
         taken.retain(|at| now.since(*at) < SECOND);
-        let outcome = if taken.len() < per_second { Outcome::Delivered } else { Outcome::Failed(Failure::Busy) };
+        let outcome = if taken.len() < per_second {
+            Outcome::Delivered
+        } else {
+            Outcome::Failed(Failure::Busy)
+        };
         if outcome == Outcome::Delivered {
             taken.push_back(now);
         }
@@ -40,7 +48,11 @@ fn an_endpoint_that_never_failed_has_no_pace() {
     let mut caller = Caller::new(settings());
     caller.call_all(2 * SECOND, &mut well);
     assert_eq!(caller.rate(), None);
-    assert!(caller.left.len() >= 2 * 16 * 90, "{} requests of 10 ms, 16 at once", caller.left.len());
+    assert!(
+        caller.left.len() >= 2 * 16 * 90,
+        "{} requests of 10 ms, 16 at once",
+        caller.left.len()
+    );
 }
 
 #[test]
@@ -50,7 +62,8 @@ fn the_rate_climbs_from_a_tenth_to_the_healthy_rate_within_three_seconds() {
     let from = caller.now;
     assert_eq!(caller.rate(), Some(5.0));
     caller.call_all(5 * SECOND, &mut well);
-    expect!["[4, 8, 12, 16, 20, 23, 25, 25, 26, 26]"].assert_eq(&format!("{:?}", caller.counts(from, SECOND / 2)));
+    expect!["[4, 8, 12, 16, 20, 23, 25, 25, 26, 26]"]
+        .assert_eq(&format!("{:?}", caller.counts(from, SECOND / 2)));
 }
 
 #[test]
@@ -63,8 +76,12 @@ fn the_rate_grows_by_a_twentieth_in_a_clean_second_as_far_as_successes_go_along(
     for pair in counts[3..].windows(2) {
         assert!(pair[1] as f64 <= pair[0] as f64 * 1.05 + 2.0, "{counts:?}");
     }
-    assert!(counts[29] > 120, "what the endpoint takes is given to it: {counts:?}");
-    // Where nothing is there to be sent, nothing is proven, and the rate stays near what was healthy.
+    assert!(
+        counts[29] > 120,
+        "what the endpoint takes is given to it: {counts:?}"
+    );
+    // Where nothing is there to be sent, nothing is proven, and the rate stays near what was
+    // healthy.
     let mut idle = Caller::new(settings());
     idle.fall_and_return(50);
     idle.call(30 * SECOND, 10, &mut well);
@@ -79,8 +96,15 @@ fn an_endpoint_that_takes_what_it_took_before_is_never_offered_a_fifth_more() {
     caller.call_all(5 * MINUTE, &mut behavior);
     let most = most_in_a_second(&caller.left);
     assert!(most <= 60, "{most} in a second");
-    assert!(caller.left.len() > 5 * 60 * 35, "it is used: {} requests in five minutes", caller.left.len());
-    assert!(matches!(caller.endpoint.health(), Health::Healthy { .. }), "no relapse");
+    assert!(
+        caller.left.len() > 5 * 60 * 35,
+        "it is used: {} requests in five minutes",
+        caller.left.len()
+    );
+    assert!(
+        matches!(caller.endpoint.health(), Health::Healthy { .. }),
+        "no relapse"
+    );
 }
 
 #[test]
@@ -90,9 +114,17 @@ fn a_failure_reduces_the_rate_to_seven_tenths_of_the_accepted_rate() {
     caller.call_all(10 * SECOND, &mut well);
     let before = caller.rate().expect("a pace");
     let mut once = Some(Outcome::Failed(Failure::Busy));
-    caller.call_all(SECOND / 4, &mut |_, _| (once.take().unwrap_or(Outcome::Delivered), Duration::from_millis(10)));
+    caller.call_all(SECOND / 4, &mut |_, _| {
+        (
+            once.take().unwrap_or(Outcome::Delivered),
+            Duration::from_millis(10),
+        )
+    });
     let after = caller.rate().expect("a pace");
-    assert!((0.6..0.73).contains(&(after / before)), "{before} and then {after}");
+    assert!(
+        (0.6..0.73).contains(&(after / before)),
+        "{before} and then {after}"
+    );
     // Those that were in flight with it cut no more.
     let mut volley = Caller::new(settings());
     volley.fall_and_return(400);
@@ -101,7 +133,14 @@ fn a_failure_reduces_the_rate_to_seven_tenths_of_the_accepted_rate() {
     let mut left = 4;
     let mut behavior = |_, _| {
         left -= 1;
-        (if left >= 0 { Outcome::Failed(Failure::Busy) } else { Outcome::Delivered }, Duration::from_millis(10))
+        (
+            if left >= 0 {
+                Outcome::Failed(Failure::Busy)
+            } else {
+                Outcome::Delivered
+            },
+            Duration::from_millis(10),
+        )
     };
     volley.call_all(SECOND / 4, &mut behavior);
     let after = volley.rate().expect("a pace");
@@ -118,7 +157,14 @@ fn a_failure_in_twenty_requests_slows_nothing_down_unless_the_endpoint_is_busy()
         let mut turn = 0;
         let mut behavior = |_, _| {
             turn += 1;
-            (if turn % 50 == 0 { outcome } else { Outcome::Delivered }, Duration::from_millis(5))
+            (
+                if turn % 50 == 0 {
+                    outcome
+                } else {
+                    Outcome::Delivered
+                },
+                Duration::from_millis(5),
+            )
         };
         caller.call_all(10 * SECOND, &mut behavior);
         caller.rate().expect("a pace") / before
@@ -132,7 +178,9 @@ fn the_rate_is_never_so_small_that_all_stalls() {
     let mut caller = Caller::new(settings());
     caller.call(2 * MINUTE, 1, &mut well);
     caller.call(MINUTE, 1, &mut busy);
-    let Health::Suspended { until, .. } = caller.endpoint.health() else { panic!("{:?}", caller.endpoint) };
+    let Health::Suspended { until, .. } = caller.endpoint.health() else {
+        panic!("{:?}", caller.endpoint)
+    };
     caller.now = caller.now.max(until);
     caller.call_all(SECOND / 10, &mut well);
     assert_eq!(caller.rate(), Some(1.0));
@@ -156,17 +204,37 @@ fn the_healthy_rate_survives_a_restart() {
     let mut caller = Caller::new(settings());
     caller.fall(50);
     caller.restart(MINUTE);
-    assert_eq!(caller.endpoint.view(caller.now).healthy_rate.map(Rate::per_second).map(f64::round), Some(50.0));
+    assert_eq!(
+        caller
+            .endpoint
+            .view(caller.now)
+            .healthy_rate
+            .map(Rate::per_second)
+            .map(f64::round),
+        Some(50.0)
+    );
     caller.probe();
-    assert_eq!(caller.rate(), Some(5.0), "the probe's success begins the pace");
+    assert_eq!(
+        caller.rate(),
+        Some(5.0),
+        "the probe's success begins the pace"
+    );
     caller.call_all(10 * SECOND, &mut well);
     caller.restart(MINUTE);
-    assert_eq!(caller.rate(), Some(5.0), "a new incarnation begins at the tenth again");
+    assert_eq!(
+        caller.rate(),
+        Some(5.0),
+        "a new incarnation begins at the tenth again"
+    );
     let mut unpaced = Caller::new(settings());
     unpaced.call(2 * MINUTE, 50, &mut well);
     unpaced.call(SECOND / 10, 50, &mut busy);
     unpaced.restart(MINUTE);
-    assert_eq!(unpaced.rate(), None, "one that was never on probation is not slowed down by a restart");
+    assert_eq!(
+        unpaced.rate(),
+        None,
+        "one that was never on probation is not slowed down by a restart"
+    );
     caller.restart(60 * MINUTE);
     assert_eq!(caller.rate(), None, "all is forgotten after an hour");
 }
@@ -178,19 +246,45 @@ fn a_relapse_during_the_climb_keeps_the_healthy_rate() {
     caller.call_all(SECOND, &mut well);
     caller.call_all(MINUTE, &mut busy);
     assert!(matches!(caller.endpoint.health(), Health::Suspended { .. }));
-    assert_eq!(caller.endpoint.view(caller.now).healthy_rate.map(Rate::per_second).map(f64::round), Some(50.0));
+    assert_eq!(
+        caller
+            .endpoint
+            .view(caller.now)
+            .healthy_rate
+            .map(Rate::per_second)
+            .map(f64::round),
+        Some(50.0)
+    );
 }
 
 #[test]
 fn a_rate_that_the_endpoint_allows_is_never_exceeded() {
-    let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(0.5)), ..settings() });
+    let mut caller = Caller::new(SubscriptionSettings {
+        rate_max: Some(Rate::of(0.5)),
+        ..settings()
+    });
     caller.call_all(23 * SECOND, &mut well);
-    assert_eq!(caller.counts(caller.left[0], 4 * SECOND), [2; 5], "it never failed, and is slower than the least");
-    let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(60.0)), ..settings() });
+    assert_eq!(
+        caller.counts(caller.left[0], 4 * SECOND),
+        [2; 5],
+        "it never failed, and is slower than the least"
+    );
+    let mut caller = Caller::new(SubscriptionSettings {
+        rate_max: Some(Rate::of(60.0)),
+        ..settings()
+    });
     caller.fall_and_return(50);
     caller.call_all(MINUTE, &mut well);
-    assert_eq!(caller.rate(), Some(58.0), "a second keeps room for what a pause had saved up");
-    assert!((58..=60).contains(&most_in_a_second(&caller.left)), "{}", most_in_a_second(&caller.left));
+    assert_eq!(
+        caller.rate(),
+        Some(58.0),
+        "a second keeps room for what a pause had saved up"
+    );
+    assert!(
+        (58..=60).contains(&most_in_a_second(&caller.left)),
+        "{}",
+        most_in_a_second(&caller.left)
+    );
 }
 
 #[test]
@@ -198,11 +292,18 @@ fn no_second_has_more_requests_than_the_limit_also_across_pauses_failures_and_re
     for limit in [1, 2, 7, 20, 21, 100, 500] {
         for events in [1, 50] {
             let rate_max = Some(Rate::of(f64::from(limit)));
-            let mut caller = Caller::new(SubscriptionSettings { rate_max, concurrency_max: 1000, ..settings() });
+            let mut caller = Caller::new(SubscriptionSettings {
+                rate_max,
+                concurrency_max: 1000,
+                ..settings()
+            });
             caller.events = events;
             caller.call_all(5 * SECOND, &mut well);
             let steady = caller.left.len();
-            assert!(steady * 100 >= 5 * limit as usize * 75, "{steady} requests in 5 s at {limit} a second");
+            assert!(
+                steady * 100 >= 5 * limit as usize * 75,
+                "{steady} requests in 5 s at {limit} a second"
+            );
             // A pause, which saves up a burst, and then restarts at every phase of a second.
             caller.now = caller.now.after(10 * SECOND);
             for pause in [0, 1, 130, 370, 999] {
@@ -210,25 +311,41 @@ fn no_second_has_more_requests_than_the_limit_also_across_pauses_failures_and_re
                 caller.restart(Duration::from_millis(pause));
             }
             caller.call(MINUTE, 1000, &mut busy);
-            let Health::Suspended { until, .. } = caller.endpoint.health() else { panic!("{:?}", caller.endpoint) };
+            let Health::Suspended { until, .. } = caller.endpoint.health() else {
+                panic!("{:?}", caller.endpoint)
+            };
             caller.now = caller.now.max(until);
             caller.call_all(5 * SECOND, &mut well);
             let most = most_in_a_second(&caller.left);
-            assert!(most <= limit as usize, "{most} requests in a second, {events} events each; the limit is {limit}");
+            assert!(
+                most <= limit as usize,
+                "{most} requests in a second, {events} events each; the limit is {limit}"
+            );
         }
     }
 }
 
 #[test]
 fn a_request_that_was_sent_twice_counts_twice() {
-    let mut caller = Caller::new(SubscriptionSettings { rate_max: Some(Rate::of(2.0)), ..settings() });
+    let mut caller = Caller::new(SubscriptionSettings {
+        rate_max: Some(Rate::of(2.0)),
+        ..settings()
+    });
     caller.call_all(2 * SECOND, &mut well);
     let wait = |caller: &Caller| {
-        caller.endpoint.pace_opens(0, caller.now).expect("it is bounded").since(*caller.left.last().expect("a request"))
+        caller
+            .endpoint
+            .pace_opens(0, caller.now)
+            .expect("it is bounded")
+            .since(*caller.left.last().expect("a request"))
     };
     let once = wait(&caller);
     caller.endpoint.repeated(caller.now);
-    assert_eq!(wait(&caller).as_millis() - once.as_millis(), 500, "half a second for each of two in a second");
+    assert_eq!(
+        wait(&caller).as_millis() - once.as_millis(),
+        500,
+        "half a second for each of two in a second"
+    );
 }
 
 // --- the whole machine ---
@@ -242,7 +359,11 @@ fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
         Some((Duration::ZERO, status(if failed { 500 } else { 200 })))
     });
     let edition = without_probation();
-    let settings = SubscriptionSettings { edition, concurrency_max: 16, ..plain() };
+    let settings = SubscriptionSettings {
+        edition,
+        concurrency_max: 16,
+        ..plain()
+    };
     let mut driver = Driver::new(settings.clone(), endpoint);
     driver.is_large();
     for _ in 0..2 * 60 * 50 {
@@ -251,19 +372,40 @@ fn a_restart_with_a_hundred_thousand_due_timers_keeps_to_the_pace() {
     }
     driver.publish(&[("yes", 10); 100_000]);
     driver.run_for(SECOND);
-    assert_eq!(driver.disk.pending.len(), 100_000, "all are pending and fall due together");
+    assert_eq!(
+        driver.disk.pending.len(),
+        100_000,
+        "all are pending and fall due together"
+    );
     driver.run_off(10 * MINUTE);
     let from = driver.left.len();
     driver.restart(settings);
     driver.run_for(10 * MINUTE);
     let left = &driver.left[from..];
-    let first = left.iter().take_while(|at| at.since(left[0]) < SECOND).count();
+    let first = left
+        .iter()
+        .take_while(|at| at.since(left[0]) < SECOND)
+        .count();
     assert!(first <= 25, "{first} in the first second of a rate of 50");
-    let pairs: Vec<usize> =
-        (0..60).map(|n| left.iter().filter(|at| at.since(left[0]).as_secs() == n).count()).collect();
-    assert!(pairs[2..].windows(2).all(|pair| pair[1] as f64 <= pair[0] as f64 * 1.3 + 3.0), "{pairs:?}");
+    let pairs: Vec<usize> = (0..60)
+        .map(|n| {
+            left.iter()
+                .filter(|at| at.since(left[0]).as_secs() == n)
+                .count()
+        })
+        .collect();
+    assert!(
+        pairs[2..]
+            .windows(2)
+            .all(|pair| pair[1] as f64 <= pair[0] as f64 * 1.3 + 3.0),
+        "{pairs:?}"
+    );
     assert!(pairs[..4].iter().all(|count| *count <= 60), "{pairs:?}");
-    assert_eq!(driver.disk.pending.len(), 100_000 - left.len(), "each one is taken once");
+    assert_eq!(
+        driver.disk.pending.len(),
+        100_000 - left.len(),
+        "each one is taken once"
+    );
 }
 
 #[test]
@@ -279,7 +421,10 @@ fn an_endpoint_that_was_down_an_hour_is_never_overrun_by_its_backlog() {
         if well {
             taken.push_back(now);
         }
-        Some((Duration::from_millis(20), status(if well { 200 } else { 503 })))
+        Some((
+            Duration::from_millis(20),
+            status(if well { 200 } else { 503 }),
+        ))
     });
     let mut driver = Driver::new(settings(), endpoint);
     driver.is_large();
@@ -290,7 +435,10 @@ fn an_endpoint_that_was_down_an_hour_is_never_overrun_by_its_backlog() {
     down.set(true);
     driver.publish(&[("yes", 10); 100_000]);
     driver.run_for(60 * MINUTE);
-    assert!(matches!(driver.core.cursor().health, Health::Suspended { .. }));
+    assert!(matches!(
+        driver.core.cursor().health,
+        Health::Suspended { .. }
+    ));
     down.set(false);
     let from = driver.left.len();
     while driver.left.len() == from {
@@ -301,7 +449,10 @@ fn an_endpoint_that_was_down_an_hour_is_never_overrun_by_its_backlog() {
     for minute in 0..20 {
         driver.run_for(MINUTE);
         let health = driver.core.cursor().health;
-        assert!(matches!(health, Health::Healthy { .. }), "a relapse after {minute} minutes: {health:?}");
+        assert!(
+            matches!(health, Health::Healthy { .. }),
+            "a relapse after {minute} minutes: {health:?}"
+        );
     }
     let most = most_in_a_second(&driver.left[from..]);
     assert!(most <= 60, "{most} requests in a second after {back}");

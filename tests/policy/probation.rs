@@ -22,7 +22,11 @@ use super::{
 
 /// Twelve events in twelve concurrent requests: ten failures suspend.
 fn check(script: Vec<RequestResult>, wait: Duration, expected: Expect) -> Driver {
-    let settings = SubscriptionSettings { suspend_after: 10, concurrency_max: 12, ..plain() };
+    let settings = SubscriptionSettings {
+        suspend_after: 10,
+        concurrency_max: 12,
+        ..plain()
+    };
     let mut driver = Driver::new(settings, answers(script));
     driver.publish(&[("yes", 10); 12]);
     expected.assert_eq(&driver.run_for(wait));
@@ -37,10 +41,17 @@ fn ten_failures_suspend_for_the_tables_duration_then_one_probe_goes_out() {
         vec![status(503)],
         Duration::from_secs(300),
         expect![
-            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 30s x · 50s x · 1m 30s x · 2m 50s x"
+            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · \
+             30s x · 50s x · 1m 30s x · 2m 50s x"
         ],
     );
-    assert!(matches!(driver.core.cursor().health, Health::Suspended { cause: Failure::Busy, .. }));
+    assert!(matches!(
+        driver.core.cursor().health,
+        Health::Suspended {
+            cause: Failure::Busy,
+            ..
+        }
+    ));
 }
 
 #[test]
@@ -49,7 +60,8 @@ fn each_probe_that_fails_doubles_the_wait_by_its_own_outcome() {
         vec![RequestResult::bare(Failure::ResolutionError)],
         6 * HOUR,
         expect![
-            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 5m x · 15m x · 35m x · 1h 15m x · 2h 35m x · 5h 15m x"
+            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · \
+             5m x · 15m x · 35m x · 1h 15m x · 2h 35m x · 5h 15m x"
         ],
     );
 }
@@ -62,7 +74,9 @@ fn a_probe_that_succeeds_lets_everything_through() {
         script,
         HOUR,
         expect![
-            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok"
+            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · \
+             10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s ok · 10s \
+             ok · 10s ok · 10s ok"
         ],
     );
     assert_eq!(driver.core.cursor().health, Health::Healthy { failures: 0 });
@@ -78,7 +92,9 @@ fn nine_failures_and_a_success_begin_the_count_again() {
     let driver = check(
         script,
         Duration::from_secs(5),
-        expect!["0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s ok · 0s x · 0s x"],
+        expect![
+            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s ok · 0s x · 0s x"
+        ],
     );
     assert_eq!(driver.core.cursor().health, Health::Healthy { failures: 2 });
 }
@@ -89,7 +105,9 @@ fn a_suspended_subscription_reads_nothing() {
     let mut driver = check(
         vec![status(404)],
         Duration::from_secs(5),
-        expect!["0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x"],
+        expect![
+            "0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x · 0s x"
+        ],
     );
     let reads = driver.reads;
     driver.publish(&[("yes", 10); 50]);
@@ -100,7 +118,10 @@ fn a_suspended_subscription_reads_nothing() {
 
 #[test]
 fn an_endpoint_that_only_refuses_events_is_not_held() {
-    let settings = SubscriptionSettings { hold_after_failing: Some(24 * HOUR), ..plain() };
+    let settings = SubscriptionSettings {
+        hold_after_failing: Some(24 * HOUR),
+        ..plain()
+    };
     let mut driver = Driver::new(settings, answers(vec![status(503), status(400)]));
     for _ in 0..5 {
         driver.publish(&[("yes", 10)]);
@@ -110,14 +131,29 @@ fn an_endpoint_that_only_refuses_events_is_not_held() {
 }
 
 #[test]
-fn an_endpoint_without_a_success_for_days_is_held_at_the_first_failure_after_them_also_across_restarts() {
+fn an_endpoint_without_a_success_for_days_is_held_at_the_first_failure_after_them_also_across_restarts()
+ {
     let days = |days: u32| 24 * days * HOUR;
-    let settings = SubscriptionSettings { hold_after_failing: Some(days(5)), suspend_after: 10, ..plain() };
-    for failure in [status(503), RequestResult::bare(Outcome::Failed(Failure::TimedOut))] {
+    let settings = SubscriptionSettings {
+        hold_after_failing: Some(days(5)),
+        suspend_after: 10,
+        ..plain()
+    };
+    for failure in [
+        status(503),
+        RequestResult::bare(Outcome::Failed(Failure::TimedOut)),
+    ] {
         let is_back = std::rc::Rc::new(std::cell::Cell::new(false));
         let (is_up, failed) = (std::rc::Rc::clone(&is_back), failure.clone());
         let endpoint = Box::new(move |_: &gridhook::policy::OutgoingBatch| {
-            Some((Duration::ZERO, if is_up.get() { status(200) } else { failed.clone() }))
+            Some((
+                Duration::ZERO,
+                if is_up.get() {
+                    status(200)
+                } else {
+                    failed.clone()
+                },
+            ))
         });
         let mut driver = Driver::new(settings.clone(), endpoint);
         // An event every seven hours, so that there is always one that is tried.
@@ -133,20 +169,43 @@ fn an_endpoint_without_a_success_for_days_is_held_at_the_first_failure_after_the
         driver.publish(&[("yes", 10)]);
         driver.run_for(24 * HOUR);
         is_back.set(false);
-        assert!(driver.disk.cursor.pace.failing_since.is_none(), "a success begins anew");
+        assert!(
+            driver.disk.cursor.pace.failing_since.is_none(),
+            "a success begins anew"
+        );
         let from = driver.left.len();
         fail_for(&mut driver, 17);
-        assert_eq!(driver.disk.cursor.held, None, "{failure:?}: 119 hours are less than five days");
+        assert_eq!(
+            driver.disk.cursor.held, None,
+            "{failure:?}: 119 hours are less than five days"
+        );
         fail_for(&mut driver, 5);
         let left = &driver.left[from..];
-        let held = left.iter().position(|at| at.since(left[0]) >= days(5)).expect("an attempt after five days");
-        assert_eq!(driver.disk.cursor.held, Some(HeldBy::EndpointFailing), "{failure:?}");
-        assert_eq!(left.len(), held + 1, "{failure:?}: the first attempt after five days is the last one");
+        let held = left
+            .iter()
+            .position(|at| at.since(left[0]) >= days(5))
+            .expect("an attempt after five days");
+        assert_eq!(
+            driver.disk.cursor.held,
+            Some(HeldBy::EndpointFailing),
+            "{failure:?}"
+        );
+        assert_eq!(
+            left.len(),
+            held + 1,
+            "{failure:?}: the first attempt after five days is the last one"
+        );
 
         driver.command(Command::Resume);
         fail_for(&mut driver, 2);
-        assert_eq!(driver.disk.cursor.held, None, "{failure:?}: the time begins anew");
-        assert!(driver.left.len() > from + held + 1, "{failure:?}: it is called again");
+        assert_eq!(
+            driver.disk.cursor.held, None,
+            "{failure:?}: the time begins anew"
+        );
+        assert!(
+            driver.left.len() > from + held + 1,
+            "{failure:?}: it is called again"
+        );
     }
     let mut off = Driver::new(plain(), answers(vec![status(503)]));
     for _ in 0..20 {
@@ -165,8 +224,13 @@ fn a_subscription_that_is_held_sends_and_reads_nothing_until_it_is_resumed() {
     let reads = driver.reads;
     driver.publish(&[("yes", 10)]);
     driver.run_for(HOUR);
-    let too_old = START.after(Duration::from_secs(5)).after(plain().time_to_live);
-    assert_eq!((driver.reads, driver.core.next_due(driver.now)), (reads, Some(too_old)));
+    let too_old = START
+        .after(Duration::from_secs(5))
+        .after(plain().time_to_live);
+    assert_eq!(
+        (driver.reads, driver.core.next_due(driver.now)),
+        (reads, Some(too_old))
+    );
     assert_eq!(driver.disk.cursor.held, Some(HeldBy::ByOperator));
     driver.command(Command::Resume);
     expect!["0s x · 1h 5s ok · 1h 5s ok"].assert_eq(&driver.run());
@@ -187,7 +251,8 @@ fn the_suspension_doubles_each_time_up_to_the_maximum() {
 #[test]
 fn an_answer_from_before_the_suspension_does_not_end_probing() {
     let mut turn = 0;
-    // The first takes long and succeeds; the second suspends the endpoint; the third is the probe, and takes longer.
+    // The first takes long and succeeds; the second suspends the endpoint; the third is the probe,
+    // and takes longer.
     let endpoint = Box::new(move |_: &_| {
         turn += 1;
         Some(match turn {
@@ -197,12 +262,22 @@ fn an_answer_from_before_the_suspension_does_not_end_probing() {
             _ => (Duration::ZERO, status(200)),
         })
     });
-    let settings = SubscriptionSettings { suspend_after: 1, concurrency_max: 2, ..plain() };
+    let settings = SubscriptionSettings {
+        suspend_after: 1,
+        concurrency_max: 2,
+        ..plain()
+    };
     let mut driver = Driver::new(settings, endpoint);
     driver.publish(&[("yes", 10); 4]);
     expect!["0s ok · 0s x · 10s ok"].assert_eq(&driver.run_for(Duration::from_secs(30)));
-    assert_eq!(driver.disk.cursor.counters.delivered, 1, "the straggler's event is delivered");
-    assert!(matches!(driver.core.cursor().health, Health::Probing { .. }), "and the probe is still waited for");
+    assert_eq!(
+        driver.disk.cursor.counters.delivered, 1,
+        "the straggler's event is delivered"
+    );
+    assert!(
+        matches!(driver.core.cursor().health, Health::Probing { .. }),
+        "and the probe is still waited for"
+    );
     assert_eq!(driver.core.in_flight(), 1);
     expect!["0s ok · 0s x · 10s ok · 40s ok · 40s ok"].assert_eq(&driver.run());
     assert_eq!(driver.core.cursor().health, Health::Healthy { failures: 0 });
@@ -232,7 +307,11 @@ fn after(settings: &SubscriptionSettings, outcomes: &[Outcome]) -> (Endpoint, Ti
 }
 
 fn strict() -> SubscriptionSettings {
-    SubscriptionSettings { edition: current(), suspend_after: 10, ..plain() }
+    SubscriptionSettings {
+        edition: current(),
+        suspend_after: 10,
+        ..plain()
+    }
 }
 
 #[test]
@@ -241,13 +320,27 @@ fn half_of_the_requests_of_a_minute_suspend_by_the_outcome_that_crossed_the_line
     let rows: [(&str, Vec<Outcome>, bool); 5] = [
         ("every second one of twenty", [ok, bad].repeat(10), true),
         ("of nineteen", [bad, ok].repeat(10)[..19].to_vec(), false),
-        ("nine of twenty", [vec![ok], [ok, bad].repeat(9), vec![ok]].concat(), false),
+        (
+            "nine of twenty",
+            [vec![ok], [ok, bad].repeat(9), vec![ok]].concat(),
+            false,
+        ),
         ("one in three", [ok, ok, bad].repeat(20), false),
-        ("in two minutes", [vec![ok; 20], vec![ok; 60], [ok, bad].repeat(9)].concat(), false),
+        (
+            "in two minutes",
+            [vec![ok; 20], vec![ok; 60], [ok, bad].repeat(9)].concat(),
+            false,
+        ),
     ];
     for (reported, outcomes, expected) in rows {
         let (endpoint, _) = after(&strict(), &outcomes);
-        let suspended = matches!(endpoint.health(), Health::Suspended { cause: Failure::TimedOut, .. });
+        let suspended = matches!(
+            endpoint.health(),
+            Health::Suspended {
+                cause: Failure::TimedOut,
+                ..
+            }
+        );
         assert_eq!(suspended, expected, "{reported}: {:?}", endpoint.health());
     }
 }
@@ -296,22 +389,50 @@ fn the_probation_of_every_outcome_has_the_duration_of_the_table() {
     for (failure, seconds) in rows {
         let (endpoint, now) = after(&strict(), &[Outcome::Failed(failure); 10]);
         let last = now.before(Duration::from_secs(1));
-        let Health::Suspended { cause, since, until, consecutive_suspensions: 1 } = endpoint.health() else {
+        let Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions: 1,
+        } = endpoint.health()
+        else {
             panic!("{failure}: {:?}", endpoint.health());
         };
-        assert_eq!((cause, since, until.since(since).as_secs()), (failure, last, seconds));
-        assert_eq!(endpoint.free_requests(0, until.before(Duration::from_micros(1))), 0, "nobody calls before its end");
-        assert_eq!((endpoint.free_requests(0, until), endpoint.opens()), (1, Some(until)), "then one probe goes out");
+        assert_eq!(
+            (cause, since, until.since(since).as_secs()),
+            (failure, last, seconds)
+        );
+        assert_eq!(
+            endpoint.free_requests(0, until.before(Duration::from_micros(1))),
+            0,
+            "nobody calls before its end"
+        );
+        assert_eq!(
+            (endpoint.free_requests(0, until), endpoint.opens()),
+            (1, Some(until)),
+            "then one probe goes out"
+        );
     }
 }
 
 #[test]
 fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
     let year = Duration::from_secs(365 * 24 * 60 * 60);
-    let (since, until) = (START.after(year), START.after(year).after(Duration::from_secs(20)));
+    let (since, until) = (
+        START.after(year),
+        START.after(year).after(Duration::from_secs(20)),
+    );
     for (consecutive_suspensions, seconds) in [(1, 10), (2, 20), (30, 3 * 60 * 60)] {
-        let health = Health::Suspended { cause: Failure::Busy, since, until, consecutive_suspensions };
-        let cursor = Cursor { health, ..Cursor::default() };
+        let health = Health::Suspended {
+            cause: Failure::Busy,
+            since,
+            until,
+            consecutive_suspensions,
+        };
+        let cursor = Cursor {
+            health,
+            ..Cursor::default()
+        };
         let endpoint = Endpoint::recover(&strict(), &cursor, std::iter::empty(), START);
         assert_eq!(
             endpoint.opens(),
@@ -325,23 +446,49 @@ fn a_clock_that_was_set_back_makes_no_suspension_longer_than_its_kind_allows() {
 
 #[test]
 fn a_probe_that_is_asked_for_goes_out_at_once_and_costs_nothing_else() {
-    let mut driver = Driver::new(SubscriptionSettings { suspend_after: 3, ..plain() }, answers(vec![status(404)]));
+    let mut driver = Driver::new(
+        SubscriptionSettings {
+            suspend_after: 3,
+            ..plain()
+        },
+        answers(vec![status(404)]),
+    );
     driver.publish(&[("yes", 10); 5]);
     expect!["0s x · 0s x · 0s x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
     driver.command(Command::Probe);
     expect!["0s x · 0s x · 0s x · 1m x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
-    let Health::Suspended { consecutive_suspensions, .. } = driver.core.cursor().health else {
+    let Health::Suspended {
+        consecutive_suspensions,
+        ..
+    } = driver.core.cursor().health
+    else {
         panic!("the probe failed")
     };
-    assert_eq!((consecutive_suspensions, driver.disk.pending.len()), (2, 4), "the fifth was not touched");
-    assert!(driver.disk.pending.values().all(|pending| pending.attempts == 1));
+    assert_eq!(
+        (consecutive_suspensions, driver.disk.pending.len()),
+        (2, 4),
+        "the fifth was not touched"
+    );
+    assert!(
+        driver
+            .disk
+            .pending
+            .values()
+            .all(|pending| pending.attempts == 1)
+    );
 }
 
 #[test]
 fn an_endpoint_that_is_released_is_healthy_at_once() {
     let mut script = vec![status(404); 3];
     script.push(status(200));
-    let mut driver = Driver::new(SubscriptionSettings { suspend_after: 3, ..plain() }, answers(script));
+    let mut driver = Driver::new(
+        SubscriptionSettings {
+            suspend_after: 3,
+            ..plain()
+        },
+        answers(script),
+    );
     driver.publish(&[("yes", 10); 5]);
     driver.run_for(Duration::from_secs(60));
     driver.command(Command::Release);
@@ -352,7 +499,13 @@ fn an_endpoint_that_is_released_is_healthy_at_once() {
 
 #[test]
 fn a_command_that_has_no_sense_says_why_and_changes_nothing() {
-    let mut driver = Driver::new(SubscriptionSettings { suspend_after: 1, ..plain() }, answers(vec![status(404)]));
+    let mut driver = Driver::new(
+        SubscriptionSettings {
+            suspend_after: 1,
+            ..plain()
+        },
+        answers(vec![status(404)]),
+    );
     let check = |driver: &mut Driver, probe, release| {
         assert_eq!(driver.core.refuses(Command::Probe), probe);
         assert_eq!(driver.core.refuses(Command::Release), release);
@@ -363,7 +516,11 @@ fn a_command_that_has_no_sense_says_why_and_changes_nothing() {
             assert_eq!(driver.core.cursor(), before);
         }
     };
-    check(&mut driver, Some(CommandRefused::Healthy), Some(CommandRefused::Healthy));
+    check(
+        &mut driver,
+        Some(CommandRefused::Healthy),
+        Some(CommandRefused::Healthy),
+    );
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(1));
     check(&mut driver, None, None);
@@ -374,7 +531,11 @@ fn a_command_that_has_no_sense_says_why_and_changes_nothing() {
 // --- dead letters during probation, and 410 ---
 
 fn impatient() -> SubscriptionSettings {
-    SubscriptionSettings { suspend_after: 2, dead_letter_in_probation: true, ..plain() }
+    SubscriptionSettings {
+        suspend_after: 2,
+        dead_letter_in_probation: true,
+        ..plain()
+    }
 }
 
 /// Outcome and attempts of every dead letter caused by probation, in order.
@@ -389,21 +550,40 @@ fn dead(driver: &Driver) -> Vec<(LastOutcome, u32)> {
 fn events_due_in_a_probation_after_a_client_error_become_dead_letters_at_once() {
     // 404 is tried again after five minutes. The suspension lasts five minutes, and then ten.
     let mut driver = Driver::new(impatient(), answers(vec![status(404)]));
-    driver.publish(&[("yes", 10), ("yes", 10), ("yes", 10), ("no", 1), ("yes", 10)]);
+    driver.publish(&[
+        ("yes", 10),
+        ("yes", 10),
+        ("yes", 10),
+        ("no", 1),
+        ("yes", 10),
+    ]);
     driver.run_for(Duration::from_secs(1));
     let probation = (LastOutcome::Probation, 0);
-    assert_eq!(dead(&driver), [probation; 2], "those that were not tried yet");
+    assert_eq!(
+        dead(&driver),
+        [probation; 2],
+        "those that were not tried yet"
+    );
     driver.publish(&[("yes", 10); 300]);
     driver.run_for(Duration::from_secs(1));
     assert_eq!(dead(&driver), [probation; 302]);
     // The first one is the probe; the second is due while the endpoint is suspended again.
     driver.run_for(Duration::from_secs(10 * 60));
     assert_eq!(driver.disk.pending.len(), 0);
-    let tried: Vec<_> = dead(&driver).into_iter().filter(|(_, attempts)| *attempts > 0).collect();
-    assert_eq!(tried, [(LastOutcome::Probation, 2), (LastOutcome::Probation, 1)]);
+    let tried: Vec<_> = dead(&driver)
+        .into_iter()
+        .filter(|(_, attempts)| *attempts > 0)
+        .collect();
+    assert_eq!(
+        tried,
+        [(LastOutcome::Probation, 2), (LastOutcome::Probation, 1)]
+    );
     crate::spec::fact("S000-145", &tried[0].0.to_string().into());
     let counters = driver.disk.cursor.counters;
-    assert_eq!((counters.matched, counters.dead_lettered, counters.requests), (304, 304, 3));
+    assert_eq!(
+        (counters.matched, counters.dead_lettered, counters.requests),
+        (304, 304, 3)
+    );
 }
 
 #[test]
@@ -412,22 +592,43 @@ fn other_causes_and_other_subscriptions_wait() {
         let mut driver = Driver::new(settings, answers(vec![answer]));
         driver.publish(&[("yes", 10); 4]);
         driver.run_for(Duration::from_secs(5));
-        assert!(matches!(driver.core.cursor().health, Health::Suspended { .. }));
+        assert!(matches!(
+            driver.core.cursor().health,
+            Health::Suspended { .. }
+        ));
         driver.disk.dead.len()
     };
     assert_eq!(waits(impatient(), status(404)), 2);
     assert_eq!(waits(impatient(), status(503)), 0);
-    assert_eq!(waits(SubscriptionSettings { dead_letter_in_probation: false, ..impatient() }, status(404)), 0);
+    assert_eq!(
+        waits(
+            SubscriptionSettings {
+                dead_letter_in_probation: false,
+                ..impatient()
+            },
+            status(404)
+        ),
+        0
+    );
 }
 
 #[test]
 fn an_endpoint_that_is_gone_is_held_where_the_subscription_says_so_until_it_is_resumed() {
-    let settings = SubscriptionSettings { hold_when_gone: true, ..plain() };
-    let mut driver = Driver::new(settings, answers(vec![status(404), status(410), status(200)]));
+    let settings = SubscriptionSettings {
+        hold_when_gone: true,
+        ..plain()
+    };
+    let mut driver = Driver::new(
+        settings,
+        answers(vec![status(404), status(410), status(200)]),
+    );
     driver.publish(&[("yes", 10); 3]);
     expect!["0s x · 0s x"].assert_eq(&driver.run_for(HOUR));
     let too_old = START.after(plain().time_to_live);
-    assert_eq!((driver.disk.cursor.held, driver.core.next_due(driver.now)), (Some(HeldBy::Gone), Some(too_old)));
+    assert_eq!(
+        (driver.disk.cursor.held, driver.core.next_due(driver.now)),
+        (Some(HeldBy::Gone), Some(too_old))
+    );
     driver.command(Command::Resume);
     assert_eq!(driver.disk.cursor.held, None);
     expect!["0s x · 0s x · 1h ok · 1h ok · 1h ok"].assert_eq(&driver.run());

@@ -8,9 +8,16 @@ use gridhook::{
 
 #[test]
 fn property_names_are_valid_http_headers_and_not_reserved() {
-    for name in
-        ["Authorization", "X-My_Header.1", "x", "Prefer", "ce-id", "aegis", "User-Agent", &"n".repeat(NAME_BYTES_MAX)]
-    {
+    for name in [
+        "Authorization",
+        "X-My_Header.1",
+        "x",
+        "Prefer",
+        "ce-id",
+        "aegis",
+        "User-Agent",
+        &"n".repeat(NAME_BYTES_MAX),
+    ] {
         assert_eq!(check_name(name, Schema::EventGrid), Ok(()), "{name}");
     }
     let reserved = [
@@ -32,12 +39,26 @@ fn property_names_are_valid_http_headers_and_not_reserved() {
     ];
     for name in reserved {
         let refused = check_name(name, Schema::EventGrid);
-        assert!(matches!(refused, Err(PropertyError::Reserved { .. })), "{name}: {refused:?}");
+        assert!(
+            matches!(refused, Err(PropertyError::Reserved { .. })),
+            "{name}: {refused:?}"
+        );
     }
     assert!(check_name("CE-Subject", Schema::CloudEvents).is_err());
-    let malformed = ["", "a b", "a:b", "a\r\nb", "naïve", "a\0", &"n".repeat(NAME_BYTES_MAX + 1)];
+    let malformed = [
+        "",
+        "a b",
+        "a:b",
+        "a\r\nb",
+        "naïve",
+        "a\0",
+        &"n".repeat(NAME_BYTES_MAX + 1),
+    ];
     for name in malformed {
-        assert_eq!(check_name(name, Schema::EventGrid), Err(PropertyError::Name(name.to_owned())));
+        assert_eq!(
+            check_name(name, Schema::EventGrid),
+            Err(PropertyError::Name(name.to_owned()))
+        );
     }
     let message = [
         check_name("aeg-x", Schema::EventGrid),
@@ -58,14 +79,28 @@ fn property_names_are_valid_http_headers_and_not_reserved() {
 
 #[test]
 fn values_are_printable_and_not_too_long() {
-    for value in ["x", "Bearer a.b+c/d==", "a  b", &"v".repeat(VALUE_BYTES_MAX)] {
+    for value in [
+        "x",
+        "Bearer a.b+c/d==",
+        "a  b",
+        &"v".repeat(VALUE_BYTES_MAX),
+    ] {
         assert_eq!(check_value(value), Ok(()), "{value}");
     }
     for value in ["a\r\nb: c", "a\tb", "a\0", "ü", "\u{7f}", " a", "a "] {
-        assert_eq!(check_value(value), Err(PropertyError::Characters), "{value:?}");
+        assert_eq!(
+            check_value(value),
+            Err(PropertyError::Characters),
+            "{value:?}"
+        );
     }
-    let longest = (1..=VALUE_BYTES_MAX + 8).filter(|bytes| check_value(&"v".repeat(*bytes)).is_ok()).max();
+    let longest = (1..=VALUE_BYTES_MAX + 8)
+        .filter(|bytes| check_value(&"v".repeat(*bytes)).is_ok())
+        .max();
     crate::spec::fact("S000-219", &serde_json::json!({"maxBytes": longest}));
     assert_eq!(check_value(""), Err(PropertyError::Length(0)));
-    assert_eq!(check_value(&"v".repeat(VALUE_BYTES_MAX + 1)), Err(PropertyError::Length(VALUE_BYTES_MAX + 1)));
+    assert_eq!(
+        check_value(&"v".repeat(VALUE_BYTES_MAX + 1)),
+        Err(PropertyError::Length(VALUE_BYTES_MAX + 1))
+    );
 }

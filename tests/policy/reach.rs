@@ -1,4 +1,5 @@
-//! An endpoint that could not be reached is looked for with bare connections, and what is fresh goes first when it is back.
+//! An endpoint that could not be reached is looked for with bare connections, and what is fresh
+//! goes first when it is back.
 
 use std::{cell::Cell, rc::Rc, time::Duration};
 
@@ -19,12 +20,19 @@ use super::{
 const SECOND: Duration = Duration::from_secs(1);
 
 fn looking() -> SubscriptionSettings {
-    SubscriptionSettings { suspend_after: 3, reconnect_interval: SECOND, ..plain() }
+    SubscriptionSettings {
+        suspend_after: 3,
+        reconnect_interval: SECOND,
+        ..plain()
+    }
 }
 
 /// A request for which no connection was made.
 fn unreached(failure: Failure) -> RequestResult {
-    RequestResult { unreached: true, ..RequestResult::bare(failure) }
+    RequestResult {
+        unreached: true,
+        ..RequestResult::bare(failure)
+    }
 }
 
 /// An endpoint that is silent until it recovers, and 1,000 events for it.
@@ -32,7 +40,14 @@ fn down(settings: SubscriptionSettings, failure: Failure) -> (Driver, Rc<Cell<bo
     let well = Rc::new(Cell::new(false));
     let (answers, reaches) = (Rc::clone(&well), Rc::clone(&well));
     let endpoint = Box::new(move |_: &_| {
-        Some((Duration::from_millis(10), if answers.get() { status(200) } else { unreached(failure) }))
+        Some((
+            Duration::from_millis(10),
+            if answers.get() {
+                status(200)
+            } else {
+                unreached(failure)
+            },
+        ))
     });
     let mut driver = Driver::new(settings, endpoint);
     driver.reach = Box::new(move || reaches.get());
@@ -42,24 +57,51 @@ fn down(settings: SubscriptionSettings, failure: Failure) -> (Driver, Rc<Cell<bo
 
 #[test]
 fn an_endpoint_that_is_back_has_fresh_events_within_seconds_and_no_attempt_is_spent_on_looking() {
-    for failure in [Failure::SocketError, Failure::ResolutionError, Failure::TimedOut] {
+    for failure in [
+        Failure::SocketError,
+        Failure::ResolutionError,
+        Failure::TimedOut,
+    ] {
         for jitter in [0.0, 0.5, 1.0] {
             let (mut driver, well) = down(looking(), failure);
             driver.jitter = jitter;
             driver.run_for(50 * SECOND);
-            assert!((40..=65).contains(&driver.connects.len()), "{failure}: {}", driver.connects.len());
-            assert!(driver.left.len() <= 6, "{failure}: {} requests", driver.left.len());
+            assert!(
+                (40..=65).contains(&driver.connects.len()),
+                "{failure}: {}",
+                driver.connects.len()
+            );
+            assert!(
+                driver.left.len() <= 6,
+                "{failure}: {} requests",
+                driver.left.len()
+            );
             well.set(true);
             let (back, tried) = (driver.now, driver.left.len());
             driver.publish(&[("yes", 10)]);
             driver.run_for(2 * SECOND);
-            let fresh = driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(1001))).expect("it was sent");
+            let fresh = driver
+                .order
+                .iter()
+                .position(|sent| *sent == (Lane::LIVE, Seq(1001)))
+                .expect("it was sent");
             let after = driver.left[fresh].since(back);
-            assert!(after <= Duration::from_millis(1300), "{failure}: the fresh event left {after:?} after the return");
-            assert!(fresh - tried <= 5, "{failure}: {} went before it", fresh - tried);
+            assert!(
+                after <= Duration::from_millis(1300),
+                "{failure}: the fresh event left {after:?} after the return"
+            );
+            assert!(
+                fresh - tried <= 5,
+                "{failure}: {} went before it",
+                fresh - tried
+            );
             let found = driver.connects.len();
             driver.run_for(60 * SECOND);
-            assert_eq!(driver.connects.len(), found, "there is nothing more to look for");
+            assert_eq!(
+                driver.connects.len(),
+                found,
+                "there is nothing more to look for"
+            );
         }
     }
 }
@@ -75,7 +117,10 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
             let (outage, pause) = (pair[0].since(START), pair[1].since(pair[0]));
             let expected = (outage / 60).clamp(SECOND, 10 * SECOND).mul_f64(spread);
             // A probe that is due by its schedule puts it off.
-            assert!(pause >= expected.mul_f64(0.95) && pause <= 2 * expected + SECOND, "{pause:?} after {outage:?}");
+            assert!(
+                pause >= expected.mul_f64(0.95) && pause <= 2 * expected + SECOND,
+                "{pause:?} after {outage:?}"
+            );
         }
         assert!(driver.connects.len() > 250, "{}", driver.connects.len());
     }
@@ -84,15 +129,26 @@ fn the_pause_is_a_sixtieth_of_the_outage_between_one_and_ten_times_the_setting()
 #[test]
 fn nothing_is_looked_for_that_fails_for_another_cause_or_is_held_or_where_that_is_off() {
     let tls = RequestResult::bare(Failure::SocketError);
-    for answer in [status(503), status(404), status(500), RequestResult::bare(Failure::TimedOut), tls] {
+    for answer in [
+        status(503),
+        status(404),
+        status(500),
+        RequestResult::bare(Failure::TimedOut),
+        tls,
+    ] {
         let mut driver = Driver::new(looking(), answers(vec![answer]));
         driver.publish(&[("yes", 10); 100]);
         driver.run_for(600 * SECOND);
         assert!(driver.left.len() >= 3);
         assert_eq!(driver.connects, []);
     }
-    let (mut driver, _) =
-        down(SubscriptionSettings { reconnect_interval: Duration::ZERO, ..looking() }, Failure::SocketError);
+    let (mut driver, _) = down(
+        SubscriptionSettings {
+            reconnect_interval: Duration::ZERO,
+            ..looking()
+        },
+        Failure::SocketError,
+    );
     driver.run_for(600 * SECOND);
     assert_eq!(driver.connects, []);
     let (mut driver, _) = down(looking(), Failure::SocketError);
@@ -110,20 +166,32 @@ fn an_endpoint_that_accepts_only_connections_is_probed_no_faster_and_not_suspend
     driver.publish(&[("yes", 10); 1000]);
     driver.run_for(600 * SECOND);
     let suspensions = match driver.core.cursor().health {
-        Health::Suspended { consecutive_suspensions, .. } | Health::Probing { consecutive_suspensions, .. } => {
-            consecutive_suspensions
+        Health::Suspended {
+            consecutive_suspensions,
+            ..
         }
+        | Health::Probing {
+            consecutive_suspensions,
+            ..
+        } => consecutive_suspensions,
         Health::Healthy { .. } => panic!("nothing was taken"),
     };
     assert_eq!(suspensions, 1);
-    assert!((100..=400).contains(&driver.left.len()), "{}", driver.left.len());
+    assert!(
+        (100..=400).contains(&driver.left.len()),
+        "{}",
+        driver.left.len()
+    );
 }
 
 #[test]
 fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_have_their_turns() {
     for cause in [status(404), status(503), unreached(Failure::SocketError)] {
         let failures = vec![cause.clone(), cause.clone(), cause, status(200)];
-        let settings = SubscriptionSettings { reconnect_interval: Duration::ZERO, ..looking() };
+        let settings = SubscriptionSettings {
+            reconnect_interval: Duration::ZERO,
+            ..looking()
+        };
         let mut driver = Driver::new(settings.clone(), answers(failures));
         driver.publish(&[("yes", 10); 1000]);
         driver.run_for(Duration::from_millis(100));
@@ -135,11 +203,16 @@ fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_ha
         driver.publish(&[("yes", 10)]);
         driver.run_for(SECOND);
         assert_eq!(driver.left[3], start);
-        let fresh = driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(1001))).expect("it was sent");
+        let fresh = driver
+            .order
+            .iter()
+            .position(|sent| *sent == (Lane::LIVE, Seq(1001)))
+            .expect("it was sent");
         assert!(fresh <= 9, "{fresh}");
     }
 
-    // One that is well, with a backlog: the server was down, or was killed before anything was sent.
+    // One that is well, with a backlog: the server was down, or was killed before anything was
+    // sent.
     let mut driver = Driver::new(looking(), Box::new(|_| Some((SECOND, status(200)))));
     driver.publish(&[("yes", 10); 1000]);
     driver.run_off(SECOND);
@@ -147,7 +220,11 @@ fn at_the_start_of_the_server_the_first_probe_is_due_at_once_and_fresh_events_ha
     driver.core.start(driver.now);
     driver.publish(&[("yes", 10)]);
     driver.run_for(10 * SECOND);
-    let fresh = driver.order.iter().position(|sent| *sent == (Lane::LIVE, Seq(1001))).expect("it was sent");
+    let fresh = driver
+        .order
+        .iter()
+        .position(|sent| *sent == (Lane::LIVE, Seq(1001)))
+        .expect("it was sent");
     assert!(fresh <= 5, "{fresh}");
     driver.run();
     assert_eq!(driver.disk.cursor.counters.delivered, 1001);

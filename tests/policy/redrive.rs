@@ -22,17 +22,25 @@ use super::{
 
 const JOB: Lane = Lane::FIRST_JOB;
 
-/// An endpoint that answers a number of requests with `first`, and then with `then`; [`None`] is no answer.
+/// An endpoint that answers a number of requests with `first`, and then with `then`; [`None`] is no
+/// answer.
 fn turns(requests: usize, first: RequestResult, then: Option<RequestResult>) -> Endpoint {
     let mut turn = 0;
     Box::new(move |_: &OutgoingBatch| {
         turn += 1;
-        if turn <= requests { Some((Duration::ZERO, first.clone())) } else { Some((Duration::ZERO, then.clone()?)) }
+        if turn <= requests {
+            Some((Duration::ZERO, first.clone()))
+        } else {
+            Some((Duration::ZERO, then.clone()?))
+        }
     })
 }
 
 fn with_dead_letters() -> SubscriptionSettings {
-    SubscriptionSettings { dead_letter: true, ..plain() }
+    SubscriptionSettings {
+        dead_letter: true,
+        ..plain()
+    }
 }
 
 /// Three events, given up.
@@ -58,7 +66,13 @@ fn redrive(driver: &mut Driver, pages: usize) {
         };
         let letters = page.iter().map(letter).collect();
         let drained = (number + 1) * size >= waiting.len();
-        let page = RedrivePage { lane: JOB, dead_letters: letters, progress: Bytes::new(), totals: None, drained };
+        let page = RedrivePage {
+            lane: JOB,
+            dead_letters: letters,
+            progress: Bytes::new(),
+            totals: None,
+            drained,
+        };
         // One that a crash has kept from its beginning takes nothing.
         if driver.core.refuses_dead_letters(JOB).is_none() {
             driver.absorb(Input::Redrive(Box::new(page)));
@@ -67,7 +81,11 @@ fn redrive(driver: &mut Driver, pages: usize) {
 }
 
 fn ended(driver: &Driver) -> &Job {
-    assert!(driver.disk.cursor.jobs.is_empty(), "{:?}", driver.disk.cursor.jobs);
+    assert!(
+        driver.disk.cursor.jobs.is_empty(),
+        "{:?}",
+        driver.disk.cursor.jobs
+    );
     driver.disk.ended.last().expect("it has ended")
 }
 
@@ -78,14 +96,30 @@ fn redriven_dead_letters_are_delivered_and_counted_separately() {
         let own = driver.disk.cursor.counters;
         redrive(&mut driver, pages);
         driver.run_for(Duration::from_secs(60));
-        let Job { state, counters, .. } = *ended(&driver);
-        let expected =
-            Counters { passed: 3, matched: 3, delivered: 3, requests: counters.requests, ..Counters::default() };
+        let Job {
+            state, counters, ..
+        } = *ended(&driver);
+        let expected = Counters {
+            passed: 3,
+            matched: 3,
+            delivered: 3,
+            requests: counters.requests,
+            ..Counters::default()
+        };
         assert_eq!((state, counters), (JobState::Completed, expected));
-        assert_eq!(driver.disk.cursor.replayed, counters, "one job is the whole column");
-        assert_eq!(driver.disk.cursor.counters, own, "nothing else is counted again");
+        assert_eq!(
+            driver.disk.cursor.replayed, counters,
+            "one job is the whole column"
+        );
+        assert_eq!(
+            driver.disk.cursor.counters, own,
+            "nothing else is counted again"
+        );
         assert!(driver.disk.dead.is_empty() && driver.disk.pending.is_empty());
-        assert_eq!(driver.noted(Lane::LIVE, LedgerEvent::Redriven { into: JOB }), [1, 2, 4]);
+        assert_eq!(
+            driver.noted(Lane::LIVE, LedgerEvent::Redriven { into: JOB }),
+            [1, 2, 4]
+        );
     }
 }
 
@@ -96,12 +130,26 @@ fn attempts_and_time_to_live_begin_anew() {
     redrive(&mut driver, 1);
     driver.run_for(Duration::from_secs(300));
     let job = &driver.disk.cursor.jobs[0];
-    assert_eq!((job.counters.pending, job.counters.dead_lettered), (3, 0), "they are young again");
-    assert!(driver.disk.pending.values().all(|pending| pending.attempts > 0));
+    assert_eq!(
+        (job.counters.pending, job.counters.dead_lettered),
+        (3, 0),
+        "they are young again"
+    );
+    assert!(
+        driver
+            .disk
+            .pending
+            .values()
+            .all(|pending| pending.attempts > 0)
+    );
     // The last wait of the schedule may reach beyond it.
     driver.run_for(with_dead_letters().time_to_live * 2);
     let job = ended(&driver);
-    assert_eq!((job.state, job.counters.dead_lettered), (JobState::Completed, 3), "and dead letters again");
+    assert_eq!(
+        (job.state, job.counters.dead_lettered),
+        (JobState::Completed, 3),
+        "and dead letters again"
+    );
     assert_eq!(driver.disk.dead.len(), 3);
     assert!(driver.disk.dead.keys().all(|(lane, _)| *lane == JOB));
     assert!(driver.disk.dead.values().all(|dead| dead.attempts > 1));
@@ -116,12 +164,21 @@ fn a_canceled_redrive_returns_its_pending_deliveries_to_the_dead_letters() {
     driver.command(Command::Job(JobCommand::Cancel(JOB)));
     driver.run_for(Duration::from_secs(1));
     let job = ended(&driver);
-    assert_eq!((job.state, job.counters.dead_lettered, job.counters.canceled), (JobState::Canceled, 3, 0));
+    assert_eq!(
+        (job.state, job.counters.dead_lettered, job.counters.canceled),
+        (JobState::Canceled, 3, 0)
+    );
     let reasons: Vec<Reason> = driver.disk.dead.values().map(|dead| dead.reason).collect();
     assert_eq!(reasons, [Reason::RedriveCanceled; 3]);
-    let why = LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, dead_lettered: true };
+    let why = LedgerEvent::GivenUp {
+        reason: Reason::RedriveCanceled,
+        dead_lettered: true,
+    };
     assert_eq!(driver.noted(JOB, why), [1, 2, 4]);
-    assert!(driver.core.refuses_dead_letters(JOB).is_some(), "it takes no more");
+    assert!(
+        driver.core.refuses_dead_letters(JOB).is_some(),
+        "it takes no more"
+    );
 }
 
 #[test]
@@ -144,8 +201,15 @@ fn a_crash_behind_any_write_leaves_every_dead_letter_in_one_place() {
         driver.run_for(Duration::from_secs(120));
         let job = driver.disk.cursor.jobs.first();
         let counters = driver.disk.cursor.replayed;
-        let (waiting, pending) = (driver.disk.dead.len() as u64, driver.disk.pending.len() as u64);
-        assert_eq!(waiting + pending + counters.delivered, 3, "{writes}: {job:?}");
+        let (waiting, pending) = (
+            driver.disk.dead.len() as u64,
+            driver.disk.pending.len() as u64,
+        );
+        assert_eq!(
+            waiting + pending + counters.delivered,
+            3,
+            "{writes}: {job:?}"
+        );
         assert_eq!(pending, 0, "{writes}: what was taken back is sent");
     }
 }

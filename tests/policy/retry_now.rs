@@ -1,4 +1,5 @@
-//! Retries that an operator brings forward: what is sent, what is left as it is, and what is refused.
+//! Retries that an operator brings forward: what is sent, what is left as it is, and what is
+//! refused.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -30,7 +31,10 @@ fn pending(settings: SubscriptionSettings, endpoint: Endpoint) -> Driver {
 }
 
 fn patient() -> SubscriptionSettings {
-    SubscriptionSettings { suspend_after: 100, ..plain() }
+    SubscriptionSettings {
+        suspend_after: 100,
+        ..plain()
+    }
 }
 
 fn keys(driver: &Driver) -> Vec<DueKey> {
@@ -39,23 +43,43 @@ fn keys(driver: &Driver) -> Vec<DueKey> {
 
 fn retry(seqs: &[u64]) -> Input {
     let keys = seqs.iter().map(|seq| (Lane::LIVE, Seq(*seq))).collect();
-    Input::Retry(RetryRequest { keys, tried_before: Timestamp::NEVER })
+    Input::Retry(RetryRequest {
+        keys,
+        tried_before: Timestamp::NEVER,
+    })
 }
 
 #[test]
 fn retries_brought_forward_are_sent_now_and_the_others_when_they_are_due() {
-    let mut driver = pending(patient(), answers(vec![status(503), status(503), status(503), status(200)]));
+    let mut driver = pending(
+        patient(),
+        answers(vec![status(503), status(503), status(503), status(200)]),
+    );
     driver.absorb(retry(&[2, 99]));
     driver.run_for(Duration::ZERO);
     assert_eq!(driver.order.last().map(|(_, seq)| *seq), Some(Seq(2)));
-    assert_eq!((driver.left.len(), driver.disk.pending.len(), driver.commanded), (4, 2, 1));
+    assert_eq!(
+        (
+            driver.left.len(),
+            driver.disk.pending.len(),
+            driver.commanded
+        ),
+        (4, 2, 1)
+    );
     // It has ended: asked for again, it changes nothing.
     driver.absorb(retry(&[2]));
     driver.run_for(Duration::ZERO);
     assert_eq!((driver.left.len(), driver.commanded), (4, 1));
     driver.absorb(retry(&[1, 2, 3]));
     driver.run_for(Duration::ZERO);
-    assert_eq!((driver.left.len(), driver.disk.pending.len(), driver.disk.cursor.counters.delivered), (6, 0, 3));
+    assert_eq!(
+        (
+            driver.left.len(),
+            driver.disk.pending.len(),
+            driver.disk.cursor.counters.delivered
+        ),
+        (6, 0, 3)
+    );
 }
 
 #[test]
@@ -64,11 +88,25 @@ fn an_attempt_that_was_brought_forward_counts_and_the_next_wait_follows_the_sche
     driver.absorb(retry(&[1, 2, 3]));
     driver.run_for(Duration::ZERO);
     assert_eq!(driver.left.len(), 6);
-    assert!(driver.disk.pending.values().all(|pending| pending.attempts == 2), "{:?}", driver.disk.pending);
-    assert!(driver.disk.due.iter().all(|key| key.due > driver.now), "each waits again");
+    assert!(
+        driver
+            .disk
+            .pending
+            .values()
+            .all(|pending| pending.attempts == 2),
+        "{:?}",
+        driver.disk.pending
+    );
+    assert!(
+        driver.disk.due.iter().all(|key| key.due > driver.now),
+        "each waits again"
+    );
     // A request that began before these attempts leaves them as they are.
     let keys = [1, 2, 3].map(|seq| (Lane::LIVE, Seq(seq))).to_vec();
-    driver.absorb(Input::Retry(RetryRequest { keys, tried_before: driver.now }));
+    driver.absorb(Input::Retry(RetryRequest {
+        keys,
+        tried_before: driver.now,
+    }));
     driver.run_for(Duration::ZERO);
     assert_eq!(driver.left.len(), 6);
 }
@@ -76,8 +114,16 @@ fn an_attempt_that_was_brought_forward_counts_and_the_next_wait_follows_the_sche
 #[test]
 fn a_wait_of_the_endpoint_holds_and_what_was_brought_forward_leaves_after_it() {
     let script = vec![status(503), status(503), status(503), status(200)];
-    let mut driver = pending(SubscriptionSettings { suspend_after: 3, ..plain() }, answers(script));
-    let Health::Suspended { until, .. } = driver.core.cursor().health else { panic!("it is not suspended") };
+    let mut driver = pending(
+        SubscriptionSettings {
+            suspend_after: 3,
+            ..plain()
+        },
+        answers(script),
+    );
+    let Health::Suspended { until, .. } = driver.core.cursor().health else {
+        panic!("it is not suspended")
+    };
     driver.absorb(retry(&[1, 2, 3]));
     driver.run_until(until.before(MOMENT));
     assert_eq!(driver.left.len(), 3, "nothing leaves before {until}");
@@ -89,12 +135,19 @@ fn a_wait_of_the_endpoint_holds_and_what_was_brought_forward_leaves_after_it() {
 
 #[test]
 fn it_is_durable_before_it_is_answered() {
-    let mut driver = pending(patient(), answers(vec![status(503), status(503), status(503), status(200)]));
+    let mut driver = pending(
+        patient(),
+        answers(vec![status(503), status(503), status(503), status(200)]),
+    );
     let before = driver.now;
     driver.absorb(Input::Command(Command::Probe));
     driver.absorb(retry(&[1, 2, 3]));
     driver.crash();
-    assert!(keys(&driver).iter().all(|key| key.due <= before), "{:?}", keys(&driver));
+    assert!(
+        keys(&driver).iter().all(|key| key.due <= before),
+        "{:?}",
+        keys(&driver)
+    );
     driver.run_for(MOMENT);
     assert_eq!(driver.disk.cursor.counters.delivered, 3);
 }
@@ -104,7 +157,8 @@ fn a_decision_that_overtakes_the_disk_wins() {
     let mut driver = pending(patient(), answers(vec![status(503)]));
     driver.held_back = Some(VecDeque::new());
     driver.absorb(retry(&[1, 2]));
-    // The first attempt of an event succeeds while the disk is asked, and nothing is written until it answers.
+    // The first attempt of an event succeeds while the disk is asked, and nothing is written until
+    // it answers.
     let writes = driver.writes_left;
     driver.late(1);
     assert_eq!(driver.writes_left, writes);
@@ -120,14 +174,24 @@ fn a_decision_that_overtakes_the_disk_wins() {
 
 #[test]
 fn a_probation_that_began_while_the_disk_was_read_costs_no_event() {
-    let settings =
-        SubscriptionSettings { dead_letter: true, dead_letter_in_probation: true, suspend_after: 4, ..plain() };
-    let mut driver = pending(settings, answers(vec![status(503), status(503), status(503), status(404)]));
+    let settings = SubscriptionSettings {
+        dead_letter: true,
+        dead_letter_in_probation: true,
+        suspend_after: 4,
+        ..plain()
+    };
+    let mut driver = pending(
+        settings,
+        answers(vec![status(503), status(503), status(503), status(404)]),
+    );
     driver.held_back = Some(VecDeque::new());
     driver.absorb(retry(&[1, 2, 3]));
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::ZERO);
-    assert_eq!(driver.core.refuses_retry(driver.now), Some(CommandRefused::DeadLettering));
+    assert_eq!(
+        driver.core.refuses_retry(driver.now),
+        Some(CommandRefused::DeadLettering)
+    );
     for answer in driver.held_back.take().into_iter().flatten() {
         driver.absorb(answer);
     }
@@ -145,7 +209,10 @@ fn events_that_are_held_back_follow_the_first_of_their_key() {
         blocks: false,
         one_of_a_key: false,
     };
-    let settings = SubscriptionSettings { order: Some(Arc::new(order)), ..patient() };
+    let settings = SubscriptionSettings {
+        order: Some(Arc::new(order)),
+        ..patient()
+    };
     let mut driver = Driver::new(settings, answers(vec![status(503), status(200)]));
     driver.publish(&[("yes-a", 1), ("yes-a", 1), ("yes-a", 1)]);
     driver.run_for(MOMENT);
@@ -155,7 +222,14 @@ fn events_that_are_held_back_follow_the_first_of_their_key() {
     assert_eq!((driver.left.len(), driver.commanded), (1, 0));
     driver.absorb(retry(&[1]));
     driver.run_for(Duration::ZERO);
-    assert_eq!(driver.order.iter().map(|(_, seq)| seq.0).collect::<Vec<_>>(), [1, 1, 2, 3]);
+    assert_eq!(
+        driver
+            .order
+            .iter()
+            .map(|(_, seq)| seq.0)
+            .collect::<Vec<_>>(),
+        [1, 1, 2, 3]
+    );
 }
 
 #[test]
@@ -163,17 +237,36 @@ fn it_is_refused_while_held_for_pull_delivery_and_where_due_events_are_given_up(
     let mut driver = pending(patient(), answers(vec![status(503)]));
     assert_eq!(driver.core.refuses_retry(driver.now), None);
     driver.command(Command::Hold);
-    assert_eq!(driver.core.refuses_retry(driver.now), Some(CommandRefused::Held));
+    assert_eq!(
+        driver.core.refuses_retry(driver.now),
+        Some(CommandRefused::Held)
+    );
     driver.absorb(retry(&[1]));
     driver.run_for(MOMENT);
     assert_eq!(driver.left.len(), 3, "nothing is sent while it is held");
-    let pull = Some(PullSettings { lock: Duration::from_secs(60), leases_max: 10 });
-    let pulled = Driver::new(SubscriptionSettings { pull, ..plain() }, answers(vec![status(200)]));
-    assert_eq!(pulled.core.refuses_retry(pulled.now), Some(CommandRefused::Pulled));
-    let probation =
-        SubscriptionSettings { dead_letter: true, dead_letter_in_probation: true, suspend_after: 1, ..plain() };
+    let pull = Some(PullSettings {
+        lock: Duration::from_secs(60),
+        leases_max: 10,
+    });
+    let pulled = Driver::new(
+        SubscriptionSettings { pull, ..plain() },
+        answers(vec![status(200)]),
+    );
+    assert_eq!(
+        pulled.core.refuses_retry(pulled.now),
+        Some(CommandRefused::Pulled)
+    );
+    let probation = SubscriptionSettings {
+        dead_letter: true,
+        dead_letter_in_probation: true,
+        suspend_after: 1,
+        ..plain()
+    };
     let mut refusing = Driver::new(probation, answers(vec![status(404)]));
     refusing.publish(&[("yes", 10)]);
     refusing.run_for(MOMENT);
-    assert_eq!(refusing.core.refuses_retry(refusing.now), Some(CommandRefused::DeadLettering));
+    assert_eq!(
+        refusing.core.refuses_retry(refusing.now),
+        Some(CommandRefused::DeadLettering)
+    );
 }

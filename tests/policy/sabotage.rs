@@ -1,8 +1,8 @@
-//! Negative controls of the model: bugs are injected between policy, endpoint and disk, one at a time, and the model
-//! must notice each. A model that notices nothing proves nothing.
+//! Negative controls of the model: bugs are injected between policy, endpoint and disk, one at a
+//! time, and the model must notice each. A model that notices nothing proves nothing.
 //!
-//! Bugs are injected where the model intercepts anyway: inputs, requested writes, writes of the store, and the state
-//! handed to a new incarnation. The program contains no code for them.
+//! Bugs are injected where the model intercepts anyway: inputs, requested writes, writes of the
+//! store, and the state handed to a new incarnation. The program contains no code for them.
 
 use std::{
     collections::BTreeMap,
@@ -182,19 +182,29 @@ impl Saboteur {
 
     /// The order that a subscription begins with.
     pub(super) fn order(&self, order: Option<Arc<OrderSettings>>) -> Option<Arc<OrderSettings>> {
-        self.unblocked(order.filter(|_| !self.does(Bug::KeepNoOrder)), Bug::BlockNothing)
+        self.unblocked(
+            order.filter(|_| !self.does(Bug::KeepNoOrder)),
+            Bug::BlockNothing,
+        )
     }
 
     /// The order of a new incarnation.
-    pub(super) fn next_order(&self, order: Option<&Arc<OrderSettings>>) -> Option<Arc<OrderSettings>> {
-        self.unblocked(order.cloned().filter(|_| !self.does(Bug::ForgetTheOrder)), Bug::ForgetTheBlocks)
+    pub(super) fn next_order(
+        &self,
+        order: Option<&Arc<OrderSettings>>,
+    ) -> Option<Arc<OrderSettings>> {
+        self.unblocked(
+            order.cloned().filter(|_| !self.does(Bug::ForgetTheOrder)),
+            Bug::ForgetTheBlocks,
+        )
     }
 
     fn unblocked(&self, order: Option<Arc<OrderSettings>>, bug: Bug) -> Option<Arc<OrderSettings>> {
         match order {
-            Some(order) if order.blocks && self.does(bug) => {
-                Some(Arc::new(OrderSettings { blocks: false, ..(*order).clone() }))
-            }
+            Some(order) if order.blocks && self.does(bug) => Some(Arc::new(OrderSettings {
+                blocks: false,
+                ..(*order).clone()
+            })),
             order => order,
         }
     }
@@ -202,11 +212,15 @@ impl Saboteur {
     /// Pending deliveries that are fetched.
     pub(super) fn fetch(&self, fetched: &mut [FetchedPending]) {
         if self.is(Bug::ForgetTheKeys) {
-            for fetched in fetched.iter_mut().filter(|fetched| fetched.pending.is_some()) {
+            for fetched in fetched
+                .iter_mut()
+                .filter(|fetched| fetched.pending.is_some())
+            {
                 self.does(Bug::ForgetTheKeys);
                 // The subject is the key.
                 let chunk = sealed(&[(&format!("other-{}", fetched.seq.0), 0)]).remove(0);
-                let chunk = Chunk::decode(fetched.seq, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
+                let chunk = Chunk::decode(fetched.seq, chunk.stamp(START, LogTail::default()))
+                    .expect("a sound chunk");
                 fetched.event = chunk.events().expect("sound events").into_iter().next();
             }
         }
@@ -215,15 +229,26 @@ impl Saboteur {
     /// What is pending on disk.
     pub(super) fn remember(&self, disk: &SimulatedStore) {
         if self.is(Bug::AnswerWithTheDead) {
-            let pending = disk.pending.iter().map(|(key, pending)| (*key, pending.clone()));
-            self.pending.lock().unwrap_or_else(PoisonError::into_inner).extend(pending);
+            let pending = disk
+                .pending
+                .iter()
+                .map(|(key, pending)| (*key, pending.clone()));
+            self.pending
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .extend(pending);
         }
     }
 
     /// The disk's answer about pending deliveries.
     pub(super) fn look_up(&self, found: &mut [(Lane, Seq, Option<PendingDelivery>)]) {
         for (lane, seq, pending) in found.iter_mut().filter(|(_, _, pending)| pending.is_none()) {
-            let known = self.pending.lock().unwrap_or_else(PoisonError::into_inner).get(&(*lane, *seq)).cloned();
+            let known = self
+                .pending
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&(*lane, *seq))
+                .cloned();
             if let Some(known) = known.filter(|_| self.does(Bug::AnswerWithTheDead)) {
                 let due = known.due.after(Duration::from_secs(86_400));
                 *pending = Some(PendingDelivery { due, ..known });
@@ -241,11 +266,22 @@ impl Saboteur {
     }
 
     /// The store's write.
-    pub(super) fn write(&self, batch: &Batch, is_full: bool, memory: &MemoryStore) -> Result<(), StoreError> {
+    pub(super) fn write(
+        &self,
+        batch: &Batch,
+        is_full: bool,
+        memory: &MemoryStore,
+    ) -> Result<(), StoreError> {
         if is_full {
-            return if self.does(Bug::AcknowledgeWhenFull) { Ok(()) } else { Err(StoreError::Full) };
+            return if self.does(Bug::AcknowledgeWhenFull) {
+                Ok(())
+            } else {
+                Err(StoreError::Full)
+            };
         }
-        let Some(bug) = self.bug else { return memory.write(batch) };
+        let Some(bug) = self.bug else {
+            return memory.write(batch);
+        };
         let mut batch = batch.records().into_owned();
         let lost = match bug {
             Bug::LoseAChunk => Some(Family::Log),
@@ -256,7 +292,8 @@ impl Saboteur {
             Bug::LoseADeadLetter => Some(Family::Dead),
             _ => None,
         };
-        let is_lost = |op: &WriteOp| matches!(op, WriteOp::Put(family, ..) if Some(*family) == lost);
+        let is_lost =
+            |op: &WriteOp| matches!(op, WriteOp::Put(family, ..) if Some(*family) == lost);
         // The first cursor of a subscription must exist.
         if memory.writes() > 1 && batch.0.iter().any(is_lost) && self.does(bug) {
             batch.0.retain(|op| !is_lost(op));
@@ -271,16 +308,22 @@ impl Saboteur {
             }
             return Err(StoreError::Full);
         }
-        // The in-memory store panics if a bug breaks its rules, which must not end the writer thread.
+        // The in-memory store panics if a bug breaks its rules, which must not end the writer
+        // thread.
         catch_unwind(AssertUnwindSafe(|| memory.write(&batch))).unwrap_or_else(|panic| {
-            *self.noticed.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic_message(&*panic));
-            Err(StoreError::Failed("a rule of the store is broken".to_owned()))
+            *self.noticed.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(panic_message(&*panic));
+            Err(StoreError::Failed(
+                "a rule of the store is broken".to_owned(),
+            ))
         })
     }
 
     /// The policy's inputs.
     pub(super) fn hear(&self, input: &mut Input, unanswered: Option<RequestId>) {
-        let Input::Finished { request, answer } = input else { return };
+        let Input::Finished { request, answer } = input else {
+            return;
+        };
         if let Some(other) = unanswered.filter(|other| other != request)
             && self.does(Bug::CreditByLife)
         {
@@ -324,7 +367,9 @@ impl Saboteur {
                         counters.delivered += 1;
                     }
                 }
-                RecordChange::Defer { pending, .. } if pending.attempts > 0 && self.does(Bug::ForgetAnAttempt) => {
+                RecordChange::Defer { pending, .. }
+                    if pending.attempts > 0 && self.does(Bug::ForgetAnAttempt) =>
+                {
                     pending.attempts -= 1
                 }
                 _ => {}
@@ -335,15 +380,29 @@ impl Saboteur {
 
 /// The floor that an operation moves.
 fn floor(op: &WriteOp) -> Option<(gridhook::event::PartitionId, Seq)> {
-    let WriteOp::Put(Family::Meta, key, value) = op else { return None };
+    let WriteOp::Put(Family::Meta, key, value) = op else {
+        return None;
+    };
     keys::meta_of(MetaKind::Floor).contains(key).then_some(())?;
-    Some((keys::parse_floor(key)?, FloorRecord::decode(value).ok()?.floor))
+    Some((
+        keys::parse_floor(key)?,
+        FloorRecord::decode(value).ok()?.floor,
+    ))
 }
 
 /// A panic's message in one line.
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("something")
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(110)
+        .collect()
 }
 
 /// Scenarios per bug. A bug that none of them notices fails the test.
@@ -353,7 +412,10 @@ const SCENARIOS: u64 = 60;
 fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
     let mut injected = 0;
     for seed in 0..SCENARIOS {
-        let saboteur = Arc::new(Saboteur { bug: Some(bug), ..Saboteur::default() });
+        let saboteur = Arc::new(Saboteur {
+            bug: Some(bug),
+            ..Saboteur::default()
+        });
         let reported = catch_unwind(AssertUnwindSafe(|| {
             if ORDER_BUGS.contains(&bug) {
                 run_ordered(seed, 400, &saboteur);
@@ -363,8 +425,16 @@ fn hunt(bug: Bug) -> Result<(u64, u32, String), u32> {
         }));
         injected += saboteur.injected.load(Ordering::SeqCst);
         if let Err(panic) = reported {
-            let noticed = saboteur.noticed.lock().unwrap_or_else(PoisonError::into_inner).take();
-            return Ok((seed, injected, noticed.unwrap_or_else(|| panic_message(&*panic))));
+            let noticed = saboteur
+                .noticed
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            return Ok((
+                seed,
+                injected,
+                noticed.unwrap_or_else(|| panic_message(&*panic)),
+            ));
         }
     }
     Err(injected)
@@ -384,6 +454,10 @@ fn the_model_detects_every_seeded_bug() {
             }
         }
     }
-    println!("caught {} of {}", BUGS.len() + ORDER_BUGS.len() - missed.len(), BUGS.len() + ORDER_BUGS.len());
+    println!(
+        "caught {} of {}",
+        BUGS.len() + ORDER_BUGS.len() - missed.len(),
+        BUGS.len() + ORDER_BUGS.len()
+    );
     assert!(missed.is_empty(), "not caught: {missed:?}");
 }

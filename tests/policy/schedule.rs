@@ -36,19 +36,28 @@ fn an_event_is_tried_on_the_schedule_until_a_scheduled_attempt_is_past_its_time_
         plain(),
         vec![status(500)],
         expect![
-            "0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s x · 1h 46m 40s x · 4h 46m 40s x · 10h 46m 40s x · 22h 46m 40s x · 1day 10h 46m 40s TimeToLiveExceeded"
+            "0s x · 10s x · 40s x · 1m 40s x · 6m 40s x · 16m 40s x · 46m 40s x · 1h 46m 40s x · \
+             4h 46m 40s x · 10h 46m 40s x · 22h 46m 40s x · 1day 10h 46m 40s TimeToLiveExceeded"
         ],
     );
 }
 
 #[test]
 fn a_success_ends_the_schedule() {
-    let _rows =
-        crate::spec::shows(&["S000-004", "S000-005", "S000-200", "S002-004", "S002-056", "S003-004", "S003-142"]);
+    let _rows = crate::spec::shows(&[
+        "S000-004", "S000-005", "S000-200", "S002-004", "S002-056", "S003-004", "S003-142",
+    ]);
     for name in ["2020", "2021", "2023", "current"] {
         check(
-            SubscriptionSettings { edition: edition(name), ..plain() },
-            vec![status(500), RequestResult::bare(Failure::SocketError), status(204)],
+            SubscriptionSettings {
+                edition: edition(name),
+                ..plain()
+            },
+            vec![
+                status(500),
+                RequestResult::bare(Failure::SocketError),
+                status(204),
+            ],
             expect!["0s x · 10s x · 40s ok"],
         );
     }
@@ -56,17 +65,38 @@ fn a_success_ends_the_schedule() {
 
 #[test]
 fn time_to_live_is_checked_at_a_scheduled_attempt_and_not_before() {
-    let settings = SubscriptionSettings { time_to_live: Duration::from_secs(60), ..plain() };
-    check(settings, vec![status(500)], expect!["0s x · 10s x · 40s x · 1m 40s TimeToLiveExceeded"]);
+    let settings = SubscriptionSettings {
+        time_to_live: Duration::from_secs(60),
+        ..plain()
+    };
+    check(
+        settings,
+        vec![status(500)],
+        expect!["0s x · 10s x · 40s x · 1m 40s TimeToLiveExceeded"],
+    );
 }
 
 #[test]
 fn as_many_attempts_are_made_as_are_allowed_and_the_last_may_succeed() {
-    let settings = SubscriptionSettings { attempts_max: 3, ..plain() };
-    check(settings.clone(), vec![status(500)], expect!["0s x · 10s x · 40s x · 40s MaxDeliveryAttemptsExceeded"]);
-    check(settings, vec![status(500), status(500), status(200)], expect!["0s x · 10s x · 40s ok"]);
+    let settings = SubscriptionSettings {
+        attempts_max: 3,
+        ..plain()
+    };
     check(
-        SubscriptionSettings { attempts_max: 1, ..plain() },
+        settings.clone(),
+        vec![status(500)],
+        expect!["0s x · 10s x · 40s x · 40s MaxDeliveryAttemptsExceeded"],
+    );
+    check(
+        settings,
+        vec![status(500), status(500), status(200)],
+        expect!["0s x · 10s x · 40s ok"],
+    );
+    check(
+        SubscriptionSettings {
+            attempts_max: 1,
+            ..plain()
+        },
         vec![status(500)],
         expect!["0s x · 0s MaxDeliveryAttemptsExceeded"],
     );
@@ -74,26 +104,73 @@ fn as_many_attempts_are_made_as_are_allowed_and_the_last_may_succeed() {
 
 #[test]
 fn a_status_has_a_least_wait_and_the_schedule_a_longer_one_later() {
-    first_lines(vec![status(404)], 0.0, expect!["0s x · 5m x · 10m x · 15m x · 20m x · 30m x · 1h x · 2h x"]);
-    first_lines(vec![status(410)], 0.0, expect!["0s x · 5m x · 10m x · 15m x · 20m x · 30m x · 1h x · 2h x"]);
-    first_lines(vec![status(408)], 0.0, expect!["0s x · 2m x · 4m x · 6m x · 11m x · 21m x · 51m x · 1h 51m x"]);
-    first_lines(vec![status(503)], 0.0, expect!["0s x · 30s x · 1m x · 2m x · 7m x · 17m x · 47m x · 1h 47m x"]);
+    first_lines(
+        vec![status(404)],
+        0.0,
+        expect!["0s x · 5m x · 10m x · 15m x · 20m x · 30m x · 1h x · 2h x"],
+    );
+    first_lines(
+        vec![status(410)],
+        0.0,
+        expect!["0s x · 5m x · 10m x · 15m x · 20m x · 30m x · 1h x · 2h x"],
+    );
+    first_lines(
+        vec![status(408)],
+        0.0,
+        expect!["0s x · 2m x · 4m x · 6m x · 11m x · 21m x · 51m x · 1h 51m x"],
+    );
+    first_lines(
+        vec![status(503)],
+        0.0,
+        expect!["0s x · 30s x · 1m x · 2m x · 7m x · 17m x · 47m x · 1h 47m x"],
+    );
 }
 
 #[test]
 fn some_statuses_are_never_tried_again() {
-    check(plain(), vec![status(400)], expect!["0s x · 0s UndeliverableDueToHttpBadRequest"]);
-    check(plain(), vec![status(401)], expect!["0s x · 0s UndeliverableDueToHttpUnauthorized"]);
-    check(plain(), vec![status(403)], expect!["0s x · 0s UndeliverableDueToHttpForbidden"]);
-    check(plain(), vec![status(413)], expect!["0s x · 0s UndeliverableDueToHttpPayloadTooLarge"]);
+    check(
+        plain(),
+        vec![status(400)],
+        expect!["0s x · 0s UndeliverableDueToHttpBadRequest"],
+    );
+    check(
+        plain(),
+        vec![status(401)],
+        expect!["0s x · 0s UndeliverableDueToHttpUnauthorized"],
+    );
+    check(
+        plain(),
+        vec![status(403)],
+        expect!["0s x · 0s UndeliverableDueToHttpForbidden"],
+    );
+    check(
+        plain(),
+        vec![status(413)],
+        expect!["0s x · 0s UndeliverableDueToHttpPayloadTooLarge"],
+    );
 }
 
 #[test]
 fn an_endpoint_may_ask_for_a_longer_wait_up_to_a_bound_and_for_no_shorter_one() {
-    let asks = |seconds| RequestResult { retry_after: Some(Duration::from_secs(seconds)), ..status(503) };
-    check(plain(), vec![asks(1), status(200)], expect!["0s x · 30s ok"]);
-    check(plain(), vec![asks(90), status(200)], expect!["0s x · 1m 30s ok"]);
-    check(plain(), vec![asks(1_000_000), status(200)], expect!["0s x · 1h ok"]);
+    let asks = |seconds| RequestResult {
+        retry_after: Some(Duration::from_secs(seconds)),
+        ..status(503)
+    };
+    check(
+        plain(),
+        vec![asks(1), status(200)],
+        expect!["0s x · 30s ok"],
+    );
+    check(
+        plain(),
+        vec![asks(90), status(200)],
+        expect!["0s x · 1m 30s ok"],
+    );
+    check(
+        plain(),
+        vec![asks(1_000_000), status(200)],
+        expect!["0s x · 1h ok"],
+    );
 }
 
 #[test]
@@ -102,7 +179,8 @@ fn chance_adds_a_tenth_at_most_and_never_more_than_half_a_minute() {
         vec![status(500)],
         0.999_999,
         expect![
-            "0s x · 10s 999ms 999us x · 43s 999ms 996us x · 1m 49s 999ms 990us x · 7m 19s 999ms 960us x · 17m 49s 999ms 960us x · 48m 19s 999ms 960us x · 1h 48m 49s 999ms 960us x"
+            "0s x · 10s 999ms 999us x · 43s 999ms 996us x · 1m 49s 999ms 990us x · 7m 19s 999ms \
+             960us x · 17m 49s 999ms 960us x · 48m 19s 999ms 960us x · 1h 48m 49s 999ms 960us x"
         ],
     );
 }
@@ -128,14 +206,20 @@ fn after_the_clock_was_set_back_no_event_waits_longer_than_the_longest_wait() {
     driver.now = START.after(Duration::from_secs(1));
     driver.restart(plain());
     // Twelve hours, and the most that chance may have added.
-    assert_eq!(driver.run().split_once(" · ").expect("a second try").1, "5days ok · 12h 31s ok");
+    assert_eq!(
+        driver.run().split_once(" · ").expect("a second try").1,
+        "5days ok · 12h 31s ok"
+    );
     assert_eq!(driver.disk.cursor.counters.delivered, 2);
 }
 
 #[test]
 fn an_answer_after_the_deadline_changes_nothing() {
     let endpoint = Box::new(|_: &_| Some((Duration::from_secs(300), status(200))));
-    let settings = SubscriptionSettings { time_to_live: Duration::from_secs(600), ..plain() };
+    let settings = SubscriptionSettings {
+        time_to_live: Duration::from_secs(600),
+        ..plain()
+    };
     let mut driver = Driver::new(settings, endpoint);
     driver.publish(&[("yes", 10)]);
     expect!["0s ok · 3m 30s ok · 7m 20s ok · 11m 40s TimeToLiveExceeded"].assert_eq(&driver.run());
@@ -143,13 +227,22 @@ fn an_answer_after_the_deadline_changes_nothing() {
 
 #[test]
 fn a_dead_letter_says_how_the_last_attempt_ended_however_the_event_ended() {
-    let settings = SubscriptionSettings { time_to_live: Duration::from_secs(60), ..plain() };
+    let settings = SubscriptionSettings {
+        time_to_live: Duration::from_secs(60),
+        ..plain()
+    };
     let mut driver = Driver::new(settings, answers(vec![status(503)]));
     driver.publish(&[("yes", 10)]);
     driver.run();
     let dead = driver.disk.dead.values().next().expect("it was put aside");
-    assert_eq!((dead.reason, dead.attempts), (Reason::TimeToLiveExceeded, 2));
-    assert_eq!((dead.outcome, dead.status), (Failure::Busy.into(), Some(503)));
+    assert_eq!(
+        (dead.reason, dead.attempts),
+        (Reason::TimeToLiveExceeded, 2)
+    );
+    assert_eq!(
+        (dead.outcome, dead.status),
+        (Failure::Busy.into(), Some(503))
+    );
     assert_eq!(dead.tried, Some(START.after(Duration::from_secs(30))));
 }
 
@@ -161,7 +254,12 @@ fn offsets(schedule: &[u64], latency: Duration) -> Driver {
     if !schedule.is_empty() {
         edition.retry.schedule = schedule.iter().copied().map(Duration::from_secs).collect();
     }
-    let settings = SubscriptionSettings { edition: Arc::new(edition), attempts_max: 10, concurrency_max: 8, ..plain() };
+    let settings = SubscriptionSettings {
+        edition: Arc::new(edition),
+        attempts_max: 10,
+        concurrency_max: 8,
+        ..plain()
+    };
     let mut driver = Driver::new(settings, answers(vec![status(500)]));
     driver.slow_down(latency);
     driver
@@ -175,15 +273,27 @@ fn offsets_count_from_the_first_attempt_however_long_the_endpoint_takes() {
         driver.run()
     };
     let slow = Duration::from_millis(1500);
-    expect!["0s x · 2s x · 4s x · 6s x · 8s x · 5m 8s x · 10m 8s x · 15m 8s x · 20m 8s x · 25m 8s x · 25m 9s 500ms MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&run(&[2, 4, 6, 8], slow));
-    expect!["0s x · 10s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 30m 1s 500ms MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&run(&[], slow));
+    expect![
+        "0s x · 2s x · 4s x · 6s x · 8s x · 5m 8s x · 10m 8s x · 15m 8s x · 20m 8s x · 25m 8s \
+         x · 25m 9s 500ms MaxDeliveryAttemptsExceeded"
+    ]
+    .assert_eq(&run(&[2, 4, 6, 8], slow));
+    expect![
+        "0s x · 10s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 30m 1s \
+         500ms MaxDeliveryAttemptsExceeded"
+    ]
+    .assert_eq(&run(&[], slow));
     // An offset that passes while an answer is waited for is left out.
-    expect!["0s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 35m x · 35m 30s MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&run(&[], Duration::from_secs(30)));
-    expect!["0s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 35m x · 40m x · 40m 31s MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&run(&[], Duration::from_secs(31)));
+    expect![
+        "0s x · 30s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 35m x · 35m 30s \
+         MaxDeliveryAttemptsExceeded"
+    ]
+    .assert_eq(&run(&[], Duration::from_secs(30)));
+    expect![
+        "0s x · 1m x · 5m x · 10m x · 15m x · 20m x · 25m x · 30m x · 35m x · 40m x · 40m 31s \
+         MaxDeliveryAttemptsExceeded"
+    ]
+    .assert_eq(&run(&[], Duration::from_secs(31)));
 }
 
 #[test]
@@ -192,11 +302,19 @@ fn events_of_one_request_keep_their_own_offsets() {
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(3));
     driver.publish(&[("yes", 10)]);
-    expect!["0s x · 3s x · 10s x · 13s x · 20s x · 23s x"].assert_eq(&driver.run_for(Duration::from_secs(60)));
+    expect!["0s x · 3s x · 10s x · 13s x · 20s x · 23s x"]
+        .assert_eq(&driver.run_for(Duration::from_secs(60)));
     let mut batched = offsets(&[10, 20], Duration::ZERO);
-    let batch = BatchLimits { events_max: 5, ..plain().batch };
-    let settings =
-        SubscriptionSettings { batch, edition: Arc::clone(&batched_edition()), suspend_after: u32::MAX, ..plain() };
+    let batch = BatchLimits {
+        events_max: 5,
+        ..plain().batch
+    };
+    let settings = SubscriptionSettings {
+        batch,
+        edition: Arc::clone(&batched_edition()),
+        suspend_after: u32::MAX,
+        ..plain()
+    };
     batched.restart(settings);
     batched.publish(&[("yes", 10)]);
     batched.run_for(Duration::from_secs(3));
@@ -206,7 +324,8 @@ fn events_of_one_request_keep_their_own_offsets() {
     batched.command(Command::Hold);
     batched.run_for(Duration::from_secs(10));
     batched.command(Command::Resume);
-    expect!["0s x · 3s x · 15s x×2 · 20s x · 23s x"].assert_eq(&batched.run_for(Duration::from_secs(30)));
+    expect!["0s x · 3s x · 15s x×2 · 20s x · 23s x"]
+        .assert_eq(&batched.run_for(Duration::from_secs(30)));
     let next: Vec<_> = batched
         .ledger
         .iter()
@@ -215,7 +334,11 @@ fn events_of_one_request_keep_their_own_offsets() {
             _ => None,
         })
         .collect();
-    assert_eq!(next[..4], [10, 13, 20, 23], "the ledger says for each event when it is tried next");
+    assert_eq!(
+        next[..4],
+        [10, 13, 20, 23],
+        "the ledger says for each event when it is tried next"
+    );
 }
 
 fn batched_edition() -> Arc<Edition> {
@@ -233,8 +356,11 @@ fn an_event_that_was_held_back_goes_on_with_the_next_offset() {
     driver.command(Command::Hold);
     driver.run_for(Duration::from_secs(1965));
     driver.command(Command::Resume);
-    expect!["0s x · 10s x · 30s x · 33m 20s x · 35m x · 40m x · 45m x · 50m x · 55m x · 1h x · 1h MaxDeliveryAttemptsExceeded"]
-        .assert_eq(&driver.run());
+    expect![
+        "0s x · 10s x · 30s x · 33m 20s x · 35m x · 40m x · 45m x · 50m x · 55m x · 1h x · 1h \
+         MaxDeliveryAttemptsExceeded"
+    ]
+    .assert_eq(&driver.run());
 }
 
 #[test]
@@ -243,15 +369,26 @@ fn a_new_process_and_a_status_with_a_wait_keep_the_offsets() {
     driver.publish(&[("yes", 10)]);
     driver.run_for(Duration::from_secs(15));
     driver.crash();
-    expect!["0s x · 10s x · 30s x · 1m x · 5m x · 10m x"].assert_eq(&driver.run_for(Duration::from_secs(700)));
+    expect!["0s x · 10s x · 30s x · 1m x · 5m x · 10m x"]
+        .assert_eq(&driver.run_for(Duration::from_secs(700)));
     let mut turn = 0;
     let endpoint = Box::new(move |_: &_| {
         turn += 1;
-        Some((Duration::from_secs(1), status(if turn == 1 { 503 } else { 500 })))
+        Some((
+            Duration::from_secs(1),
+            status(if turn == 1 { 503 } else { 500 }),
+        ))
     });
-    let mut busy =
-        Driver::new(SubscriptionSettings { edition: edition("namespace"), attempts_max: 4, ..plain() }, endpoint);
+    let mut busy = Driver::new(
+        SubscriptionSettings {
+            edition: edition("namespace"),
+            attempts_max: 4,
+            ..plain()
+        },
+        endpoint,
+    );
     busy.publish(&[("yes", 10)]);
     // Half a minute after the answer; then the offsets again.
-    expect!["0s x · 31s x · 1m x · 5m x · 5m 1s MaxDeliveryAttemptsExceeded"].assert_eq(&busy.run());
+    expect!["0s x · 31s x · 1m x · 5m x · 5m 1s MaxDeliveryAttemptsExceeded"]
+        .assert_eq(&busy.run());
 }

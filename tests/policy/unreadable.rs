@@ -17,12 +17,19 @@ use gridhook::{
 use super::{driver::START, plain, sealed};
 
 fn live() -> LaneCursor {
-    LaneCursor { lane: Lane::LIVE, read: Seq(1), end: None, open: Vec::new(), done: Vec::new() }
+    LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(1),
+        end: None,
+        open: Vec::new(),
+        done: Vec::new(),
+    }
 }
 
 fn event(seq: u64) -> Event {
     let chunk = sealed(&[("yes", 1)]).remove(0);
-    let chunk = Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
+    let chunk =
+        Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
     chunk.events().expect("a sound event").remove(0)
 }
 
@@ -35,7 +42,11 @@ fn written(core: &mut Subscription, answer: impl Fn(Effect) -> Option<Input>) ->
         let step = core.absorb(input, START, Jitter(0.0));
         written.extend(step.write.into_iter().flat_map(|write| write.changes));
         inputs.extend(step.effects.into_iter().filter_map(|effect| match effect {
-            Effect::FindPosition { before } => Some(Input::Position { before, at: Seq(1), appended: Some(START) }),
+            Effect::FindPosition { before } => Some(Input::Position {
+                before,
+                at: Seq(1),
+                appended: Some(START),
+            }),
             effect => answer(effect),
         }));
     }
@@ -48,48 +59,102 @@ fn unreadable_events_end_once_even_if_a_later_incarnation_reads_them_again() {
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.add_read(Seq(1)..Seq(5), 4, vec![event(2)], &[], None);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
-    assert_eq!(lane.miss(Seq(5), Seq(9)).into_runs(), [SeqRun { first: Seq(5), count: 4 }]);
+    assert_eq!(
+        lane.miss(Seq(5), Seq(9)).into_runs(),
+        [SeqRun {
+            first: Seq(5),
+            count: 4
+        }]
+    );
     assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "it was answered");
-    assert_eq!(lane.next_read(Seq(20)), Some((Seq(9), None)), "what follows is read");
+    assert_eq!(
+        lane.next_read(Seq(20)),
+        Some((Seq(9), None)),
+        "what follows is read"
+    );
     // The event before still waits: the next incarnation begins there.
     let cursor = lane.cursor();
-    assert_eq!((cursor.read, &cursor.done[..]), (Seq(1), &[Seq(5), Seq(6), Seq(7), Seq(8)][..]));
+    assert_eq!(
+        (cursor.read, &cursor.done[..]),
+        (Seq(1), &[Seq(5), Seq(6), Seq(7), Seq(8)][..])
+    );
     let mut lane = LaneReader::recover(&cursor);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(1), None)));
     lane.add_read(Seq(1)..Seq(5), 4, Vec::new(), &[], None);
     assert_eq!(lane.pass_skipped().0.count(), 4);
     assert_eq!(lane.next_read(Seq(20)), Some((Seq(5), None)));
-    assert!(lane.miss(Seq(5), Seq(9)).is_empty(), "they have ended before");
+    assert!(
+        lane.miss(Seq(5), Seq(9)).is_empty(),
+        "they have ended before"
+    );
     assert!(lane.cursor().done.is_empty(), "and are behind it now");
 }
 
 #[test]
 fn events_that_all_have_an_outcome_leave_the_backlog_when_they_are_read_again() {
     // The actor ended after these outcomes, before it read the log again.
-    let lane = LaneCursor { done: (1..5).map(Seq).collect(), ..live() };
-    let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
+    let lane = LaneCursor {
+        done: (1..5).map(Seq).collect(),
+        ..live()
+    };
+    let cursor = Cursor {
+        lanes: vec![lane],
+        ..Cursor::default()
+    };
     let mut core = Subscription::recover(plain(), &cursor, Seq(5), Vec::new(), RequestId(1), START);
     let written = written(&mut core, |effect| match effect {
-        Effect::ReadLog { lane, from, .. } if from == Seq(1) => {
-            Some(Input::Read { lane, from, upto: Seq(5), total: 4, events: (1..5).map(event).collect() })
-        }
+        Effect::ReadLog { lane, from, .. } if from == Seq(1) => Some(Input::Read {
+            lane,
+            from,
+            upto: Seq(5),
+            total: 4,
+            events: (1..5).map(event).collect(),
+        }),
         effect => panic!("{effect:?}"),
     });
-    let [RecordChange::Cursor(cursor)] = &written[..] else { panic!("{written:?}") };
-    assert_eq!(cursor.lanes, [LaneCursor { read: Seq(5), ..live() }]);
-    assert!(core.absorb(Input::Durable, START, Jitter(0.0)).write.is_none());
+    let [RecordChange::Cursor(cursor)] = &written[..] else {
+        panic!("{written:?}")
+    };
+    assert_eq!(
+        cursor.lanes,
+        [LaneCursor {
+            read: Seq(5),
+            ..live()
+        }]
+    );
+    assert!(
+        core.absorb(Input::Durable, START, Jitter(0.0))
+            .write
+            .is_none()
+    );
 }
 
 #[test]
 fn unreadable_events_are_counted_and_have_a_ledger_entry() {
-    let cursor = Cursor { lanes: vec![live()], ..Cursor::default() };
-    let mut core = Subscription::recover(plain(), &cursor, Seq(10), Vec::new(), RequestId(1), START);
+    let cursor = Cursor {
+        lanes: vec![live()],
+        ..Cursor::default()
+    };
+    let mut core =
+        Subscription::recover(plain(), &cursor, Seq(10), Vec::new(), RequestId(1), START);
     let written = written(&mut core, |effect| match effect {
-        Effect::ReadLog { lane, from, .. } if from == Seq(1) => Some(Input::Unreadable { lane, from, upto: Seq(5) }),
+        Effect::ReadLog { lane, from, .. } if from == Seq(1) => Some(Input::Unreadable {
+            lane,
+            from,
+            upto: Seq(5),
+        }),
         _ => None,
     });
     let counters = core.cursor().counters;
-    assert_eq!([counters.passed, counters.matched, counters.dropped, counters.filtered], [4, 4, 4, 0]);
+    assert_eq!(
+        [
+            counters.passed,
+            counters.matched,
+            counters.dropped,
+            counters.filtered
+        ],
+        [4, 4, 4, 0]
+    );
     assert_eq!(core.cursor().counts.dropped.get(&Reason::Missing), Some(&4));
     let reported: Vec<_> = written
         .iter()
@@ -98,6 +163,18 @@ fn unreadable_events_are_counted_and_have_a_ledger_entry() {
             _ => None,
         })
         .collect();
-    let lost = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
-    assert_eq!(reported, [(lost, vec![SeqRun { first: Seq(1), count: 4 }])]);
+    let lost = LedgerEvent::GivenUp {
+        reason: Reason::Missing,
+        dead_lettered: false,
+    };
+    assert_eq!(
+        reported,
+        [(
+            lost,
+            vec![SeqRun {
+                first: Seq(1),
+                count: 4
+            }]
+        )]
+    );
 }

@@ -6,7 +6,8 @@ use expect_test::expect;
 use gridhook::{
     event::{Schema, Timestamp},
     policy::validation::{
-        Handshake, ValidationResponse, ValidationResult, is_over, judge_code, judge_permission, rate,
+        Handshake, ValidationResponse, ValidationResult, is_over, judge_code, judge_permission,
+        rate,
     },
 };
 
@@ -24,14 +25,31 @@ fn describe(verdict: &ValidationResult) -> String {
 #[test]
 fn only_the_code_that_was_sent_is_a_yes_and_another_one_is_a_no() {
     let judge = |status: u16, body: String| {
-        let received = ValidationResponse { status, body: body.clone().into(), ..ValidationResponse::default() };
-        format!("{status} {body}\n    {}", describe(&judge_code(CODE, &received)))
+        let received = ValidationResponse {
+            status,
+            body: body.clone().into(),
+            ..ValidationResponse::default()
+        };
+        format!(
+            "{status} {body}\n    {}",
+            describe(&judge_code(CODE, &received))
+        )
     };
     let lines = [
         judge(200, format!(r#"{{"validationResponse":"{CODE}"}}"#)),
-        judge(200, format!(r#" {{"other": 1, "ValidationResponse": "{CODE}"}} "#)),
-        judge(200, format!(r#"{{"validationResponse":"{}"}}"#, CODE.to_lowercase())),
-        judge(200, format!("\u{feff}{{\"validationResponse\":\"{CODE}\"}}")).replace('\u{feff}', "(BOM)"),
+        judge(
+            200,
+            format!(r#" {{"other": 1, "ValidationResponse": "{CODE}"}} "#),
+        ),
+        judge(
+            200,
+            format!(r#"{{"validationResponse":"{}"}}"#, CODE.to_lowercase()),
+        ),
+        judge(
+            200,
+            format!("\u{feff}{{\"validationResponse\":\"{CODE}\"}}"),
+        )
+        .replace('\u{feff}', "(BOM)"),
         judge(200, r#"{"validationResponse":null}"#.to_owned()),
         judge(200, String::new()),
         judge(200, "OK".to_owned()),
@@ -79,7 +97,10 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
             allowed_rate: text(rate),
             ..ValidationResponse::default()
         };
-        format!("{status} {origin:?} {rate:?}: {}", describe(&judge_permission("eventgrid.azure.net", &received)))
+        format!(
+            "{status} {origin:?} {rate:?}: {}",
+            describe(&judge_permission("eventgrid.azure.net", &received))
+        )
     };
     let lines = [
         judge(200, Some("eventgrid.azure.net"), Some("120")),
@@ -114,9 +135,13 @@ fn a_permission_is_for_an_origin_and_a_rate_and_its_status_does_not_matter() {
 
 #[test]
 fn a_long_header_is_not_repeated_whole() {
-    let received =
-        ValidationResponse { status: 200, allowed_origin: Some("x".repeat(4_000)), ..ValidationResponse::default() };
-    let ValidationResult::Refused(cause) = judge_permission("eventgrid.azure.net", &received) else {
+    let received = ValidationResponse {
+        status: 200,
+        allowed_origin: Some("x".repeat(4_000)),
+        ..ValidationResponse::default()
+    };
+    let ValidationResult::Refused(cause) = judge_permission("eventgrid.azure.net", &received)
+    else {
         panic!("it is refused")
     };
     assert!(cause.to_string().len() < 300, "{cause}");
@@ -124,8 +149,12 @@ fn a_long_header_is_not_repeated_whole() {
 
 #[test]
 fn the_handshake_is_that_of_the_delivery_schema_and_the_manual_way_ends_on_the_moment() {
-    let methods = [Schema::EventGrid, Schema::Custom, Schema::CloudEvents].map(|schema| Handshake::of(schema).method());
+    let methods = [Schema::EventGrid, Schema::Custom, Schema::CloudEvents]
+        .map(|schema| Handshake::of(schema).method());
     assert_eq!(methods, ["POST", "POST", "OPTIONS"]);
     let until = Timestamp(1_000);
-    assert_eq!([999, 1_000, 1_001].map(|now| is_over(until, Timestamp(now))), [false, true, true]);
+    assert_eq!(
+        [999, 1_000, 1_001].map(|now| is_over(until, Timestamp(now))),
+        [false, true, true]
+    );
 }

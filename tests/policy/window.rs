@@ -14,7 +14,11 @@ use gridhook::{
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn key(due: u64, seq: u64) -> DueKey {
-    DueKey { due: Timestamp(due), lane: Lane::LIVE, seq: Seq(seq) }
+    DueKey {
+        due: Timestamp(due),
+        lane: Lane::LIVE,
+        seq: Seq(seq),
+    }
 }
 
 #[test]
@@ -28,8 +32,15 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
         disk.insert(key(seq, seq));
     }
     window.written();
-    assert!(window.take(Timestamp::NEVER, 10, |_| true).is_empty(), "nothing is durable yet");
-    assert_eq!(window.wakes(Timestamp(0)), None, "the word that it is durable will come");
+    assert!(
+        window.take(Timestamp::NEVER, 10, |_| true).is_empty(),
+        "nothing is durable yet"
+    );
+    assert_eq!(
+        window.wakes(Timestamp(0)),
+        None,
+        "the word that it is durable will come"
+    );
     window.durable();
     let mut taken = Vec::new();
     for _ in 0..1000 {
@@ -41,7 +52,11 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
         window.written();
         window.durable();
         if let Some(from) = window.next_lookup(Timestamp::NEVER) {
-            assert_eq!(window.next_lookup(Timestamp::NEVER), None, "one question at a time");
+            assert_eq!(
+                window.next_lookup(Timestamp::NEVER),
+                None,
+                "one question at a time"
+            );
             let keys: Vec<DueKey> = disk.range(from..).take(1000).copied().collect();
             window.answer(&keys, keys.len() < 1000, |_| false);
         }
@@ -53,7 +68,10 @@ fn more_keys_than_the_window_holds_come_back_from_the_disk_in_order() {
 #[test]
 fn a_stale_answer_of_the_disk_neither_revives_nor_omits_a_key() {
     let mut window = RetryWindow::recover(Some(Timestamp(5)), DAY);
-    assert_eq!(window.next_lookup(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
+    assert_eq!(
+        window.next_lookup(Timestamp(9)),
+        Some(DueKey::at(Timestamp(5)))
+    );
     let seen = [key(5, 1), key(6, 2)];
     // Meanwhile one is settled and another is pending; both are durable before the answer comes.
     window.leave(key(5, 1));
@@ -61,7 +79,10 @@ fn a_stale_answer_of_the_disk_neither_revives_nor_omits_a_key() {
     window.written();
     window.durable();
     window.answer(&seen, true, |_| false);
-    assert_eq!(window.take(Timestamp(9), 9, |_| true), [key(6, 2), key(7, 3)]);
+    assert_eq!(
+        window.take(Timestamp(9), 9, |_| true),
+        [key(6, 2), key(7, 3)]
+    );
 }
 
 #[test]
@@ -69,7 +90,10 @@ fn a_key_that_is_in_the_answer_before_the_word_that_it_is_durable_comes_once() {
     let mut window = RetryWindow::recover(Some(Timestamp(5)), DAY);
     window.insert(key(7, 3));
     window.written();
-    assert_eq!(window.next_lookup(Timestamp(9)), Some(DueKey::at(Timestamp(5))));
+    assert_eq!(
+        window.next_lookup(Timestamp(9)),
+        Some(DueKey::at(Timestamp(5)))
+    );
     window.answer(&[key(7, 3)], true, |_| false);
     assert!(window.take(Timestamp(9), 9, |_| true).is_empty());
     window.durable();

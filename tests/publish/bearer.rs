@@ -25,7 +25,9 @@ pub(crate) struct Signer {
 
 impl Signer {
     pub(crate) fn new() -> Self {
-        Self { ec: rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key") }
+        Self {
+            ec: rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).expect("a key"),
+        }
     }
 
     /// The set of public keys, with some unusable ones.
@@ -45,7 +47,10 @@ impl Signer {
     }
 
     pub(crate) fn sign(&self, kid: Option<&str>, algorithm: Algorithm, claims: &Value) -> String {
-        let header = Header { kid: kid.map(str::to_owned), ..Header::new(algorithm) };
+        let header = Header {
+            kid: kid.map(str::to_owned),
+            ..Header::new(algorithm)
+        };
         let key = match algorithm {
             Algorithm::ES256 => EncodingKey::from_ec_der(&self.ec.serialize_der()),
             Algorithm::HS256 => EncodingKey::from_secret(b"a secret that everybody has"),
@@ -73,19 +78,37 @@ fn without(name: &str) -> Value {
 
 pub(crate) fn bearer(signer: &Signer) -> BearerAuth {
     let keys = Arc::new(Keyring::default());
-    assert_eq!(keys.replace(signer.set().to_string().as_bytes()).expect("keys"), 2);
+    assert_eq!(
+        keys.replace(signer.set().to_string().as_bytes())
+            .expect("keys"),
+        2
+    );
     let operator: AdminTokenCheck = Arc::new(|token| token == "swordfish");
-    let (name, audiences) = ("https://issuer/".to_owned(), vec!["https://eventgrid.azure.net/".to_owned()]);
+    let (name, audiences) = (
+        "https://issuer/".to_owned(),
+        vec!["https://eventgrid.azure.net/".to_owned()],
+    );
     BearerAuth {
         operator: Some(operator),
         tokens: None,
-        issuer: Some(TokenIssuer { name, audiences, keys, rules: Vec::new() }),
+        issuer: Some(TokenIssuer {
+            name,
+            audiences,
+            keys,
+            rules: Vec::new(),
+        }),
     }
 }
 
 fn verdict(bearer: &BearerAuth, token: &str) -> &'static str {
     let anything = ScopedResource::default();
-    match bearer.check(token.as_bytes(), None, TokenRole::Publish, &anything, WallTime(NOW * 1_000_000)) {
+    match bearer.check(
+        token.as_bytes(),
+        None,
+        TokenRole::Publish,
+        &anything,
+        WallTime(NOW * 1_000_000),
+    ) {
         Ok(_) => "good",
         Err(BearerProblem::Unreadable) => "unreadable",
         Err(BearerProblem::Refused(why)) => why,
@@ -98,26 +121,43 @@ fn a_token_of_the_issuer_is_good() {
     let signer = Signer::new();
     let bearer = bearer(&signer);
     let good = |kid, algorithm, claims: &Value| {
-        assert_eq!(verdict(&bearer, &signer.sign(kid, algorithm, claims)), "good", "{claims}");
+        assert_eq!(
+            verdict(&bearer, &signer.sign(kid, algorithm, claims)),
+            "good",
+            "{claims}"
+        );
     };
     good(Some("ec"), Algorithm::ES256, &claims());
     good(Some("rsa"), Algorithm::RS256, &claims());
     // Without a name there is one key of that kind.
     good(None, Algorithm::ES256, &claims());
     good(Some("ec"), Algorithm::ES256, &without("nbf"));
-    good(Some("ec"), Algorithm::ES256, &with("aud", json!(["a", "https://eventgrid.azure.net/"])));
+    good(
+        Some("ec"),
+        Algorithm::ES256,
+        &with("aud", json!(["a", "https://eventgrid.azure.net/"])),
+    );
     // Clocks differ a little.
     good(Some("ec"), Algorithm::ES256, &with("exp", json!(NOW - 59)));
-    good(Some("ec"), Algorithm::ES256, &with("nbf", json!(NOW as f64 + 59.5)));
+    good(
+        Some("ec"),
+        Algorithm::ES256,
+        &with("nbf", json!(NOW as f64 + 59.5)),
+    );
     assert_eq!(verdict(&bearer, "swordfish"), "good");
 }
 
 /// A token with this header, as it stands, that is signed properly.
 fn with_header(signer: &Signer, header: &str) -> String {
     let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
-    let message = format!("{}.{}", text(header.as_bytes()), text(claims().to_string().as_bytes()));
+    let message = format!(
+        "{}.{}",
+        text(header.as_bytes()),
+        text(claims().to_string().as_bytes())
+    );
     let key = EncodingKey::from_ec_der(&signer.ec.serialize_der());
-    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::ES256).expect("a signature");
+    let signature = jsonwebtoken::crypto::sign(message.as_bytes(), &key, Algorithm::ES256)
+        .expect("a signature");
     format!("{message}.{signature}")
 }
 
@@ -159,21 +199,41 @@ fn a_key_that_names_an_algorithm_is_good_for_that_one_alone() {
         ("PS384", Algorithm::PS384),
         ("PS512", Algorithm::PS512),
     ];
-    let others = ["HS256", "HS384", "HS512", "ES256", "ES384", "EdDSA", "RSA1_5", "RSA-OAEP", "RSA-OAEP-256"];
+    let others = [
+        "HS256",
+        "HS384",
+        "HS512",
+        "ES256",
+        "ES384",
+        "EdDSA",
+        "RSA1_5",
+        "RSA-OAEP",
+        "RSA-OAEP-256",
+    ];
     for named in rsa.map(|(named, _)| named).into_iter().chain(others) {
         let bearer = bearer(&signer);
         let mut set = signer.set();
-        let key =
-            set["keys"].as_array_mut().expect("keys").iter_mut().find(|key| key["kid"] == "rsa").expect("it is there");
+        let key = set["keys"]
+            .as_array_mut()
+            .expect("keys")
+            .iter_mut()
+            .find(|key| key["kid"] == "rsa")
+            .expect("it is there");
         key["alg"] = named.into();
         let keys = &bearer.issuer.as_ref().expect("there is one").keys;
         keys.replace(set.to_string().as_bytes()).expect("keys");
         let good: Vec<&str> = rsa
             .into_iter()
-            .filter(|(_, algorithm)| verdict(&bearer, &signer.sign(Some("rsa"), *algorithm, &claims())) == "good")
+            .filter(|(_, algorithm)| {
+                verdict(&bearer, &signer.sign(Some("rsa"), *algorithm, &claims())) == "good"
+            })
             .map(|(name, _)| name)
             .collect();
-        let expected: Vec<&str> = rsa.iter().map(|(name, _)| *name).filter(|name| *name == named).collect();
+        let expected: Vec<&str> = rsa
+            .iter()
+            .map(|(name, _)| *name)
+            .filter(|name| *name == named)
+            .collect();
         assert_eq!(good, expected, "{named}");
     }
 }
@@ -184,8 +244,11 @@ fn every_other_token_is_refused() {
     let bearer = bearer(&signer);
     let es = |claims: &Value| signer.sign(Some("ec"), Algorithm::ES256, claims);
     let stranger = Signer::new().sign(Some("ec"), Algorithm::ES256, &claims());
-    let unsigned =
-        format!("{}.{}.", URL_SAFE_NO_PAD.encode(br#"{"alg":"none"}"#), URL_SAFE_NO_PAD.encode(claims().to_string()));
+    let unsigned = format!(
+        "{}.{}.",
+        URL_SAFE_NO_PAD.encode(br#"{"alg":"none"}"#),
+        URL_SAFE_NO_PAD.encode(claims().to_string())
+    );
     let tokens = [
         ("expired", es(&with("exp", json!(NOW - 61)))),
         ("not yet", es(&with("nbf", json!(NOW + 61)))),
@@ -196,20 +259,41 @@ fn every_other_token_is_refused() {
         ("without iss", es(&without("iss"))),
         ("other iss", es(&with("iss", json!("https://issuer")))),
         ("without aud", es(&without("aud"))),
-        ("other aud", es(&with("aud", json!("https://storage.azure.com")))),
+        (
+            "other aud",
+            es(&with("aud", json!("https://storage.azure.com"))),
+        ),
         ("no aud at all", es(&with("aud", json!([])))),
         ("of a stranger", stranger),
-        ("unknown key", signer.sign(Some("new"), Algorithm::ES256, &claims())),
-        ("key of another kind", signer.sign(Some("ec"), Algorithm::RS256, &claims())),
-        ("another algorithm than the key's", signer.sign(Some("rsa"), Algorithm::RS512, &claims())),
-        ("a key that is not for signing", signer.sign(Some("secrets"), Algorithm::RS256, &claims())),
-        ("a shared secret", signer.sign(Some("shared"), Algorithm::HS256, &claims())),
+        (
+            "unknown key",
+            signer.sign(Some("new"), Algorithm::ES256, &claims()),
+        ),
+        (
+            "key of another kind",
+            signer.sign(Some("ec"), Algorithm::RS256, &claims()),
+        ),
+        (
+            "another algorithm than the key's",
+            signer.sign(Some("rsa"), Algorithm::RS512, &claims()),
+        ),
+        (
+            "a key that is not for signing",
+            signer.sign(Some("secrets"), Algorithm::RS256, &claims()),
+        ),
+        (
+            "a shared secret",
+            signer.sign(Some("shared"), Algorithm::HS256, &claims()),
+        ),
         ("unsigned", unsigned),
         ("no token", "swordfishes".to_owned()),
         ("nothing", String::new()),
         ("too long", "a".repeat(20_000)),
     ];
-    let lines: Vec<_> = tokens.iter().map(|(what, token)| format!("{what}: {}", verdict(&bearer, token))).collect();
+    let lines: Vec<_> = tokens
+        .iter()
+        .map(|(what, token)| format!("{what}: {}", verdict(&bearer, token)))
+        .collect();
     expect![[r#"
         expired: The access token has expired
         not yet: The access token is not valid yet
@@ -238,11 +322,17 @@ fn every_other_token_is_refused() {
 #[test]
 fn without_an_issuer_the_operator_alone_comes_in() {
     let signer = Signer::new();
-    let bearer = BearerAuth { issuer: None, ..bearer(&signer) };
+    let bearer = BearerAuth {
+        issuer: None,
+        ..bearer(&signer)
+    };
     assert_eq!(verdict(&bearer, "swordfish"), "good");
     assert_eq!(verdict(&bearer, "sword.fish.es"), "unreadable");
     let token = signer.sign(Some("ec"), Algorithm::ES256, &claims());
-    assert_eq!(verdict(&bearer, &token), "This server accepts no access tokens; its operator has configured no issuer");
+    assert_eq!(
+        verdict(&bearer, &token),
+        "This server accepts no access tokens; its operator has configured no issuer"
+    );
     assert_eq!(verdict(&BearerAuth::default(), "swordfish"), "unreadable");
 }
 
@@ -252,17 +342,30 @@ fn new_keys_take_the_place_of_the_old_and_nonsense_does_not() {
     let bearer = bearer(&old);
     let keys = &bearer.issuer.as_ref().expect("an issuer").keys;
     let many = json!({"keys": vec![json!({"kty": "x"}); 101]}).to_string();
-    for nonsense in ["", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#, &many] {
+    for nonsense in [
+        "",
+        "{}",
+        r#"{"keys":[]}"#,
+        r#"{"keys":[{"kty":"oct","k":"AAAA"}]}"#,
+        &many,
+    ] {
         assert!(keys.replace(nonsense.as_bytes()).is_err(), "{nonsense}");
     }
     let token = |signer: &Signer| signer.sign(Some("ec"), Algorithm::ES256, &claims());
     assert_eq!(
-        [verdict(&bearer, &token(&old)), verdict(&bearer, &token(&new))],
+        [
+            verdict(&bearer, &token(&old)),
+            verdict(&bearer, &token(&new))
+        ],
         ["good", "The access token's signature is invalid"]
     );
-    keys.replace(new.set().to_string().as_bytes()).expect("keys");
+    keys.replace(new.set().to_string().as_bytes())
+        .expect("keys");
     assert_eq!(
-        [verdict(&bearer, &token(&old)), verdict(&bearer, &token(&new))],
+        [
+            verdict(&bearer, &token(&old)),
+            verdict(&bearer, &token(&new))
+        ],
         ["The access token's signature is invalid", "good"]
     );
 }

@@ -16,26 +16,39 @@ use crate::support::events::{Generated, SUBJECTS, TYPES, events};
 /// The value of `name`, exactly as it stands in the event's wire form.
 fn member(event: &Event, name: &str) -> String {
     let wire = event.wire();
-    let members: HashMap<String, &RawValue> = serde_json::from_slice(&wire).expect("a wire form is a JSON object");
+    let members: HashMap<String, &RawValue> =
+        serde_json::from_slice(&wire).expect("a wire form is a JSON object");
     members[name].get().to_owned()
 }
 
 #[test]
 fn the_specification_s_blob_event_keeps_its_data() {
     let _rows = crate::spec::shows(&[
-        "S000-119", "S000-123", "S003-095", "S003-096", "S003-097", "S003-098", "S003-099", "S003-100", "S003-101",
+        "S000-119", "S000-123", "S003-095", "S003-096", "S003-097", "S003-098", "S003-099",
+        "S003-100", "S003-101",
     ]);
     let sent = include_str!("../data/blob-created.event-grid.json");
     let given: Vec<HashMap<String, &RawValue>> = serde_json::from_str(sent).expect("it is JSON");
     let events = event_grid(sent.as_bytes()).expect("it is an event");
     let delivered = delivered(&events[0], Schema::EventGrid).expect("it is of that schema");
-    let mut reported: HashMap<String, &RawValue> = serde_json::from_slice(&delivered).expect("it is JSON");
+    let mut reported: HashMap<String, &RawValue> =
+        serde_json::from_slice(&delivered).expect("it is JSON");
     let topic = reported.remove("topic").map(|topic| topic.get());
-    assert_eq!(topic, Some(r#""/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders""#));
+    assert_eq!(
+        topic,
+        Some(r#""/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders""#)
+    );
     let text = |members: &HashMap<String, &RawValue>| -> BTreeMap<String, String> {
-        members.iter().map(|(name, value)| (name.clone(), value.get().to_owned())).collect()
+        members
+            .iter()
+            .map(|(name, value)| (name.clone(), value.get().to_owned()))
+            .collect()
     };
-    assert_eq!(text(&reported), text(&given[0]), "each property is there, as it was sent, and no other");
+    assert_eq!(
+        text(&reported),
+        text(&given[0]),
+        "each property is there, as it was sent, and no other"
+    );
     let mut found: Value = serde_json::from_slice(&delivered).expect("it is JSON");
     for (id, name) in [
         ("S000-120", "eventTime"),
@@ -54,13 +67,19 @@ fn the_specification_s_blob_event_keeps_its_data() {
     assert_eq!(member(&events[0], "data"), given[0]["data"].get());
     assert_eq!(events[0].id(), "93902694-901e-008f-6f95-7153a806873c");
     assert_eq!(events[0].event_type(), "Microsoft.Storage.BlobCreated");
-    assert_eq!(events[0].subject(), "/blobServices/default/containers/deadletter/blobs/myBlobFile.txt");
+    assert_eq!(
+        events[0].subject(),
+        "/blobServices/default/containers/deadletter/blobs/myBlobFile.txt"
+    );
 }
 
 #[test]
 fn the_specification_s_cloud_events_are_kept_whole() {
     let _rows = crate::spec::shows(&["S003-114", "S003-115"]);
-    for sent in [include_str!("../data/foo.cloud-event.json"), include_str!("../data/someevent.cloud-event.json")] {
+    for sent in [
+        include_str!("../data/foo.cloud-event.json"),
+        include_str!("../data/someevent.cloud-event.json"),
+    ] {
         let events = cloud_event(sent.as_bytes()).expect("it is an event");
         assert_eq!(events[0].wire(), sent.trim());
     }
@@ -69,36 +88,60 @@ fn the_specification_s_cloud_events_are_kept_whole() {
     let delivered = delivered(&events[0], Schema::CloudEvents).expect("it is of that schema");
     let mut found: Value = serde_json::from_slice(&delivered).expect("it is JSON");
     // The documents leave the version out, without which it is no CloudEvent.
-    assert_eq!(found.as_object_mut().and_then(|found| found.remove("specversion")), Some("1.0".into()));
+    assert_eq!(
+        found
+            .as_object_mut()
+            .and_then(|found| found.remove("specversion")),
+        Some("1.0".into())
+    );
     for id in ["S000-171", "S003-112"] {
         fact(id, &found);
     }
     fact("S000-172", &found["dataversion"]);
-    fact("S000-173", &json!({"datacontenttype": found["datacontenttype"], "data": found["data"]}));
+    fact(
+        "S000-173",
+        &json!({"datacontenttype": found["datacontenttype"], "data": found["data"]}),
+    );
 }
 
 #[test]
 fn a_time_that_cloud_events_does_not_allow_is_written_in_utc() {
     for (sent, expected) in [
-        ("2026-11-20T10:00:00.50+01:00", Some("2026-11-20T10:00:00.50+01:00")),
+        (
+            "2026-11-20T10:00:00.50+01:00",
+            Some("2026-11-20T10:00:00.50+01:00"),
+        ),
         ("2026-11-20t10:00:00z", Some("2026-11-20t10:00:00z")),
         ("2016-12-31T23:59:60Z", Some("2016-12-31T23:59:60Z")),
         (r"2026-11-20T10:00:00\u005a", Some("2026-11-20T10:00:00Z")),
         ("2026-11-20T10:00:00", Some("2026-11-20T10:00:00Z")),
-        ("2026-11-20T10:00:00.123456789", Some("2026-11-20T10:00:00.123456789Z")),
+        (
+            "2026-11-20T10:00:00.123456789",
+            Some("2026-11-20T10:00:00.123456789Z"),
+        ),
         ("2026-11-20T10:00:00+0000", Some("2026-11-20T10:00:00Z")),
         ("2026-11-20 10:00+01", Some("2026-11-20T09:00:00Z")),
         ("20261120T100000,5Z", Some("2026-11-20T10:00:00.5Z")),
         // RFC 3339 has no years before 0 and after 9999, and `time` is optional.
         ("-000001-11-20T10:00:00Z", None),
     ] {
-        let as_event_grid = format!(r#"[{{"id":"1","subject":"/s","eventType":"T","eventTime":"{sent}"}}]"#);
+        let as_event_grid =
+            format!(r#"[{{"id":"1","subject":"/s","eventType":"T","eventTime":"{sent}"}}]"#);
         let as_custom = format!(r#"[{{"eventId":"1","ver":"1","when":"{sent}"}}]"#);
-        for published in [event_grid(as_event_grid.as_bytes()), custom(as_custom.as_bytes())] {
+        for published in [
+            event_grid(as_event_grid.as_bytes()),
+            custom(as_custom.as_bytes()),
+        ] {
             let event = &published.expect("it is an event")[0];
             let form = delivered(event, Schema::CloudEvents).expect("it is converted");
             let found: Value = serde_json::from_slice(&form).expect("it is JSON");
-            assert_eq!(found.get("time").map(|time| time.as_str().expect("it is text")), expected, "{sent}");
+            assert_eq!(
+                found
+                    .get("time")
+                    .map(|time| time.as_str().expect("it is text")),
+                expected,
+                "{sent}"
+            );
             // A topic for CloudEvents takes what is delivered, as a topic of a namespace does.
             assert!(cloud_event(&form).is_ok(), "{sent}");
         }
@@ -123,7 +166,13 @@ fn assert_kept(schema: Schema, content_type: &str) {
     for request in requests(events(schema, 7).take(5_000)) {
         let sent: Vec<&str> = request.iter().map(|event| event.json.as_str()).collect();
         let body = format!("[{}]", sent.join(",\n"));
-        let events = read(schema, content_type, body.as_bytes(), &PublishLimits::default()).expect("they are events");
+        let events = read(
+            schema,
+            content_type,
+            body.as_bytes(),
+            &PublishLimits::default(),
+        )
+        .expect("they are events");
         assert_eq!(events.len(), request.len());
         for (sent, event) in request.iter().zip(&events) {
             assert_eq!(member(event, "data"), sent.data, "{}", sent.id);
@@ -148,17 +197,39 @@ fn five_thousand_generated_events_keep_their_data() {
 fn the_generated_set_has_what_it_promises() {
     let all: Vec<Generated> = events(Schema::EventGrid, 1).take(20_000).collect();
     let bytes: usize = all.iter().map(|event| event.json.len()).sum();
-    assert!(bytes < 30_000_000, "a hundred thousand would have {} MB", bytes / 200_000);
+    assert!(
+        bytes < 30_000_000,
+        "a hundred thousand would have {} MB",
+        bytes / 200_000
+    );
     let sizes = all.iter().map(|event| event.json.len());
     assert!(sizes.clone().all(|len| len < 66_000) && sizes.clone().any(|len| len > 48_000));
     assert!(sizes.filter(|len| *len < 400).count() > 1_000);
-    for wanted in
-        ["1e308", "5e-324", "-0.0", "1E+2", "123456789012345678901234567890", r"\u0000", r"\ud83d\ude00", r"\/"]
-    {
-        assert!(all.iter().any(|event| event.data.contains(wanted)), "{wanted}");
+    for wanted in [
+        "1e308",
+        "5e-324",
+        "-0.0",
+        "1E+2",
+        "123456789012345678901234567890",
+        r"\u0000",
+        r"\ud83d\ude00",
+        r"\/",
+    ] {
+        assert!(
+            all.iter().any(|event| event.data.contains(wanted)),
+            "{wanted}"
+        );
     }
-    assert!(TYPES.iter().all(|name| all.iter().any(|event| event.event_type == *name)));
-    assert!(SUBJECTS.iter().all(|(_, text)| all.iter().any(|event| event.subject == *text)));
+    assert!(
+        TYPES
+            .iter()
+            .all(|name| all.iter().any(|event| event.event_type == *name))
+    );
+    assert!(
+        SUBJECTS
+            .iter()
+            .all(|(_, text)| all.iter().any(|event| event.subject == *text))
+    );
     let again: Vec<Generated> = events(Schema::EventGrid, 1).take(100).collect();
     assert!(again.iter().zip(&all).all(|(a, b)| a.json == b.json));
 }

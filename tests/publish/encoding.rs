@@ -27,7 +27,9 @@ fn events(count: usize) -> Vec<u8> {
 }
 
 fn encoded(encoding: &'static str, body: Vec<u8>) -> TestRequest {
-    good().insert_header(("content-encoding", encoding)).set_payload(body)
+    good()
+        .insert_header(("content-encoding", encoding))
+        .set_payload(body)
 }
 
 async fn check(request: TestRequest, stored: u64, expected: Expect) {
@@ -35,7 +37,11 @@ async fn check(request: TestRequest, stored: u64, expected: Expect) {
     expected.assert_eq(&answer(&endpoint, request).await);
     assert_eq!(endpoint.stored(), stored);
     if stored == 0 {
-        assert_eq!(endpoint.publisher.room().0, 0, "what was reserved is free again");
+        assert_eq!(
+            endpoint.publisher.room().0,
+            0,
+            "what was reserved is free again"
+        );
     }
 }
 
@@ -47,10 +53,23 @@ async fn gzip_and_zstd_are_decoded() {
     check(encoded("zstd", zstd(&events(100))), 100, expect!["200"]).await;
     let (front, back) = (events(2), events(2));
     let (front, back) = (&front[..50], &back[50..]);
-    check(encoded("gzip", [gzip(front), gzip(back)].concat()), 2, expect!["200"]).await;
-    check(encoded("zstd", [zstd(front), zstd(back)].concat()), 2, expect!["200"]).await;
+    check(
+        encoded("gzip", [gzip(front), gzip(back)].concat()),
+        2,
+        expect!["200"],
+    )
+    .await;
+    check(
+        encoded("zstd", [zstd(front), zstd(back)].concat()),
+        2,
+        expect!["200"],
+    )
+    .await;
     let endpoint = Endpoint::new(PublishLimits::default());
-    assert_eq!(answer(&endpoint, encoded("gzip", gzip(&events(1)))).await, "200");
+    assert_eq!(
+        answer(&endpoint, encoded("gzip", gzip(&events(1)))).await,
+        "200"
+    );
     let plain = Endpoint::new(PublishLimits::default());
     assert_eq!(answer(&plain, good().set_payload(events(1))).await, "200");
     let text = |endpoint: &Endpoint| format!("{:?}", endpoint.events());
@@ -65,8 +84,13 @@ async fn an_unknown_encoding_is_refused_with_those_that_are_known() {
             accept-encoding: gzip, zstd
             UnsupportedMediaType / InvalidContentEncoding: The Content-Encoding header must be absent, 'identity', 'gzip' or 'zstd', and name one encoding only. …"#]]).await;
     }
-    let twice = encoded("gzip", gzip(&gzip(&events(1)))).append_header(("content-encoding", "gzip"));
-    assert!(answer(&Endpoint::new(PublishLimits::default()), twice).await.starts_with("415"));
+    let twice =
+        encoded("gzip", gzip(&gzip(&events(1)))).append_header(("content-encoding", "gzip"));
+    assert!(
+        answer(&Endpoint::new(PublishLimits::default()), twice)
+            .await
+            .starts_with("415")
+    );
 }
 
 #[actix_web::test]
@@ -84,16 +108,30 @@ async fn a_body_that_is_not_what_its_headers_say_is_refused() {
 
 #[actix_web::test]
 async fn the_size_of_a_request_is_its_decoded_size() {
-    let limits = PublishLimits { request_bytes_max: 1_000, ..PublishLimits::default() };
+    let limits = PublishLimits {
+        request_bytes_max: 1_000,
+        ..PublishLimits::default()
+    };
     let mut body = events(1);
     body.resize(1_000, b' ');
     for encode in [gzip, zstd] {
-        let encoding = if encode(b"").starts_with(&[0x1f]) { "gzip" } else { "zstd" };
+        let encoding = if encode(b"").starts_with(&[0x1f]) {
+            "gzip"
+        } else {
+            "zstd"
+        };
         let endpoint = Endpoint::new(limits);
-        assert_eq!(answer(&endpoint, encoded(encoding, encode(&body))).await, "200");
+        assert_eq!(
+            answer(&endpoint, encoded(encoding, encode(&body))).await,
+            "200"
+        );
         let mut longer = body.clone();
         longer.push(b' ');
-        assert!(answer(&endpoint, encoded(encoding, encode(&longer))).await.starts_with("413"));
+        assert!(
+            answer(&endpoint, encoded(encoding, encode(&longer)))
+                .await
+                .starts_with("413")
+        );
     }
 }
 
@@ -102,9 +140,13 @@ async fn a_bomb_reserves_no_more_than_the_largest_request() {
     let bomb = vec![b' '; 256 << 20];
     for (encoding, body) in [("gzip", gzip(&bomb)), ("zstd", zstd(&bomb))] {
         assert!(body.len() < 1 << 20, "{encoding}: {}", body.len());
-        // Room for one decoded request and its compressed form. What goes beyond is refused with 503 instead.
+        // Room for one decoded request and its compressed form. What goes beyond is refused with
+        // 503 instead.
         let room = PublishLimits::default().request_bytes_max + body.len() + 1;
-        let limits = PublishLimits { admitted_bytes_max: room, ..PublishLimits::default() };
+        let limits = PublishLimits {
+            admitted_bytes_max: room,
+            ..PublishLimits::default()
+        };
         let endpoint = Endpoint::new(limits);
         let refused = answer(&endpoint, encoded(encoding, body)).await;
         assert!(refused.starts_with("413"), "{encoding}: {refused}");
@@ -119,13 +161,21 @@ async fn a_zstd_window_beyond_8_mb_is_refused() {
     encoder.window_log(24).expect("a window");
     encoder.write_all(&events(1)).expect("memory");
     let body = encoder.finish().expect("memory");
-    assert!(answer(&Endpoint::new(PublishLimits::default()), encoded("zstd", body)).await.starts_with("400"));
+    assert!(
+        answer(
+            &Endpoint::new(PublishLimits::default()),
+            encoded("zstd", body)
+        )
+        .await
+        .starts_with("400")
+    );
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A body that was cut or changed is refused, or is the same events: both formats have a checksum or are JSON.
+    /// A body that was cut or changed is refused, or is the same events: both formats have a
+    /// checksum or are JSON.
     #[test]
     fn a_damaged_body_stores_all_of_its_events_or_none(is_gzip: bool, cut: bool, at: prop::sample::Index, bit in 0_u8..8) {
         let mut body = if is_gzip { gzip(&events(3)) } else { zstd(&events(3)) };

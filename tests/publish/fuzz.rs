@@ -1,5 +1,5 @@
-//! Valid events and tokens with changes: an accepted event is whole, a refusal has a known code. `make fuzz` runs the
-//! long form.
+//! Valid events and tokens with changes: an accepted event is whole, a refusal has a known code.
+//! `make fuzz` runs the long form.
 
 use actix_web::web::Bytes;
 use gridhook::record::token::{ScopedResource, TokenRole};
@@ -106,7 +106,9 @@ const PIECES: [&str; 42] = [
 ];
 
 /// What may stand in a string, and what may not.
-const ODD: [&str; 12] = ["", "\"", "\\", "\\\"", "\\\\", "\\u12aF", "\\u12", "\\b", "\u{0}", "\u{1f}", "\u{7f}", "\n"];
+const ODD: [&str; 12] = [
+    "", "\"", "\\", "\\\"", "\\\\", "\\u12aF", "\\u12", "\\b", "\u{0}", "\u{1f}", "\u{7f}", "\n",
+];
 
 const NAMES: [&str; 16] = [
     "id",
@@ -158,7 +160,9 @@ fn members(schema: Schema) -> Vec<(String, String)> {
         Schema::CloudEvents => cloud,
         Schema::Custom => custom,
     };
-    members.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+    members
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .to_vec()
 }
 
 #[derive(Clone, Debug)]
@@ -184,13 +188,20 @@ fn twisted(schema: Schema, twists: &[Twist]) -> String {
         let count = members.len();
         match twist {
             _ if count == 0 => {}
-            Twist::Value(at, value) => members[at.index(count)].1 = VALUES[value.index(VALUES.len())].to_owned(),
-            Twist::Name(at, name) => members[at.index(count)].0 = NAMES[name.index(NAMES.len())].to_owned(),
+            Twist::Value(at, value) => {
+                members[at.index(count)].1 = VALUES[value.index(VALUES.len())].to_owned()
+            }
+            Twist::Name(at, name) => {
+                members[at.index(count)].0 = NAMES[name.index(NAMES.len())].to_owned()
+            }
             Twist::Remove(at) => drop(members.remove(at.index(count))),
             Twist::Repeat(at) => members.push(members[at.index(count)].clone()),
         }
     }
-    let members: Vec<String> = members.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    let members: Vec<String> = members
+        .iter()
+        .map(|(name, value)| format!("\"{name}\":{value}"))
+        .collect();
     format!("{{{}}}", members.join(","))
 }
 
@@ -202,12 +213,20 @@ fn take(schema: Schema, body: &[u8]) -> Result<Vec<Event>, Refusal> {
     read(schema, content_type, body, &PublishLimits::default())
 }
 
-fn read_for(target: &EventTarget, body: &[u8], limits: &PublishLimits) -> Result<Vec<Event>, Refusal> {
-    let content = RequestContent { content_type: Some("application/json"), attributes: Vec::new() };
+fn read_for(
+    target: &EventTarget,
+    body: &[u8],
+    limits: &PublishLimits,
+) -> Result<Vec<Event>, Refusal> {
+    let content = RequestContent {
+        content_type: Some("application/json"),
+        attributes: Vec::new(),
+    };
     schema::read(target, &content, &Bytes::copy_from_slice(body), limits).map(decode)
 }
 
-/// What reads events of Event Grid's schema: a topic, a domain, and topics that note or refuse data of another form.
+/// What reads events of Event Grid's schema: a topic, a domain, and topics that note or refuse data
+/// of another form.
 fn targets_of_one_pass() -> Vec<EventTarget> {
     let wanted = json!({"type": "object", "required": ["a"]});
     let types = json!({
@@ -217,12 +236,21 @@ fn targets_of_one_pass() -> Vec<EventTarget> {
     let checking = |mode| {
         let mut record = topic("orders", Schema::EventGrid);
         record.ingress.schema_validation = mode;
-        record.azure_properties.event_type_info = Some(serde_json::from_value(types.clone()).expect("event types"));
+        record.azure_properties.event_type_info =
+            Some(serde_json::from_value(types.clone()).expect("event types"));
         EventTarget::of(&record).checking(Catalogue::of(&record).map(Into::into))
     };
-    let plain = [topic("orders", Schema::EventGrid), domain("shop", Schema::EventGrid)];
+    let plain = [
+        topic("orders", Schema::EventGrid),
+        domain("shop", Schema::EventGrid),
+    ];
     let plain = plain.iter().map(EventTarget::of);
-    plain.chain([checking(SchemaValidation::Warn), checking(SchemaValidation::Refuse)]).collect()
+    plain
+        .chain([
+            checking(SchemaValidation::Warn),
+            checking(SchemaValidation::Refuse),
+        ])
+        .collect()
 }
 
 /// What the checks of data have found.
@@ -230,19 +258,29 @@ fn shown_checks(checked: Result<Option<Nonconforming>, Refusal>) -> String {
     format!("{checked:?}")
 }
 
-/// What becomes of a body: it is refused with a status and a code of the table, or is whole, bounded, and read again as it is.
+/// What becomes of a body: it is refused with a status and a code of the table, or is whole,
+/// bounded, and read again as it is.
 fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
     if schema == Schema::EventGrid && body.starts_with(b"[") {
-        // A body that may have too large an event is not read in one pass. No event is as large as the whole body.
-        let of_domain = String::from_utf8_lossy(body).replace("\"subject\":", "\"topic\":\"d\",\"subject\":");
-        for (target, body) in
-            targets_of_one_pass().iter().flat_map(|target| [(target, body), (target, of_domain.as_bytes())])
+        // A body that may have too large an event is not read in one pass. No event is as large as
+        // the whole body.
+        let of_domain =
+            String::from_utf8_lossy(body).replace("\"subject\":", "\"topic\":\"d\",\"subject\":");
+        for (target, body) in targets_of_one_pass()
+            .iter()
+            .flat_map(|target| [(target, body), (target, of_domain.as_bytes())])
         {
-            let few = PublishLimits { event_bytes_max: body.len() - 1, ..PublishLimits::default() };
+            let few = PublishLimits {
+                event_bytes_max: body.len() - 1,
+                ..PublishLimits::default()
+            };
             let [one_pass, two_looks] = [&PublishLimits::default(), &few].map(|limits| {
                 let read = read_for(target, body, limits);
                 let is_read = read.is_ok();
-                (shown(read), is_read.then(|| shown_checks(target.take_checks().check())))
+                (
+                    shown(read),
+                    is_read.then(|| shown_checks(target.take_checks().check())),
+                )
             });
             prop_assert_eq!(one_pass, two_looks);
         }
@@ -263,9 +301,17 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
         }
     };
     let bytes: usize = events.iter().map(|event| event.wire().len()).sum();
-    prop_assert!(bytes <= body.len() + 512 * events.len(), "{bytes} bytes of {}", body.len());
-    let wires: Vec<_> = events.iter().map(|event| String::from_utf8_lossy(&event.wire()).into_owned()).collect();
-    let again = take(schema, format!("[{}]", wires.join(",")).as_bytes()).expect("what was taken is taken again");
+    prop_assert!(
+        bytes <= body.len() + 512 * events.len(),
+        "{bytes} bytes of {}",
+        body.len()
+    );
+    let wires: Vec<_> = events
+        .iter()
+        .map(|event| String::from_utf8_lossy(&event.wire()).into_owned())
+        .collect();
+    let again = take(schema, format!("[{}]", wires.join(",")).as_bytes())
+        .expect("what was taken is taken again");
     prop_assert_eq!(
         again.iter().map(|event| event.wire()).collect::<Vec<_>>(),
         events.iter().map(|event| event.wire()).collect::<Vec<_>>()
@@ -340,21 +386,42 @@ proptest! {
 fn an_access_token_that_was_changed_is_good_for_nothing_new() {
     let (signer, now) = (Signer::new(), 1_615_410_176);
     let bearer = bearer(&signer);
-    let claims = json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": now + 300});
-    let tokens = [(Some("ec"), Algorithm::ES256), (Some("rsa"), Algorithm::RS256)]
-        .map(|(kid, algorithm)| signer.sign(kid, algorithm, &claims));
+    let claims =
+        json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": now + 300});
+    let tokens = [
+        (Some("ec"), Algorithm::ES256),
+        (Some("rsa"), Algorithm::RS256),
+    ]
+    .map(|(kid, algorithm)| signer.sign(kid, algorithm, &claims));
     let anything = ScopedResource::default();
-    let check = |token: &[u8]| bearer.check(token, None, TokenRole::Publish, &anything, WallTime(now * 1_000_000));
+    let check = |token: &[u8]| {
+        bearer.check(
+            token,
+            None,
+            TokenRole::Publish,
+            &anything,
+            WallTime(now * 1_000_000),
+        )
+    };
     for token in &tokens {
         assert!(check(token.as_bytes()).is_ok());
     }
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(cases(500)));
-    let changed_tokens =
-        (0..tokens.len(), changes(3)).prop_map(|(which, changes)| (which, changed(tokens[which].as_bytes(), &changes)));
+    let changed_tokens = (0..tokens.len(), changes(3))
+        .prop_map(|(which, changes)| (which, changed(tokens[which].as_bytes(), &changes)));
     let checked = runner.run(&changed_tokens, |(which, changed)| {
         if check(&changed).is_ok() {
-            let signed = |token: &[u8]| token.rsplitn(2, |byte| *byte == b'.').last().map(<[u8]>::to_vec);
-            prop_assert_eq!(signed(&changed), signed(tokens[which].as_bytes()), "what is signed is as it was");
+            let signed = |token: &[u8]| {
+                token
+                    .rsplitn(2, |byte| *byte == b'.')
+                    .last()
+                    .map(<[u8]>::to_vec)
+            };
+            prop_assert_eq!(
+                signed(&changed),
+                signed(tokens[which].as_bytes()),
+                "what is signed is as it was"
+            );
         }
         Ok(())
     });

@@ -22,7 +22,8 @@ use serde_json::Value;
 
 use crate::support::publisher::{Endpoint, KEY, KEY2};
 
-const EVENT: &str = r#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
+const EVENT: &str =
+    r#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
 
 const REPORT: &str = " Request '<guid>', 3/10/2021 9:02:56 PM (UTC).";
 
@@ -35,24 +36,41 @@ pub(super) fn good() -> TestRequest {
 }
 
 /// Status, id and body as they are sent.
-async fn whole_answer(endpoint: &Endpoint, request: TestRequest) -> (StatusCode, HeaderMap, String) {
+async fn whole_answer(
+    endpoint: &Endpoint,
+    request: TestRequest,
+) -> (StatusCode, HeaderMap, String) {
     let app = App::new()
         .app_data(endpoint.publisher.clone())
         .configure(http::configure)
         .default_service(web::to(http::not_found));
     let response = call_service(&init_service(app).await, request.to_request()).await;
     let (status, headers) = (response.status(), response.headers().clone());
-    let id = headers.get("x-ms-request-id").expect("every answer has an id").to_str().expect("it is text");
+    let id = headers
+        .get("x-ms-request-id")
+        .expect("every answer has an id")
+        .to_str()
+        .expect("it is text");
     assert_eq!(id.len(), 36);
     let body = read_body(response).await;
-    (status, headers.clone(), String::from_utf8_lossy(&body).replace(id, "<guid>"))
+    (
+        status,
+        headers.clone(),
+        String::from_utf8_lossy(&body).replace(id, "<guid>"),
+    )
 }
 
-/// What matters in an answer, on a line each: status, headers, codes with the message. `…` is the invitation to report.
+/// What matters in an answer, on a line each: status, headers, codes with the message. `…` is the
+/// invitation to report.
 pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String {
     let (status, headers, body) = whole_answer(endpoint, request).await;
     let mut shown = status.as_u16().to_string();
-    for name in ["accept-encoding", "allow", "retry-after", "aeg-input-event-schema"] {
+    for name in [
+        "accept-encoding",
+        "allow",
+        "retry-after",
+        "aeg-input-event-schema",
+    ] {
         if let Some(value) = headers.get(name) {
             shown += &format!("\n{name}: {}", value.to_str().expect("it is text"));
         }
@@ -64,7 +82,12 @@ pub(super) async fn answer(endpoint: &Endpoint, request: TestRequest) -> String 
     let (error, detail) = (&body["error"], &body["error"]["details"][0]);
     assert_eq!(error["message"], detail["message"]);
     let text = |value: &Value| value.as_str().expect("it is a string").to_owned();
-    shown += &format!("\n{} / {}: {}", text(&error["code"]), text(&detail["code"]), text(&error["message"]));
+    shown += &format!(
+        "\n{} / {}: {}",
+        text(&error["code"]),
+        text(&detail["code"]),
+        text(&error["message"])
+    );
     shown.replace(REPORT, " …")
 }
 
@@ -72,7 +95,11 @@ async fn check(request: TestRequest, expected: Expect) {
     let endpoint = Endpoint::new(PublishLimits::default());
     expected.assert_eq(&answer(&endpoint, request).await);
     let expected_events = u64::from(expected.data() == "200");
-    assert_eq!(endpoint.stored(), expected_events, "what is refused leaves nothing behind");
+    assert_eq!(
+        endpoint.stored(),
+        expected_events,
+        "what is refused leaves nothing behind"
+    );
 }
 
 #[actix_web::test]
@@ -80,19 +107,38 @@ async fn an_error_has_azure_s_shape() {
     let endpoint = Endpoint::new(PublishLimits::default());
     let (status, headers, body) = whole_answer(&endpoint, post("/topics/orders/api/events")).await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
-    assert_eq!(headers.get("content-type").expect("it has one"), "application/json; charset=utf-8");
-    assert_eq!(headers.get("api-supported-versions").expect("it has one"), "2018-01-01");
+    assert_eq!(
+        headers.get("content-type").expect("it has one"),
+        "application/json; charset=utf-8"
+    );
+    assert_eq!(
+        headers.get("api-supported-versions").expect("it has one"),
+        "2018-01-01"
+    );
     expect![[r#"{"error":{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Request '<guid>', 3/10/2021 9:02:56 PM (UTC).","details":[{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key. Request '<guid>', 3/10/2021 9:02:56 PM (UTC)."}]}}"#]].assert_eq(&body);
 }
 
 #[actix_web::test]
 async fn an_event_is_taken_with_either_key() {
     check(good(), expect!["200"]).await;
-    check(post("/topics/orders/api/events").insert_header(("AEG-SAS-KEY", KEY2)), expect!["200"]).await;
+    check(
+        post("/topics/orders/api/events").insert_header(("AEG-SAS-KEY", KEY2)),
+        expect!["200"],
+    )
+    .await;
     let encoded = KEY.replace('=', "%3D");
-    check(post(&format!("/topics/orders/api/events?api-version=2018-01-01&aeg-sas-key={encoded}")), expect!["200"])
-        .await;
-    check(post(&format!("/topics/orders/api/events?aeg-sas-key={KEY2}")), expect!["200"]).await;
+    check(
+        post(&format!(
+            "/topics/orders/api/events?api-version=2018-01-01&aeg-sas-key={encoded}"
+        )),
+        expect!["200"],
+    )
+    .await;
+    check(
+        post(&format!("/topics/orders/api/events?aeg-sas-key={KEY2}")),
+        expect!["200"],
+    )
+    .await;
 }
 
 #[actix_web::test]
@@ -166,7 +212,11 @@ async fn other_methods_are_answered() {
 
 #[actix_web::test]
 async fn a_body_is_read_as_it_says_or_refused() {
-    check(good().insert_header(("content-encoding", "identity")), expect!["200"]).await;
+    check(
+        good().insert_header(("content-encoding", "identity")),
+        expect!["200"],
+    )
+    .await;
     check(
         good().set_payload(""),
         expect![[r#"
@@ -232,7 +282,8 @@ fn every_error_of_the_journal_has_its_answer() {
         let (status, code) = refusal.status();
         assert_eq!(format!("{} {code}: {refusal}", status.as_u16()), expected);
     };
-    let unsure = "503 ServiceUnavailable: The server could not confirm that the events are stored. Try again.";
+    let unsure = "503 ServiceUnavailable: The server could not confirm that the events are stored. \
+        Try again.";
     check(journal::Error::Fenced, unsure);
     check(journal::Error::Unknown, unsure);
     check(
@@ -254,7 +305,10 @@ async fn a_closed_server_sends_publishers_away() {
 
 #[actix_web::test]
 async fn without_room_for_bytes_a_publisher_gets_retry_after() {
-    let endpoint = Endpoint::new(PublishLimits { admitted_bytes_max: 4 * 1024, ..PublishLimits::default() });
+    let endpoint = Endpoint::new(PublishLimits {
+        admitted_bytes_max: 4 * 1024,
+        ..PublishLimits::default()
+    });
     assert_eq!(answer(&endpoint, good()).await, "200");
     let announced = good().insert_header(("content-length", "5000"));
     expect![[r#"
@@ -267,11 +321,15 @@ async fn without_room_for_bytes_a_publisher_gets_retry_after() {
 fn serve(limits: PublishLimits) -> (Endpoint, SocketAddr, ServerHandle) {
     let endpoint = Endpoint::new(limits);
     let publisher = endpoint.publisher.clone();
-    let server = HttpServer::new(move || App::new().app_data(publisher.clone()).configure(http::configure))
-        .workers(1)
-        .client_disconnect_timeout(Duration::from_millis(50))
-        .bind(("127.0.0.1", 0))
-        .expect("loopback has a free port");
+    let server = HttpServer::new(move || {
+        App::new()
+            .app_data(publisher.clone())
+            .configure(http::configure)
+    })
+    .workers(1)
+    .client_disconnect_timeout(Duration::from_millis(50))
+    .bind(("127.0.0.1", 0))
+    .expect("loopback has a free port");
     let address = server.addrs()[0];
     let server = server.shutdown_timeout(0).disable_signals().run();
     let handle = server.handle();
@@ -279,11 +337,14 @@ fn serve(limits: PublishLimits) -> (Endpoint, SocketAddr, ServerHandle) {
     (endpoint, address, handle)
 }
 
-/// Sends `parts`, one after the other, and reads the answer, or what there is of it after five seconds.
+/// Sends `parts`, one after the other, and reads the answer, or what there is of it after five
+/// seconds.
 async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
     let talking = move || {
         let mut socket = TcpStream::connect(address).expect("the server listens");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("a timeout can be set");
         for part in parts {
             // The server may have answered and closed before it read all.
             if socket.write_all(part.as_bytes()).is_err() {
@@ -299,20 +360,27 @@ async fn talk(address: SocketAddr, parts: Vec<String>) -> String {
         }
         String::from_utf8_lossy(&answer).into_owned()
     };
-    web::block(talking).await.expect("the client does not panic")
+    web::block(talking)
+        .await
+        .expect("the client does not panic")
 }
 
 /// Whether an answer has its head and as much of a body as that says.
 fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
-    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
     length.is_some_and(|length| length.parse() == Ok(body.len()))
 }
 
 fn head(more: &str) -> String {
     format!(
-        "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nConnection: close\r\naeg-sas-key: {KEY}\r\n{more}\r\n\r\n"
+        "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nConnection: close\r\naeg-sas-key: \
+         {KEY}\r\n{more}\r\n\r\n"
     )
 }
 
@@ -321,28 +389,47 @@ async fn a_chunked_body_is_read() {
     let (endpoint, address, server) = serve(PublishLimits::default());
     let chunk = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
     let (one, two) = EVENT.split_at(20);
-    let parts = vec![head("Transfer-Encoding: chunked"), chunk(one), chunk(two), "0\r\n\r\n".to_owned()];
+    let parts = vec![
+        head("Transfer-Encoding: chunked"),
+        chunk(one),
+        chunk(two),
+        "0\r\n\r\n".to_owned(),
+    ];
     let answer = talk(address, parts).await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("content-length: 0\r\n"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("content-length: 0\r\n"),
+        "{answer}"
+    );
     assert_eq!(endpoint.stored(), 1);
     server.stop(false).await;
 }
 
 #[actix_web::test]
 async fn a_body_that_never_ends_is_cut_off_at_the_limit() {
-    let (endpoint, address, server) = serve(PublishLimits { request_bytes_max: 100_000, ..PublishLimits::default() });
+    let (endpoint, address, server) = serve(PublishLimits {
+        request_bytes_max: 100_000,
+        ..PublishLimits::default()
+    });
     let mut parts = vec![head("Transfer-Encoding: chunked")];
-    parts.extend(std::iter::repeat_n(format!("{:x}\r\n{}\r\n", 8_000, " ".repeat(8_000)), 200));
+    parts.extend(std::iter::repeat_n(
+        format!("{:x}\r\n{}\r\n", 8_000, " ".repeat(8_000)),
+        200,
+    ));
     let answer = talk(address, parts).await;
-    assert!(answer.starts_with("HTTP/1.1 413") && answer.contains("The maximum size (100000)"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 413") && answer.contains("The maximum size (100000)"),
+        "{answer}"
+    );
     assert_eq!(endpoint.stored(), 0);
     server.stop(false).await;
 }
 
 #[actix_web::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
-    let (endpoint, address, server) =
-        serve(PublishLimits { body_timeout: Duration::from_millis(50), ..PublishLimits::default() });
+    let (endpoint, address, server) = serve(PublishLimits {
+        body_timeout: Duration::from_millis(50),
+        ..PublishLimits::default()
+    });
     let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
     assert_eq!(endpoint.stored(), 0);
@@ -352,7 +439,11 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 #[actix_web::test]
 async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
     let window = Duration::from_millis(40);
-    let limits = PublishLimits { body_bytes_per_second: 1_000, body_window: window, ..PublishLimits::default() };
+    let limits = PublishLimits {
+        body_bytes_per_second: 1_000,
+        body_window: window,
+        ..PublishLimits::default()
+    };
     let (endpoint, address, server) = serve(limits);
     for parts in [
         vec![head("Content-Length: 500000"), "[".to_owned()],
@@ -360,15 +451,26 @@ async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
         vec![head("Transfer-Encoding: chunked"), "2\r\n[{\r\n".to_owned()],
     ] {
         let answer = talk(address, parts).await;
-        assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("at less than 1000 bytes a second"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 408")
+                && answer.contains("at less than 1000 bytes a second"),
+            "{answer}"
+        );
         assert_eq!(endpoint.publisher.room().0, 0, "its room is free again");
     }
     server.stop(false).await;
     // Without a least, the deadline alone counts.
-    let limits = PublishLimits { body_bytes_per_second: 0, body_timeout: 4 * window, ..limits };
+    let limits = PublishLimits {
+        body_bytes_per_second: 0,
+        body_timeout: 4 * window,
+        ..limits
+    };
     let (_endpoint, address, server) = serve(limits);
     let answer = talk(address, vec![head("Content-Length: 500"), "[".to_owned()]).await;
-    assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("was not received within"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 408") && answer.contains("was not received within"),
+        "{answer}"
+    );
     server.stop(false).await;
 }
 
@@ -376,12 +478,17 @@ async fn a_body_that_stops_is_not_waited_for_to_its_deadline() {
 async fn a_slow_body_that_goes_on_is_read_to_its_end() {
     // A byte every few milliseconds is more than a hundred a second in each of the windows.
     let window = Duration::from_millis(500);
-    let (endpoint, address, server) =
-        serve(PublishLimits { body_bytes_per_second: 8, body_window: window, ..PublishLimits::default() });
+    let (endpoint, address, server) = serve(PublishLimits {
+        body_bytes_per_second: 8,
+        body_window: window,
+        ..PublishLimits::default()
+    });
     let body = format!("{}{EVENT}", " ".repeat(200));
     let sending = move || {
         let mut socket = TcpStream::connect(address).expect("the server listens");
-        socket.write_all(head(&format!("Content-Length: {}", body.len())).as_bytes()).expect("the server reads");
+        socket
+            .write_all(head(&format!("Content-Length: {}", body.len())).as_bytes())
+            .expect("the server reads");
         for byte in body.as_bytes() {
             socket.write_all(&[*byte]).expect("the server reads");
             std::thread::sleep(Duration::from_millis(5));
@@ -390,7 +497,9 @@ async fn a_slow_body_that_goes_on_is_read_to_its_end() {
         socket.read_to_string(&mut answer).expect("it is answered");
         answer
     };
-    let answer = web::block(sending).await.expect("the client does not panic");
+    let answer = web::block(sending)
+        .await
+        .expect("the client does not panic");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert_eq!(endpoint.stored(), 1);
     server.stop(false).await;
@@ -399,7 +508,9 @@ async fn a_slow_body_that_goes_on_is_read_to_its_end() {
 #[actix_web::test]
 async fn a_stranger_s_body_is_not_waited_for() {
     let (_endpoint, address, server) = serve(PublishLimits::default());
-    let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n".to_owned();
+    let head =
+        "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n"
+            .to_owned();
     for body in ["".to_owned(), " ".repeat(1_000_000)] {
         let answer = talk(address, vec![head.clone(), body]).await;
         assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
@@ -412,8 +523,11 @@ async fn a_stranger_s_endless_body_ends_with_the_connection() {
     let (_endpoint, address, server) = serve(PublishLimits::default());
     let talking = move || {
         let mut socket = TcpStream::connect(address).expect("the server listens");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout can be set");
-        let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n[\r\n";
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .expect("a timeout can be set");
+        let head = "POST /topics/orders/api/events HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \
+            chunked\r\n\r\n1\r\n[\r\n";
         socket.write_all(head.as_bytes()).expect("the server reads");
         let mut answer = String::new();
         let end = socket.read_to_string(&mut answer);
@@ -426,20 +540,34 @@ async fn a_stranger_s_endless_body_ends_with_the_connection() {
 
 #[actix_web::test]
 async fn a_body_without_a_length_is_taken_for_the_largest() {
-    let (_endpoint, address, server) =
-        serve(PublishLimits { admitted_bytes_max: 1_000_000, ..PublishLimits::default() });
+    let (_endpoint, address, server) = serve(PublishLimits {
+        admitted_bytes_max: 1_000_000,
+        ..PublishLimits::default()
+    });
     let answer = talk(address, vec![head("Transfer-Encoding: chunked")]).await;
-    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1\r\n"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("retry-after: 1\r\n"),
+        "{answer}"
+    );
     server.stop(false).await;
 }
 
 #[actix_web::test]
 async fn permits_come_back() {
-    let (endpoint, address, server) =
-        serve(PublishLimits { admitted_bytes_max: 2_000_000, ..PublishLimits::default() });
+    let (endpoint, address, server) = serve(PublishLimits {
+        admitted_bytes_max: 2_000_000,
+        ..PublishLimits::default()
+    });
     for _ in 0..3 {
         // Each of them takes more than half of the room while it is read.
-        let refused = talk(address, vec![head("Transfer-Encoding: chunked"), "2\r\n[]\r\n0\r\n\r\n".to_owned()]).await;
+        let refused = talk(
+            address,
+            vec![
+                head("Transfer-Encoding: chunked"),
+                "2\r\n[]\r\n0\r\n\r\n".to_owned(),
+            ],
+        )
+        .await;
         assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
         let length = format!("Content-Length: {}", EVENT.len());
         let taken = talk(address, vec![head(&length), EVENT.to_owned()]).await;

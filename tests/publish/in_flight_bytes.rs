@@ -24,7 +24,9 @@ fn of(topic: u32, from: u8) -> Request {
 
 /// As many as find room, of this size each.
 fn fill(room: &std::sync::Arc<InFlightBytes>, request: &Request, bytes: usize) -> Vec<Permit> {
-    std::iter::from_fn(|| room.enter(request.clone(), bytes).ok()).take(10_000).collect()
+    std::iter::from_fn(|| room.enter(request.clone(), bytes).ok())
+        .take(10_000)
+        .collect()
 }
 
 fn held(room: &InFlightBytes, permits: &[Permit]) -> usize {
@@ -55,21 +57,34 @@ fn a_topic_leaves_half_and_an_address_a_quarter_of_that() {
 fn the_topics_of_a_namespace_share_what_one_may_have() {
     let room = InFlightBytes::new(BYTES, REQUEST);
     let within = |topic| Request::new(Some("Plant"), PartitionId(topic), address(1));
-    let permits: Vec<_> = (0..50).flat_map(|topic| fill(&room, &within(topic), MIB)).collect();
+    let permits: Vec<_> = (0..50)
+        .flat_map(|topic| fill(&room, &within(topic), MIB))
+        .collect();
     assert!(permits.len() <= 32, "{}", permits.len());
     let elsewhere = Request::new(Some("other"), PartitionId(100), address(1));
     assert!(!fill(&room, &elsewhere, REQUEST).is_empty());
-    assert!(room.enter(Request::new(Some("PLANT"), PartitionId(200), address(2)), 4 * REQUEST).is_err());
+    assert!(
+        room.enter(
+            Request::new(Some("PLANT"), PartitionId(200), address(2)),
+            4 * REQUEST
+        )
+        .is_err()
+    );
 }
 
 #[test]
 fn a_publisher_without_requests_may_send_one_of_the_largest_size() {
     // The room is no larger than one.
     let room = InFlightBytes::new(REQUEST, REQUEST);
-    let alone = room.enter(of(1, 1), REQUEST).expect("there is room for one");
+    let alone = room
+        .enter(of(1, 1), REQUEST)
+        .expect("there is room for one");
     assert_eq!(room.enter(of(2, 2), 1).map(drop), Err(Full));
     drop(alone);
-    assert!(room.enter(Request::new(Some("n"), PartitionId(1), None), REQUEST).is_ok());
+    assert!(
+        room.enter(Request::new(Some("n"), PartitionId(1), None), REQUEST)
+            .is_ok()
+    );
     assert_eq!(room.enter(of(1, 1), REQUEST + 1).map(drop), Err(Full));
 }
 
@@ -84,7 +99,14 @@ fn a_permit_grows_with_what_comes_and_gives_back_the_rest() {
     assert_eq!(room.taken(), 5_000, "what there is no room for takes none");
     permit.shrink_to(10);
     let other = room.enter(of(1, 1), 0).expect("nothing is reserved");
-    assert_eq!((room.taken(), other.could_grow_to(BYTES), other.could_grow_to(REQUEST)), (10, false, true));
+    assert_eq!(
+        (
+            room.taken(),
+            other.could_grow_to(BYTES),
+            other.could_grow_to(REQUEST)
+        ),
+        (10, false, true)
+    );
     drop(permit);
     assert_eq!(room.taken(), 0);
 }

@@ -38,8 +38,16 @@ use gridhook::{
 use crate::support::publisher::{mapping, topic};
 
 /// Reads `body` as a topic of `schema` does.
-fn read(schema: Schema, content_type: &str, body: &[u8], limits: &PublishLimits) -> Result<Vec<Event>, Refusal> {
-    let content = RequestContent { content_type: Some(content_type), attributes: Vec::new() };
+fn read(
+    schema: Schema,
+    content_type: &str,
+    body: &[u8],
+    limits: &PublishLimits,
+) -> Result<Vec<Event>, Refusal> {
+    let content = RequestContent {
+        content_type: Some(content_type),
+        attributes: Vec::new(),
+    };
     let body = Bytes::copy_from_slice(body);
     schema::read(&target(schema), &content, &body, limits).map(decode)
 }
@@ -65,27 +73,50 @@ pub(crate) fn decode(draft: ChunkBuilder) -> Vec<Event> {
 }
 
 fn event_grid(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::EventGrid, "application/json", body, &PublishLimits::default())
+    read(
+        Schema::EventGrid,
+        "application/json",
+        body,
+        &PublishLimits::default(),
+    )
 }
 
 fn cloud_event(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::CloudEvents, "application/cloudevents+json; charset=utf-8", body, &PublishLimits::default())
+    read(
+        Schema::CloudEvents,
+        "application/cloudevents+json; charset=utf-8",
+        body,
+        &PublishLimits::default(),
+    )
 }
 
 fn cloud_events(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::CloudEvents, "application/cloudevents-batch+json; charset=UTF-8", body, &PublishLimits::default())
+    read(
+        Schema::CloudEvents,
+        "application/cloudevents-batch+json; charset=UTF-8",
+        body,
+        &PublishLimits::default(),
+    )
 }
 
 fn custom(body: &[u8]) -> Result<Vec<Event>, Refusal> {
-    read(Schema::Custom, "application/json", body, &PublishLimits::default())
+    read(
+        Schema::Custom,
+        "application/json",
+        body,
+        &PublishLimits::default(),
+    )
 }
 
-/// The wire forms, or the error of the publisher. What every line would have is shortened: the topic's resource id, and
-/// the sentences that most complaints begin with (`a_complaint_begins_with_the_schema` has them in full).
+/// The wire forms, or the error of the publisher. What every line would have is shortened: the
+/// topic's resource id, and the sentences that most complaints begin with
+/// (`a_complaint_begins_with_the_schema` has them in full).
 fn shown(result: Result<Vec<Event>, Refusal>) -> String {
     let all = match result {
         Ok(events) => {
-            let wires = events.iter().map(|event| String::from_utf8_lossy(&event.wire()).into_owned());
+            let wires = events
+                .iter()
+                .map(|event| String::from_utf8_lossy(&event.wire()).into_owned());
             wires.collect::<Vec<_>>().join("\n")
         }
         Err(refusal) => {
@@ -93,14 +124,26 @@ fn shown(result: Result<Vec<Event>, Refusal>) -> String {
             format!("{} {detail}: {refusal}", status.as_u16())
         }
     };
-    let mut short =
-        all.replace("/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders", "<id>");
+    let mut short = all.replace(
+        "/subscriptions/s/resourceGroups/g/providers/Microsoft.EventGrid/topics/orders",
+        "<id>",
+    );
     for name in ["EventGridEvent", "CloudEventV10", "CustomInputEvent"] {
-        let configured = format!("This resource is configured to receive event in '{name}' schema. ");
-        let conform = format!("{configured}The JSON received does not conform to the expected schema.");
-        short = short.replace(&format!("400 InputJsonInvalid: {conform}"), "nonconforming.");
-        short = short.replace(&format!("400 InputJsonInvalid: {configured}"), "nonconforming. ");
-        let requires = format!("400 InputJsonInvalid: This resource is configured for '{name}' schema and requires");
+        let configured =
+            format!("This resource is configured to receive event in '{name}' schema. ");
+        let conform =
+            format!("{configured}The JSON received does not conform to the expected schema.");
+        short = short.replace(
+            &format!("400 InputJsonInvalid: {conform}"),
+            "nonconforming.",
+        );
+        short = short.replace(
+            &format!("400 InputJsonInvalid: {configured}"),
+            "nonconforming. ",
+        );
+        let requires = format!(
+            "400 InputJsonInvalid: This resource is configured for '{name}' schema and requires"
+        );
         short = short.replace(&requires, "requires");
     }
     short
@@ -108,12 +151,22 @@ fn shown(result: Result<Vec<Event>, Refusal>) -> String {
 
 #[test]
 fn a_complaint_begins_with_the_schema() {
-    let grid = event_grid(b"[]").map(|_| ()).expect_err("it is empty").to_string();
+    let grid = event_grid(b"[]")
+        .map(|_| ())
+        .expect_err("it is empty")
+        .to_string();
     assert_eq!(
         grid,
         "This resource is configured to receive event in 'EventGridEvent' schema. \
          The JSON received does not conform to the expected schema."
     );
-    let cloud = cloud_event(b"{}").map(|_| ()).expect_err("it has no id").to_string();
-    assert_eq!(cloud, "This resource is configured for 'CloudEventV10' schema and requires 'id' property to be set.");
+    let cloud = cloud_event(b"{}")
+        .map(|_| ())
+        .expect_err("it has no id")
+        .to_string();
+    assert_eq!(
+        cloud,
+        "This resource is configured for 'CloudEventV10' schema and requires 'id' property to be \
+         set."
+    );
 }

@@ -1,4 +1,5 @@
-//! Publishing to topics of namespaces: the mode of a body, data of any kind, and names of extensions.
+//! Publishing to topics of namespaces: the mode of a body, data of any kind, and names of
+//! extensions.
 
 use ::bytes::Bytes;
 use expect_test::{Expect, expect};
@@ -17,13 +18,30 @@ use crate::support::publisher::topic;
 const LONE: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T"}"#;
 
 fn target() -> EventTarget {
-    let namespace = Some(NamespaceMembership { name: Name::new("plant"), retention_days: 1 });
-    EventTarget::of(&TopicRecord { namespace, ..topic("orders", Schema::CloudEvents) })
+    let namespace = Some(NamespaceMembership {
+        name: Name::new("plant"),
+        retention_days: 1,
+    });
+    EventTarget::of(&TopicRecord {
+        namespace,
+        ..topic("orders", Schema::CloudEvents)
+    })
 }
 
 fn read(content_type: Option<&str>, headers: &[(&str, &[u8])], body: &[u8]) -> String {
-    let content = RequestContent { content_type, attributes: headers.to_vec() };
-    shown(schema::read(&target(), &content, &Bytes::copy_from_slice(body), &PublishLimits::default()).map(decode))
+    let content = RequestContent {
+        content_type,
+        attributes: headers.to_vec(),
+    };
+    shown(
+        schema::read(
+            &target(),
+            &content,
+            &Bytes::copy_from_slice(body),
+            &PublishLimits::default(),
+        )
+        .map(decode),
+    )
 }
 
 #[track_caller]
@@ -31,11 +49,21 @@ fn check(content_type: Option<&str>, headers: &[(&str, &[u8])], body: &[u8], exp
     expected.assert_eq(&read(content_type, headers, body));
 }
 
-const REQUIRED: [(&str, &[u8]); 4] = [("id", b"1"), ("source", b"/a"), ("type", b"T"), ("specversion", b"1.0")];
+const REQUIRED: [(&str, &[u8]); 4] = [
+    ("id", b"1"),
+    ("source", b"/a"),
+    ("type", b"T"),
+    ("specversion", b"1.0"),
+];
 
 #[track_caller]
 fn binary(content_type: Option<&str>, more: &[(&str, &[u8])], body: &[u8], expected: Expect) {
-    check(content_type, &[&REQUIRED[..], more].concat(), body, expected);
+    check(
+        content_type,
+        &[&REQUIRED[..], more].concat(),
+        body,
+        expected,
+    );
 }
 
 #[test]
@@ -54,8 +82,18 @@ fn the_body_says_whether_it_is_one_event_or_several_whatever_the_header_says() {
     }
     let ce = Some("application/cloudevents+json");
     check(ce, &[], b"[]", expect!["nonconforming."]);
-    check(ce, &[], b"7", expect!["nonconforming. Token Expected: StartObject, Actual Token Received: Integer."]);
-    check(ce, &[], b"", expect!["400 InputJsonInvalid: Unexpected end when reading JSON."]);
+    check(
+        ce,
+        &[],
+        b"7",
+        expect!["nonconforming. Token Expected: StartObject, Actual Token Received: Integer."],
+    );
+    check(
+        ce,
+        &[],
+        b"",
+        expect!["400 InputJsonInvalid: Unexpected end when reading JSON."],
+    );
 }
 
 #[test]
@@ -89,13 +127,33 @@ fn data_that_is_not_called_json_is_kept_in_base64() {
         None,
         &[],
         b"hot",
-        expect![[r#"{"id":"1","source":"/a","type":"T","specversion":"1.0","data_base64":"aG90"}"#]],
+        expect![[
+            r#"{"id":"1","source":"/a","type":"T","specversion":"1.0","data_base64":"aG90"}"#
+        ]],
     );
-    binary(None, &[], b"", expect![[r#"{"id":"1","source":"/a","type":"T","specversion":"1.0"}"#]]);
-    binary(Some("text/json"), &[], b"{", expect!["400 InputJsonInvalid: Unexpected end when reading JSON."]);
-    for not_json in ["application/jsonp", "application/x-json", "json/plain", "application/thing+jsonl"] {
+    binary(
+        None,
+        &[],
+        b"",
+        expect![[r#"{"id":"1","source":"/a","type":"T","specversion":"1.0"}"#]],
+    );
+    binary(
+        Some("text/json"),
+        &[],
+        b"{",
+        expect!["400 InputJsonInvalid: Unexpected end when reading JSON."],
+    );
+    for not_json in [
+        "application/jsonp",
+        "application/x-json",
+        "json/plain",
+        "application/thing+jsonl",
+    ] {
         let read = read(Some(not_json), &REQUIRED, b"{}");
-        assert!(read.contains(r#""data_base64":"e30=""#), "{not_json}: {read}");
+        assert!(
+            read.contains(r#""data_base64":"e30=""#),
+            "{not_json}: {read}"
+        );
     }
 }
 
@@ -106,7 +164,8 @@ fn headers_say_everything_once() {
         &[("datacontenttype", b"text/plain")],
         b"x",
         expect![
-            "nonconforming. Header 'ce-datacontenttype' is not allowed: the Content-Type header gives the type of the data."
+            "nonconforming. Header 'ce-datacontenttype' is not allowed: the Content-Type header \
+             gives the type of the data."
         ],
     );
     binary(
@@ -114,25 +173,33 @@ fn headers_say_everything_once() {
         &[],
         LONE.as_bytes(),
         expect![
-            "400 InputJsonInvalid: Conflicting content mode: binary mode headers with structured mode content type."
+            "400 InputJsonInvalid: Conflicting content mode: binary mode headers with structured \
+             mode content type."
         ],
     );
 }
 
 #[test]
 fn the_names_of_extensions_have_twenty_characters_at_the_most() {
-    let event = |name: &str| format!(r#"{{"specversion":"1.0","id":"1","source":"/a","type":"T","{name}":true}}"#);
+    let event = |name: &str| {
+        format!(r#"{{"specversion":"1.0","id":"1","source":"/a","type":"T","{name}":true}}"#)
+    };
     let twenty = "a2345678901234567890";
     check(
         None,
         &[],
         event(twenty).as_bytes(),
-        expect![[r#"{"specversion":"1.0","id":"1","source":"/a","type":"T","a2345678901234567890":true}"#]],
+        expect![[
+            r#"{"specversion":"1.0","id":"1","source":"/a","type":"T","a2345678901234567890":true}"#
+        ]],
     );
     check(
         None,
         &[],
         event(&format!("{twenty}1")).as_bytes(),
-        expect!["nonconforming. The name of the extension 'a23456789012345678901' has more than 20 characters."],
+        expect![
+            "nonconforming. The name of the extension 'a23456789012345678901' has more than 20 \
+             characters."
+        ],
     );
 }

@@ -10,7 +10,13 @@ use super::http::{answer, good};
 use crate::support::publisher::{Endpoint, KEY};
 
 fn limits(events_per_second: u64, bytes_per_second: u64) -> PublishLimits {
-    PublishLimits { rates: TopicRates { events_per_second, bytes_per_second }, ..PublishLimits::default() }
+    PublishLimits {
+        rates: TopicRates {
+            events_per_second,
+            bytes_per_second,
+        },
+        ..PublishLimits::default()
+    }
 }
 
 fn events(count: usize) -> TestRequest {
@@ -61,7 +67,11 @@ async fn a_topic_takes_so_many_bytes_a_second() {
 async fn refused_requests_use_none_of_the_rate() {
     let endpoint = Endpoint::new(limits(1, 0));
     for _ in 0..3 {
-        assert!(answer(&endpoint, good().set_payload("[{}]")).await.starts_with("400"));
+        assert!(
+            answer(&endpoint, good().set_payload("[{}]"))
+                .await
+                .starts_with("400")
+        );
     }
     assert_eq!(answer(&endpoint, events(1)).await, "200");
     // A permanent error comes first: a retry would change nothing.
@@ -77,7 +87,11 @@ async fn rates_can_be_switched_off() {
     for _ in 0..5 {
         assert_eq!(answer(&endpoint, events(4_000)).await, "200");
     }
-    assert_eq!(PublishLimits::default().rates, TopicRates::default(), "and they are off unless somebody asks for them");
+    assert_eq!(
+        PublishLimits::default().rates,
+        TopicRates::default(),
+        "and they are off unless somebody asks for them"
+    );
     let endpoint = Endpoint::new(limits(5_000, 5_000_000));
     assert_eq!(answer(&endpoint, events(5_000)).await, "200");
     expect![[r#"

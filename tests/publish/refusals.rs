@@ -19,7 +19,8 @@ use super::{
 };
 use crate::support::publisher::{Endpoint, KEY};
 
-const EVENT: &str = r#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
+const EVENT: &str =
+    r#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
 
 const CLOUD_EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T"}"#;
 
@@ -41,27 +42,53 @@ fn clouds(content_type: &str, body: &str) -> TestRequest {
 /// A token for the topic `orders` as the test's client calls it.
 fn token(expiry: &str) -> String {
     let resource: String =
-        byte_serialize(b"http://localhost:8080/topics/orders/api/events?api-version=2018-01-01").collect();
-    signed(KEY, &resource, &byte_serialize(expiry.as_bytes()).collect::<String>())
+        byte_serialize(b"http://localhost:8080/topics/orders/api/events?api-version=2018-01-01")
+            .collect();
+    signed(
+        KEY,
+        &resource,
+        &byte_serialize(expiry.as_bytes()).collect::<String>(),
+    )
 }
 
 async fn check(request: TestRequest, expected: Expect) {
     let endpoint = Endpoint::new(PublishLimits::default());
     expected.assert_eq(&answer(&endpoint, request).await);
     let taken = expected.data() == "200";
-    assert_eq!(endpoint.stored(), u64::from(taken), "what is refused leaves nothing behind");
+    assert_eq!(
+        endpoint.stored(),
+        u64::from(taken),
+        "what is refused leaves nothing behind"
+    );
 }
 
 #[actix_web::test]
 async fn a_sas_token_comes_in_either_header() {
     let good = token("2030-01-02 03:04:05+00:00");
-    check(bare().insert_header(("aeg-sas-token", good.clone())), expect!["200"]).await;
-    check(bare().insert_header(("authorization", format!("SharedAccessSignature {good}"))), expect!["200"]).await;
-    check(bare().insert_header(("Authorization", format!("sharedaccesssignature  {good}"))), expect!["200"]).await;
-    let by_label = to("http://orders.localhost/api/events").insert_header(("host", "orders.localhost"));
+    check(
+        bare().insert_header(("aeg-sas-token", good.clone())),
+        expect!["200"],
+    )
+    .await;
+    check(
+        bare().insert_header(("authorization", format!("SharedAccessSignature {good}"))),
+        expect!["200"],
+    )
+    .await;
+    check(
+        bare().insert_header(("Authorization", format!("sharedaccesssignature  {good}"))),
+        expect!["200"],
+    )
+    .await;
+    let by_label =
+        to("http://orders.localhost/api/events").insert_header(("host", "orders.localhost"));
     let resource: String = byte_serialize(b"http://Orders.localhost/api/events").collect();
     let token = signed(KEY, &resource, "2030-01-02T03%3A04%3A05Z");
-    check(by_label.insert_header(("aeg-sas-token", token)), expect!["200"]).await;
+    check(
+        by_label.insert_header(("aeg-sas-token", token)),
+        expect!["200"],
+    )
+    .await;
 }
 
 #[actix_web::test]
@@ -70,11 +97,18 @@ async fn a_sas_token_may_name_the_public_address() {
         public_url: Some("https://events.example.com/grid".parse().expect("a URL")),
         ..ServerNames::default()
     };
-    let door = AuthRules { names, ..AuthRules::default() };
+    let door = AuthRules {
+        names,
+        ..AuthRules::default()
+    };
     let endpoint = Endpoint::with(PublishLimits::default(), door, &IngressSettings::default());
-    let resource: String = byte_serialize(b"https://events.example.com/grid/topics/orders/api/events").collect();
+    let resource: String =
+        byte_serialize(b"https://events.example.com/grid/topics/orders/api/events").collect();
     let token = signed(KEY, &resource, "2030-01-02T03%3A04%3A05Z");
-    assert_eq!(answer(&endpoint, bare().insert_header(("aeg-sas-token", token))).await, "200");
+    assert_eq!(
+        answer(&endpoint, bare().insert_header(("aeg-sas-token", token))).await,
+        "200"
+    );
 }
 
 #[actix_web::test]
@@ -135,8 +169,9 @@ async fn a_publisher_without_a_valid_credential_gets_the_reason() {
         401
         Unauthorized / Unauthorized: Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer). …"#]]).await;
     // The first thing shown counts.
-    let both =
-        bare().insert_header(("aeg-sas-key", "AAAA")).insert_header(("aeg-sas-token", token("2030-01-02T03:04:05Z")));
+    let both = bare()
+        .insert_header(("aeg-sas-key", "AAAA"))
+        .insert_header(("aeg-sas-token", token("2030-01-02T03:04:05Z")));
     check(both, expect![[r#"
         401
         Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The key is not one of the topic's keys. …"#]]).await;
@@ -145,33 +180,83 @@ async fn a_publisher_without_a_valid_credential_gets_the_reason() {
 #[actix_web::test]
 async fn access_tokens_come_in_where_there_is_an_issuer() {
     let signer = Signer::new();
-    let door = || AuthRules { bearer: bearer(&signer), ..AuthRules::default() };
-    let endpoint = Endpoint::with(PublishLimits::default(), door(), &IngressSettings::default());
-    let sign = |exp: u64| {
-        let claims = json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": exp});
-        format!("Bearer {}", signer.sign(Some("ec"), jsonwebtoken::Algorithm::ES256, &claims))
+    let door = || AuthRules {
+        bearer: bearer(&signer),
+        ..AuthRules::default()
     };
-    assert_eq!(answer(&endpoint, bare().insert_header(("authorization", sign(1_615_410_177)))).await, "200");
-    assert_eq!(answer(&endpoint, bare().insert_header(("authorization", "bearer swordfish"))).await, "200");
+    let endpoint = Endpoint::with(
+        PublishLimits::default(),
+        door(),
+        &IngressSettings::default(),
+    );
+    let sign = |exp: u64| {
+        let claims =
+            json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": exp});
+        format!(
+            "Bearer {}",
+            signer.sign(Some("ec"), jsonwebtoken::Algorithm::ES256, &claims)
+        )
+    };
+    assert_eq!(
+        answer(
+            &endpoint,
+            bare().insert_header(("authorization", sign(1_615_410_177)))
+        )
+        .await,
+        "200"
+    );
+    assert_eq!(
+        answer(
+            &endpoint,
+            bare().insert_header(("authorization", "bearer swordfish"))
+        )
+        .await,
+        "200"
+    );
     expect![[r#"
         401
         Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: The access token has expired. …"#]].assert_eq(&answer(&endpoint, bare().insert_header(("authorization", sign(1_615_410_000)))).await);
-    assert_eq!(endpoint.publisher.refusals(), RejectionCounts { not_authorized: 1, ..RejectionCounts::default() });
+    assert_eq!(
+        endpoint.publisher.refusals(),
+        RejectionCounts {
+            not_authorized: 1,
+            ..RejectionCounts::default()
+        }
+    );
 
     // Where local authentication is disabled, they are all there is.
-    let ingress = IngressSettings { disable_local_auth: true, ..IngressSettings::default() };
+    let ingress = IngressSettings {
+        disable_local_auth: true,
+        ..IngressSettings::default()
+    };
     let endpoint = Endpoint::with(PublishLimits::default(), door(), &ingress);
-    assert_eq!(answer(&endpoint, bare().insert_header(("authorization", sign(1_615_410_177)))).await, "200");
+    assert_eq!(
+        answer(
+            &endpoint,
+            bare().insert_header(("authorization", sign(1_615_410_177)))
+        )
+        .await,
+        "200"
+    );
     expect![[r#"
         401
         Unauthorized / Unauthorized: The request authorization key is not authorized for LOCALHOST:8080. This is due to the reason: Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an access token. …"#]].assert_eq(&answer(&endpoint, good()).await);
     for local in [
         bare().insert_header(("aeg-sas-token", token("2030-01-02T03:04:05Z"))),
-        bare().insert_header(("authorization", format!("SharedAccessSignature {}", token("2030-01-02T03:04:05Z")))),
+        bare().insert_header((
+            "authorization",
+            format!("SharedAccessSignature {}", token("2030-01-02T03:04:05Z")),
+        )),
     ] {
         assert!(answer(&endpoint, local).await.contains("disableLocalAuth"));
     }
-    assert_eq!(endpoint.publisher.refusals(), RejectionCounts { not_authorized: 3, ..RejectionCounts::default() });
+    assert_eq!(
+        endpoint.publisher.refusals(),
+        RejectionCounts {
+            not_authorized: 3,
+            ..RejectionCounts::default()
+        }
+    );
 }
 
 #[actix_web::test]
@@ -179,13 +264,16 @@ async fn the_error_for_an_event_names_the_rule_that_it_breaks() {
     let orders = |body: &str| good().set_payload(body.to_owned());
     for property in ["id", "eventType", "subject", "eventTime"] {
         let mut events: serde_json::Value = serde_json::from_str(EVENT).expect("it is JSON");
-        events[0].as_object_mut().expect("an object").remove(property);
+        events[0]
+            .as_object_mut()
+            .expect("an object")
+            .remove(property);
         let endpoint = Endpoint::new(PublishLimits::default());
         assert_eq!(
             answer(&endpoint, orders(&events.to_string())).await,
             format!(
-                "400\nBadRequest / InputJsonInvalid: This resource is configured for 'EventGridEvent' schema and \
-                 requires '{property}' property to be set. …"
+                "400\nBadRequest / InputJsonInvalid: This resource is configured for \
+                 'EventGridEvent' schema and requires '{property}' property to be set. …"
             )
         );
     }
@@ -232,10 +320,21 @@ async fn the_error_for_an_event_names_the_rule_that_it_breaks() {
     )
     .await;
     check(clouds(json, CLOUD_EVENT), expect!["200"]).await;
-    let binary = clouds(json, "{}").insert_header(("ce-id", "1")).insert_header(("ce-source", "/a"));
-    check(binary.insert_header(("ce-type", "T")).insert_header(("ce-specversion", "1.0")), expect!["200"]).await;
-    let custom =
-        |body: &str| to("/topics/custom/api/events").insert_header(("aeg-sas-key", KEY)).set_payload(body.to_owned());
+    let binary = clouds(json, "{}")
+        .insert_header(("ce-id", "1"))
+        .insert_header(("ce-source", "/a"));
+    check(
+        binary
+            .insert_header(("ce-type", "T"))
+            .insert_header(("ce-specversion", "1.0")),
+        expect!["200"],
+    )
+    .await;
+    let custom = |body: &str| {
+        to("/topics/custom/api/events")
+            .insert_header(("aeg-sas-key", KEY))
+            .set_payload(body.to_owned())
+    };
     check(custom(r#"[{"ver":"1","any":"thing"}]"#), expect!["200"]).await;
     check(custom(r#"[{"any":"thing"}]"#), expect![[r#"
         400
@@ -246,8 +345,12 @@ async fn the_error_for_an_event_names_the_rule_that_it_breaks() {
 async fn accepted_data_is_kept_byte_for_byte() {
     let endpoint = Endpoint::new(PublishLimits::default());
     let data = r#"{ "n": 1.50, "big": 1e400, "u":"\u00e9" }"#;
-    let binary = clouds("application/json", data).insert_header(("ce-id", "%E2%82%AC")).insert_header(("ce-type", "T"));
-    let binary = binary.insert_header(("ce-source", "/a")).insert_header(("ce-specversion", "1.0"));
+    let binary = clouds("application/json", data)
+        .insert_header(("ce-id", "%E2%82%AC"))
+        .insert_header(("ce-type", "T"));
+    let binary = binary
+        .insert_header(("ce-source", "/a"))
+        .insert_header(("ce-specversion", "1.0"));
     assert_eq!(answer(&endpoint, binary).await, "200");
     let events = endpoint.events();
     assert_eq!((events.len(), events[0].id().as_ref()), (1, "€"));
@@ -278,7 +381,9 @@ async fn a_body_that_is_too_large_is_refused_without_100_continue() {
 
 #[actix_web::test]
 async fn any_version_is_taken_that_is_written_like_one() {
-    let with = |query: &str| to(&format!("/topics/orders/api/events?{query}")).insert_header(("aeg-sas-key", KEY));
+    let with = |query: &str| {
+        to(&format!("/topics/orders/api/events?{query}")).insert_header(("aeg-sas-key", KEY))
+    };
     for good in [
         "",
         "api-version=",
@@ -304,8 +409,15 @@ async fn any_version_is_taken_that_is_written_like_one() {
         "%2B019-01-01",
         "%C3%A9",
     ] {
-        let refused = answer(&Endpoint::new(PublishLimits::default()), with(&format!("api-version={bad}"))).await;
-        assert!(refused.contains("UnsupportedApiVersion"), "{bad}: {refused}");
+        let refused = answer(
+            &Endpoint::new(PublishLimits::default()),
+            with(&format!("api-version={bad}")),
+        )
+        .await;
+        assert!(
+            refused.contains("UnsupportedApiVersion"),
+            "{bad}: {refused}"
+        );
     }
 }
 
@@ -318,7 +430,14 @@ async fn a_topic_is_found_by_its_host_too() {
             .insert_header(("aeg-sas-key", KEY))
             .set_payload(EVENT)
     };
-    check(at("orders.westeurope-1.eventgrid.azure.net", "/api/events?api-version=2018-01-01"), expect!["200"]).await;
+    check(
+        at(
+            "orders.westeurope-1.eventgrid.azure.net",
+            "/api/events?api-version=2018-01-01",
+        ),
+        expect!["200"],
+    )
+    .await;
     check(at("ORDERS.localhost:8080", "/API/Events/"), expect!["200"]).await;
     check(at("nobody.localhost", "/api/events"), expect![[r#"
         404

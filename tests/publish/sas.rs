@@ -27,7 +27,10 @@ const EXPIRY: u64 = 1_893_553_445;
 const HALF_A_DAY: u64 = 12 * 3_600;
 
 fn keys() -> AccessKeys {
-    AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() }
+    AccessKeys {
+        key1: KEY.to_owned(),
+        key2: KEY2.to_owned(),
+    }
 }
 
 fn seconds(seconds: u64) -> WallTime {
@@ -54,9 +57,20 @@ pub(crate) fn signed(key: &str, resource: &str, expiry: &str) -> String {
 
 #[test]
 fn the_tokens_of_the_client_libraries_are_good_until_they_expire() {
-    for (vector, expiry) in VECTORS.into_iter().zip([EXPIRY, EXPIRY, EXPIRY + HALF_A_DAY]) {
-        assert_eq!(verdict(vector, RESOURCE, seconds(expiry - 1)), "good", "{vector}");
-        assert_eq!(verdict(vector, RESOURCE, seconds(expiry)), "Token(Expired)", "{vector}");
+    for (vector, expiry) in VECTORS
+        .into_iter()
+        .zip([EXPIRY, EXPIRY, EXPIRY + HALF_A_DAY])
+    {
+        assert_eq!(
+            verdict(vector, RESOURCE, seconds(expiry - 1)),
+            "good",
+            "{vector}"
+        );
+        assert_eq!(
+            verdict(vector, RESOURCE, seconds(expiry)),
+            "Token(Expired)",
+            "{vector}"
+        );
     }
 }
 
@@ -94,10 +108,20 @@ fn every_way_to_write_an_expiry_is_read() {
     ] {
         assert_eq!(at(expiry), ["good", "good"], "{expiry}");
     }
-    for expiry in ["2030-01-02T03:04:05+24:00", "1%2f2%2f2030+3%3a04%3a05+AM+%2b25%3a00"] {
+    for expiry in [
+        "2030-01-02T03:04:05+24:00",
+        "1%2f2%2f2030+3%3a04%3a05+AM+%2b25%3a00",
+    ] {
         assert_eq!(at(expiry), ["Token(Format)", "Token(Format)"], "{expiry}");
     }
-    for expiry in ["", "tomorrow", "1893553445", "13%2F40%2F2030+3%3A04%3A05+AM", "2030-01-02T03:04:05Z[UTC]", "%ff"] {
+    for expiry in [
+        "",
+        "tomorrow",
+        "1893553445",
+        "13%2F40%2F2030+3%3A04%3A05+AM",
+        "2030-01-02T03:04:05Z[UTC]",
+        "%ff",
+    ] {
         assert_eq!(at(expiry), ["Token(Format)", "Token(Format)"], "{expiry}");
     }
 }
@@ -105,13 +129,27 @@ fn every_way_to_write_an_expiry_is_read() {
 #[test]
 fn both_keys_sign_and_no_other() {
     let (resource, expiry) = ("http%3A%2F%2F127.0.0.1%3A18080", "2030-01-02T03%3A04%3A05Z");
-    assert_eq!(verdict(&signed(KEY2, resource, expiry), RESOURCE, seconds(0)), "good");
+    assert_eq!(
+        verdict(&signed(KEY2, resource, expiry), RESOURCE, seconds(0)),
+        "good"
+    );
     let other = signed("AAAA", resource, expiry);
     assert_eq!(verdict(&other, RESOURCE, seconds(0)), "Token(Signature)");
     // A topic whose keys are gone has none that an empty one would fit.
     let resources = [SasResource::parse(RESOURCE).expect("an address")];
-    let none = AccessKeys { key1: String::new(), key2: String::new() };
-    assert!(check(signed("", resource, expiry).as_bytes(), &[&none], &resources, seconds(0)).is_err());
+    let none = AccessKeys {
+        key1: String::new(),
+        key2: String::new(),
+    };
+    assert!(
+        check(
+            signed("", resource, expiry).as_bytes(),
+            &[&none],
+            &resources,
+            seconds(0)
+        )
+        .is_err()
+    );
 }
 
 #[test]
@@ -119,16 +157,32 @@ fn a_token_is_for_its_resource_and_what_lies_below_it() {
     let check = |resource: &str, expected: Expect| {
         let encoded: String = url::form_urlencoded::byte_serialize(resource.as_bytes()).collect();
         let token = signed(KEY, &encoded, "2030-01-02T03%3A04%3A05Z");
-        expected.assert_eq(&verdict(&token, "http://h.example:81/topics/orders/api/events", seconds(0)));
+        expected.assert_eq(&verdict(
+            &token,
+            "http://h.example:81/topics/orders/api/events",
+            seconds(0),
+        ));
     };
-    check("http://h.example:81/topics/orders/api/events", expect!["good"]);
-    check("HTTP://H.Example:81/Topics/ORDERS/api/events/?x=1", expect!["good"]);
+    check(
+        "http://h.example:81/topics/orders/api/events",
+        expect!["good"],
+    );
+    check(
+        "HTTP://H.Example:81/Topics/ORDERS/api/events/?x=1",
+        expect!["good"],
+    );
     check("http://h.example:81/topics/orders", expect!["good"]);
     check("http://h.example:81/topics/orders/", expect!["good"]);
     check("http://h.example:81", expect!["good"]);
     check("http://h.example:81/topics/ord", expect!["Resource"]);
-    check("http://h.example:81/topics/other/api/events", expect!["Resource"]);
-    check("http://h.example:81/topics/orders/api/events/more", expect!["Resource"]);
+    check(
+        "http://h.example:81/topics/other/api/events",
+        expect!["Resource"],
+    );
+    check(
+        "http://h.example:81/topics/orders/api/events/more",
+        expect!["Resource"],
+    );
     check("http://h.example/topics/orders", expect!["Resource"]);
     check("https://h.example:81/topics/orders", expect!["Resource"]);
     check("http://other.example:81/topics/orders", expect!["Resource"]);
@@ -138,11 +192,21 @@ fn a_token_is_for_its_resource_and_what_lies_below_it() {
 
 #[test]
 fn an_invalid_token_is_refused() {
-    for token in
-        ["", "r=1", "r=1&e=2", "r=1&e=2&s=", "e=2&r=1&s=AAAA", "r=1&x=1&e=2&s=AAAA", "r=1&e=2&s=!", "r=1&e=2&s=%ff"]
-    {
+    for token in [
+        "",
+        "r=1",
+        "r=1&e=2",
+        "r=1&e=2&s=",
+        "e=2&r=1&s=AAAA",
+        "r=1&x=1&e=2&s=AAAA",
+        "r=1&e=2&s=!",
+        "r=1&e=2&s=%ff",
+    ] {
         let verdict = verdict(token, RESOURCE, seconds(0));
-        assert!(matches!(verdict.as_str(), "Token(Format)" | "Token(Signature)"), "{token}: {verdict}");
+        assert!(
+            matches!(verdict.as_str(), "Token(Format)" | "Token(Signature)"),
+            "{token}: {verdict}"
+        );
     }
     let long = format!("{}{}", VECTORS[0], "A".repeat(10_000));
     assert_eq!(verdict(&long, RESOURCE, seconds(0)), "Token(Format)");
@@ -162,7 +226,8 @@ proptest! {
         let at = at.index(token.len());
         changed[at] = byte;
         let resources = [SasResource::parse(RESOURCE).expect("an address")];
-        // Hexadecimal digits of another case are the same, and so is a space, which is what a plus becomes in a form.
+        // Hexadecimal digits of another case are the same, and so is a space, which is what a plus
+        // becomes in a form.
         let decoded = |token: &[u8]| -> Vec<u8> {
             percent_encoding::percent_decode(token).map(|byte| if byte == b' ' { b'+' } else { byte }).collect()
         };

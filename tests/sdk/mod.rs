@@ -1,7 +1,8 @@
-//! The official clients from the registries of their languages against the real binary: unchanged, with nothing but
-//! addresses and credentials.
+//! The official clients from the registries of their languages against the real binary: unchanged,
+//! with nothing but addresses and credentials.
 //!
-//! The scenarios are in a folder for each language; each is a program that ends with status 0 or says what was wrong.
+//! The scenarios are in a folder for each language; each is a program that ends with status 0 or
+//! says what was wrong.
 
 mod az;
 mod contract;
@@ -43,10 +44,11 @@ const SLOW: (&str, &str) = ("PUBLISH__EVENTS_PER_SECOND", "200");
 /// The longest time that a scenario may take: seconds, and on a busy machine longer.
 const SCENARIO: Duration = Duration::from_secs(400);
 
-/// A server that limits its publishers; over https if asked, with the file of the authority to trust.
+/// A server that limits its publishers; over https if asked, with the file of the authority to
+/// trust.
 ///
-/// It is made before a scenario is compiled or its packages are installed: both load the processors, and the server has the
-/// turn that keeps tests apart that measure.
+/// It is made before a scenario is compiled or its packages are installed: both load the
+/// processors, and the server has the turn that keeps tests apart that measure.
 struct Stage {
     server: Server,
     url: String,
@@ -69,7 +71,11 @@ impl Files {
         let believed = folder.join("authority.pem");
         fs::write(&believed, authority.pem()).expect("written");
         let path = |name: &str| folder.join(name).display().to_string();
-        Self { certificate: path("server.crt"), key: path("server.key"), believed }
+        Self {
+            certificate: path("server.crt"),
+            key: path("server.key"),
+            believed,
+        }
     }
 }
 
@@ -81,7 +87,13 @@ impl Stage {
     fn http_with(settings: &[(&str, &str)]) -> Self {
         let server = Server::start(settings);
         let url = format!("http://{}", server.at());
-        Self { server, url, folder: TempDir::new().expect("a folder"), authority: None, tokens: None }
+        Self {
+            server,
+            url,
+            folder: TempDir::new().expect("a folder"),
+            authority: None,
+            tokens: None,
+        }
     }
 
     fn https() -> Self {
@@ -93,21 +105,41 @@ impl Stage {
         let authority = Authority::new();
         let tokens = TokenService::start(&authority);
         let settings = tokens.settings();
-        let settings: Vec<(&str, &str)> = settings.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        Self { tokens: Some(tokens), ..Self::https_with(&authority, &settings) }
+        let settings: Vec<(&str, &str)> = settings
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        Self {
+            tokens: Some(tokens),
+            ..Self::https_with(&authority, &settings)
+        }
     }
 
     fn https_with(authority: &Authority, settings: &[(&str, &str)]) -> Self {
         let folder = TempDir::new().expect("a folder");
-        let Files { certificate, key, believed } = Files::write(authority, folder.path());
-        let tls = [("SERVER__TLS_CERTIFICATE", certificate.as_str()), ("SERVER__TLS_KEY", &key)];
+        let Files {
+            certificate,
+            key,
+            believed,
+        } = Files::write(authority, folder.path());
+        let tls = [
+            ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
+            ("SERVER__TLS_KEY", &key),
+        ];
         let server = Server::start_tls(&[settings, &tls].concat(), authority.client());
         let url = format!("https://{}", server.at());
-        Self { server, url, folder, authority: Some(believed), tokens: None }
+        Self {
+            server,
+            url,
+            folder,
+            authority: Some(believed),
+            tokens: None,
+        }
     }
 
     fn token(&self) -> String {
-        let token = fs::read_to_string(self.server.data_dir().join("admin-token")).expect("an admin token");
+        let token =
+            fs::read_to_string(self.server.data_dir().join("admin-token")).expect("an admin token");
         token.trim().to_owned()
     }
 
@@ -124,7 +156,8 @@ impl Stage {
         self.run(program);
     }
 
-    /// The same as [`Self::run`], with a time limit of its own. The files that it writes stay in the folder.
+    /// The same as [`Self::run`], with a time limit of its own. The files that it writes stay in
+    /// the folder.
     fn run_within(&self, most: Duration, mut program: Command) {
         program
             .current_dir(self.folder.path())
@@ -142,7 +175,11 @@ impl Stage {
         }
         let log = |name: &str| self.folder.path().join(name);
         let file = |name: &str| File::create(log(name)).expect("a log");
-        let mut child = program.stdout(file("out")).stderr(file("err")).spawn().expect("the scenario starts");
+        let mut child = program
+            .stdout(file("out"))
+            .stderr(file("err"))
+            .spawn()
+            .expect("the scenario starts");
         let clock = Clock::system();
         let end = clock.now().after(most);
         let mut status = child.try_wait().expect("a child is waited for");
@@ -155,16 +192,25 @@ impl Stage {
             child.wait().expect("a child is waited for");
         }
         let read = |name: &str| fs::read_to_string(log(name)).unwrap_or_default();
-        let ended =
-            status.map_or_else(|| format!("was killed after {most:?}"), |status| format!("ended with {status}"));
+        let ended = status.map_or_else(
+            || format!("was killed after {most:?}"),
+            |status| format!("ended with {status}"),
+        );
         let is_good = status.is_some_and(|status| status.success());
-        assert!(is_good, "{program:?} {ended}\n{}{}", read("out"), read("err"));
+        assert!(
+            is_good,
+            "{program:?} {ended}\n{}{}",
+            read("out"),
+            read("err")
+        );
     }
 }
 
 fn python(scenario: &str) -> Command {
     let mut program = Command::new(&*packages::PYTHON);
-    program.arg(packages::sources("python").join(scenario)).env("PYTHONDONTWRITEBYTECODE", "1");
+    program
+        .arg(packages::sources("python").join(scenario))
+        .env("PYTHONDONTWRITEBYTECODE", "1");
     program
 }
 
@@ -200,9 +246,17 @@ fn the_cloudevents_sdk_for_go_publishes_in_every_mode_and_answers_the_handshake(
 
 fn java() -> Command {
     let mut program = Command::new("java");
-    // One processor's worth of threads, and a compiler that stops early: the program runs for seconds.
-    program.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp"]);
-    program.arg(format!("{0}:{0}/*", packages::JAVA.display())).arg("Scenarios");
+    // One processor's worth of threads, and a compiler that stops early: the program runs for
+    // seconds.
+    program.args([
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xmx256m",
+        "-cp",
+    ]);
+    program
+        .arg(format!("{0}:{0}/*", packages::JAVA.display()))
+        .arg("Scenarios");
     program
 }
 
@@ -241,12 +295,22 @@ fn the_python_sdk_delivers_in_the_name_of_an_identity() {
     let secret = folder.path().join("secret");
     fs::write(&secret, "s3cret").expect("written");
     let token = r#"{"token_type": "Bearer", "expires_in": 3600, "access_token": "t"}"#;
-    let issuer = Endpoint::start(vec![answer(200, "content-type: application/json\r\n", token)]);
+    let issuer = Endpoint::start(vec![answer(
+        200,
+        "content-type: application/json\r\n",
+        token,
+    )]);
     let stage = Stage::http_with(&[
         SLOW,
-        ("DELIVERY__IDENTITY_TOKEN_URL", &format!("{}token", issuer.url())),
+        (
+            "DELIVERY__IDENTITY_TOKEN_URL",
+            &format!("{}token", issuer.url()),
+        ),
         ("DELIVERY__IDENTITY_CLIENT_ID", "gridhook"),
-        ("DELIVERY__IDENTITY_SECRET_FILE", secret.to_str().expect("UTF-8")),
+        (
+            "DELIVERY__IDENTITY_SECRET_FILE",
+            secret.to_str().expect("UTF-8"),
+        ),
     ]);
     stage.run(python("identity.py"));
 }
@@ -311,7 +375,8 @@ fn the_javascript_sdk_publishes_reads_and_obeys_retry_after() {
     Stage::https().run_javascript("publish.mjs");
 }
 
-/// The nodes of a cluster have one address, that of a balancer: of a standby alone first, then of all nodes.
+/// The nodes of a cluster have one address, that of a balancer: of a standby alone first, then of
+/// all nodes.
 #[test]
 fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_balancer() {
     if !has_nats() || !needs::python() || !needs::node() {
@@ -321,10 +386,19 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
     let url = format!("http://{}", balancer.at());
     // Leases that no busy machine ends.
     let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
-    let mut cluster = Cluster::start(1, &[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
+    let mut cluster = Cluster::start(
+        1,
+        &[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat(),
+    );
     let (all, owner) = (cluster.addresses(), cluster.nodes.remove(0));
     let folder = TempDir::new().expect("a folder");
-    let stage = Stage { server: owner, url, folder, authority: None, tokens: None };
+    let stage = Stage {
+        server: owner,
+        url,
+        folder,
+        authority: None,
+        tokens: None,
+    };
     balancer.turn_to(&all[1..2]);
     stage.run(python("publish.py"));
     stage.run(python("consume.py"));
@@ -334,7 +408,8 @@ fn the_clients_of_azure_call_any_node_of_a_cluster_and_all_of_them_through_a_bal
     stage.run_javascript("consume.mjs");
 }
 
-/// Each topic, domain and namespace has one of several owners, and a node forwards what is of another one.
+/// Each topic, domain and namespace has one of several owners, and a node forwards what is of
+/// another one.
 #[test]
 fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
     let _rows = crate::spec::shows(&["S004-025"]);
@@ -345,21 +420,42 @@ fn the_clients_of_azure_call_all_nodes_of_a_cluster_with_several_shards() {
     let url = format!("http://{}", balancer.at());
     // Leases that no busy machine ends.
     let leases = [("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "20s")];
-    let mut sharded = Sharded::start(&[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
-    let (all, folder) = (sharded.cluster.addresses(), TempDir::new().expect("a folder"));
-    let stage = Stage { server: sharded.cluster.nodes.remove(0), url, folder, authority: None, tokens: None };
+    let mut sharded =
+        Sharded::start(&[&[SLOW, ("SERVER__PUBLIC_URL", &url)], &leases[..]].concat());
+    let (all, folder) = (
+        sharded.cluster.addresses(),
+        TempDir::new().expect("a folder"),
+    );
+    let stage = Stage {
+        server: sharded.cluster.nodes.remove(0),
+        url,
+        folder,
+        authority: None,
+        tokens: None,
+    };
     for servers in ways(&all) {
         balancer.turn_to(servers);
-        ["publish.py", "consume.py"].into_iter().for_each(|program| stage.run(python(program)));
-        ["publish.mjs", "consume.mjs"].into_iter().for_each(|program| stage.run_javascript(program));
+        ["publish.py", "consume.py"]
+            .into_iter()
+            .for_each(|program| stage.run(python(program)));
+        ["publish.mjs", "consume.mjs"]
+            .into_iter()
+            .for_each(|program| stage.run_javascript(program));
     }
-    ["manage.py", "namespaces.py"].into_iter().for_each(|program| stage.run(python(program)));
+    ["manage.py", "namespaces.py"]
+        .into_iter()
+        .for_each(|program| stage.run(python(program)));
     // The same with topics of which each shard has a part.
     for namespace in ["py-consumed", "js-consumed"] {
-        let group = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces";
+        let group =
+            "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/namespaces";
         let topic = format!("{group}/{namespace}/topics/heat");
         stage.server.command("DELETE", &topic, &Value::Null);
-        stage.server.command("PUT", &topic, &json!({"properties": {"partitionCount": SHARDS}}));
+        stage.server.command(
+            "PUT",
+            &topic,
+            &json!({"properties": {"partitionCount": SHARDS}}),
+        );
     }
     stage.run(python("consume.py"));
     stage.run_javascript("consume.mjs");
@@ -376,11 +472,25 @@ fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_with_several
     if !has_nats() || !needs::go() || !needs::java() {
         return;
     }
-    let (authority, balancer, folder) = (Authority::new(), TcpProxy::start(&[]), TempDir::new().expect("a folder"));
-    let (tokens, url) = (TokenService::start(&authority), format!("https://{}", balancer.at()));
-    let Files { certificate, key, believed } = Files::write(&authority, folder.path());
+    let (authority, balancer, folder) = (
+        Authority::new(),
+        TcpProxy::start(&[]),
+        TempDir::new().expect("a folder"),
+    );
+    let (tokens, url) = (
+        TokenService::start(&authority),
+        format!("https://{}", balancer.at()),
+    );
+    let Files {
+        certificate,
+        key,
+        believed,
+    } = Files::write(&authority, folder.path());
     let issuer = tokens.settings();
-    let mut settings: Vec<(&str, &str)> = issuer.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mut settings: Vec<(&str, &str)> = issuer
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
     settings.extend([
         ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
         ("SERVER__TLS_KEY", &key),
@@ -391,7 +501,13 @@ fn the_clients_of_azure_for_go_and_java_call_all_nodes_of_a_cluster_with_several
     ]);
     let mut sharded = Sharded::start_tls(&settings, &authority.client());
     let (all, server) = (sharded.cluster.addresses(), sharded.cluster.nodes.remove(0));
-    let stage = Stage { server, url, folder, authority: Some(believed), tokens: Some(tokens) };
+    let stage = Stage {
+        server,
+        url,
+        folder,
+        authority: Some(believed),
+        tokens: Some(tokens),
+    };
     let go = |scenarios: &[&str]| {
         let mut program = Command::new(&*packages::GO);
         program.args(scenarios);

@@ -1,8 +1,9 @@
-//! Packages of PyPI, npm, Maven and Go, installed once for each set of pinned versions: the official clients, and servers
-//! that speak as clouds do.
+//! Packages of PyPI, npm, Maven and Go, installed once for each set of pinned versions: the
+//! official clients, and servers that speak as clouds do.
 //!
-//! They go to a folder of the build, named after what is in it, and are marked when they are all there: an installation
-//! that was cut short is made again. A virtual environment cannot be moved, so that it is made where it stays.
+//! They go to a folder of the build, named after what is in it, and are marked when they are all
+//! there: an installation that was cut short is made again. A virtual environment cannot be moved,
+//! so that it is made where it stays.
 
 use std::{
     fs,
@@ -17,23 +18,40 @@ use std::{
 pub(super) static PYTHON: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "requirements.txt").join("bin/python"));
 
-/// What tests the server against its own description. Not beside the clients, which need none of what it needs.
+/// What tests the server against its own description. Not beside the clients, which need none of
+/// what it needs.
 pub(super) static SCHEMATHESIS: LazyLock<PathBuf> =
     LazyLock::new(|| environment("python", "schemathesis.txt").join("bin/schemathesis"));
 
 /// The interpreter that has `az`.
-pub(super) static AZ: LazyLock<PathBuf> = LazyLock::new(|| environment("az", "requirements.txt").join("bin/python"));
+pub(super) static AZ: LazyLock<PathBuf> =
+    LazyLock::new(|| environment("az", "requirements.txt").join("bin/python"));
 
 /// The program with the scenarios in Go, compiled.
 pub(super) static GO: LazyLock<PathBuf> = LazyLock::new(|| {
     let files = fs::read_dir(sources("go")).expect("a folder of scenarios");
-    let mut names: Vec<String> =
-        files.map(|file| file.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
+    let mut names: Vec<String> = files
+        .map(|file| {
+            file.expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("UTF-8")
+        })
+        .collect();
     names.sort();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let build = |sources: &Path, folder: &Path| {
-        let arguments = ["build", "-buildvcs=false", "-mod=readonly", "-ldflags=-s -w", "-o"];
-        run(Command::new("go").args(arguments).arg(folder.join("scenarios")).current_dir(sources));
+        let arguments = [
+            "build",
+            "-buildvcs=false",
+            "-mod=readonly",
+            "-ldflags=-s -w",
+            "-o",
+        ];
+        run(Command::new("go")
+            .args(arguments)
+            .arg(folder.join("scenarios"))
+            .current_dir(sources));
     };
     installed("go", &names, build).join("scenarios")
 });
@@ -45,11 +63,15 @@ pub(crate) static MOTO: LazyLock<PathBuf> =
 /// The script for Node that speaks as a service of Azure Storage does: `blob` or `queue`.
 pub(crate) fn azurite(service: &str) -> PathBuf {
     static MODULES: LazyLock<PathBuf> = LazyLock::new(|| modules("stores"));
-    MODULES.join("node_modules/azurite/dist/src").join(service).join("main.js")
+    MODULES
+        .join("node_modules/azurite/dist/src")
+        .join(service)
+        .join("main.js")
 }
 
 /// The folder of the broker of Kafka.
-pub(crate) static KAFKA: LazyLock<PathBuf> = LazyLock::new(|| installed("kafka", &["pom.xml"], jars));
+pub(crate) static KAFKA: LazyLock<PathBuf> =
+    LazyLock::new(|| installed("kafka", &["pom.xml"], jars));
 
 /// The folder of the scenarios in Java, compiled, and of what they need.
 pub(super) static JAVA: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -66,27 +88,49 @@ pub(super) static JAVA: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// The artifacts of a `pom.xml`.
 fn jars(sources: &Path, folder: &Path) {
-    let copy = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-f"];
+    let copy = [
+        "-q",
+        "-B",
+        "dependency:copy-dependencies",
+        "-DincludeScope=runtime",
+        "-f",
+    ];
     let into = format!("-DoutputDirectory={}", folder.display());
-    run(Command::new("mvn").args(copy).arg(sources.join("pom.xml")).arg(into));
+    run(Command::new("mvn")
+        .args(copy)
+        .arg(sources.join("pom.xml"))
+        .arg(into));
 }
 
-/// The interpreter that has OpenTelemetry's own protobuf, and the script that reads requests with it.
-pub(crate) static OTLP: LazyLock<(PathBuf, PathBuf)> =
-    LazyLock::new(|| (environment("otlp", "requirements.txt").join("bin/python"), sources("otlp").join("read.py")));
+/// The interpreter that has OpenTelemetry's own protobuf, and the script that reads requests with
+/// it.
+pub(crate) static OTLP: LazyLock<(PathBuf, PathBuf)> = LazyLock::new(|| {
+    (
+        environment("otlp", "requirements.txt").join("bin/python"),
+        sources("otlp").join("read.py"),
+    )
+});
 
 /// The modules of a folder's list.
 fn modules(language: &str) -> PathBuf {
-    installed(language, &["package.json", "package-lock.json"], |sources, folder| {
-        fs::create_dir(folder).expect("a folder of packages");
-        for name in ["package.json", "package-lock.json"] {
-            fs::copy(sources.join(name), folder.join(name)).expect("a list of packages is copied");
-        }
-        run(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(folder));
-    })
+    installed(
+        language,
+        &["package.json", "package-lock.json"],
+        |sources, folder| {
+            fs::create_dir(folder).expect("a folder of packages");
+            for name in ["package.json", "package-lock.json"] {
+                fs::copy(sources.join(name), folder.join(name))
+                    .expect("a list of packages is copied");
+            }
+            run(Command::new("npm")
+                .args(["ci", "--silent", "--no-audit", "--no-fund"])
+                .current_dir(folder));
+        },
+    )
 }
 
-/// A folder in which a scenario in JavaScript finds its packages: they are looked for beside the file.
+/// A folder in which a scenario in JavaScript finds its packages: they are looked for beside the
+/// file.
 pub(super) fn javascript_stage() -> tempfile::TempDir {
     stage("javascript")
 }
@@ -94,7 +138,11 @@ pub(super) fn javascript_stage() -> tempfile::TempDir {
 /// The same for the scripts of `language`, a folder with a list of packages.
 pub(crate) fn stage(language: &str) -> tempfile::TempDir {
     let stage = tempfile::tempdir().expect("a folder");
-    symlink(modules(language).join("node_modules"), stage.path().join("node_modules")).expect("a link to the packages");
+    symlink(
+        modules(language).join("node_modules"),
+        stage.path().join("node_modules"),
+    )
+    .expect("a link to the packages");
     for entry in fs::read_dir(sources(language)).expect("a folder of scenarios") {
         let path = entry.expect("an entry").path();
         if path.extension().is_some_and(|extension| extension == "mjs") {
@@ -107,8 +155,14 @@ pub(crate) fn stage(language: &str) -> tempfile::TempDir {
 
 /// Where the scenarios of a language are.
 pub(super) fn sources(language: &str) -> PathBuf {
-    let parent = if language == "browser" { "tests/dashboard" } else { "tests/sdk" };
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(parent).join(language)
+    let parent = if language == "browser" {
+        "tests/dashboard"
+    } else {
+        "tests/sdk"
+    };
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(parent)
+        .join(language)
 }
 
 /// A virtual environment with the packages of `list`.
@@ -116,9 +170,19 @@ fn environment(language: &str, list: &str) -> PathBuf {
     installed(language, &[list], |sources, folder| {
         run(Command::new("python3").args(["-m", "venv"]).arg(folder));
         // The lists are complete, except for packages that nothing here imports.
-        let pip =
-            ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "-r"];
-        run(Command::new(folder.join("bin/python")).args(pip).arg(sources.join(list)));
+        let pip = [
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+        ];
+        run(Command::new(folder.join("bin/python"))
+            .args(pip)
+            .arg(sources.join(list)));
     })
 }
 
@@ -129,9 +193,12 @@ fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path))
     let sources = sources(language);
     let mut hasher = DefaultHasher::new();
     for list in lists {
-        fs::read(sources.join(list)).expect("a list of packages").hash(&mut hasher);
+        fs::read(sources.join(list))
+            .expect("a list of packages")
+            .hash(&mut hasher);
     }
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sdk-{language}-{:016x}", hasher.finish()));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("sdk-{language}-{:016x}", hasher.finish()));
     let complete = folder.join(".complete");
     if !complete.exists() {
         if folder.exists() {
@@ -144,8 +211,13 @@ fn installed(language: &str, lists: &[&str], install: impl FnOnce(&Path, &Path))
 }
 
 fn run(command: &mut Command) {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     // Maven writes its errors to standard output.
-    let (out, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert!(output.status.success(), "{command:?}: {out}{errors}");
 }

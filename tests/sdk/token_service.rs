@@ -1,5 +1,5 @@
-//! A service that issues access tokens as Microsoft Entra ID does, to one application: for its secret (OAuth 2 client
-//! credentials), and as the managed identity of the machine.
+//! A service that issues access tokens as Microsoft Entra ID does, to one application: for its
+//! secret (OAuth 2 client credentials), and as the managed identity of the machine.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -46,7 +46,10 @@ impl TokenService {
             let (status, answer) = respond(&signer, head, body);
             (status, JSON, answer.to_string().into_bytes())
         });
-        let mut service = HttpService::secure(handler, authority.endpoint("127.0.0.1", rustls::ALL_VERSIONS));
+        let mut service = HttpService::secure(
+            handler,
+            authority.endpoint("127.0.0.1", rustls::ALL_VERSIONS),
+        );
         service.resume();
         Self { service, keys }
     }
@@ -87,8 +90,14 @@ fn respond(signer: &Signer, head: &str, body: &[u8]) -> (u16, Value) {
     let host = header(head, "host").unwrap_or_default();
     let target = head.split(' ').nth(1).unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let parsed = |text: &[u8]| form_urlencoded::parse(text).into_owned().collect::<HashMap<String, String>>();
-    let of = |values: &HashMap<String, String>, name: &str| values.get(name).cloned().unwrap_or_default();
+    let parsed = |text: &[u8]| {
+        form_urlencoded::parse(text)
+            .into_owned()
+            .collect::<HashMap<String, String>>()
+    };
+    let of = |values: &HashMap<String, String>, name: &str| {
+        values.get(name).cloned().unwrap_or_default()
+    };
     if path == "/identity" {
         if header(head, "x-identity-header") != Some(IDENTITY) {
             return (401, json!({"error": "unauthorized_client"}));
@@ -119,11 +128,20 @@ fn respond(signer: &Signer, head: &str, body: &[u8]) -> (u16, Value) {
                 return (401, error);
             }
             let scope = of(&form, "scope");
-            let audience = scope.split(' ').find_map(|scope| scope.strip_suffix("/.default")).unwrap_or_default();
+            let audience = scope
+                .split(' ')
+                .find_map(|scope| scope.strip_suffix("/.default"))
+                .unwrap_or_default();
             let (token, _) = token(signer, host, audience);
-            (200, json!({"access_token": token, "expires_in": 3_599, "token_type": "Bearer"}))
+            (
+                200,
+                json!({"access_token": token, "expires_in": 3_599, "token_type": "Bearer"}),
+            )
         }
-        Some(_) | None => (404, json!({"error": "not_found", "error_description": target})),
+        Some(_) | None => (
+            404,
+            json!({"error": "not_found", "error_description": target}),
+        ),
     }
 }
 

@@ -36,27 +36,45 @@ fn a_token_of_the_issuer_operates_with_the_role_that_is_set_and_only_then() {
     };
     let later = seconds + 6_000;
     let ask = |server: &Server, method: &str, token: &str| {
-        let answer = server.open(method, TOPIC, &[("authorization", &format!("Bearer {token}"))]);
+        let answer = server.open(
+            method,
+            TOPIC,
+            &[("authorization", &format!("Bearer {token}"))],
+        );
         (answer.status, answer.json())
     };
     // The admin token works as before, and longer tokens than keys of old are read.
     let good = token(json!(["Reader", "Grid.Admin"]), later, 4_000);
     assert!(good.len() > 4_000);
-    wait_for("the issuer's keys", LONG, || ask(&server, "PUT", &good).0 == 201);
+    wait_for("the issuer's keys", LONG, || {
+        ask(&server, "PUT", &good).0 == 201
+    });
     let (status, made) = ask(&server, "GET", &good);
     assert_eq!(status, 200);
     assert_eq!(
-        (&made["systemData"]["createdBy"], &made["systemData"]["createdByType"]),
+        (
+            &made["systemData"]["createdBy"],
+            &made["systemData"]["createdByType"]
+        ),
         (&json!("ada@example.org"), &json!("User"))
     );
     for (roles, expires, status, code) in [
         (json!(["Reader"]), later, 403, "AuthorizationFailed"),
         (json!("grid.admin"), later, 403, "AuthorizationFailed"),
         (Value::Null, later, 403, "AuthorizationFailed"),
-        (json!(["Grid.Admin"]), seconds - 600, 401, "InvalidAuthenticationToken"),
+        (
+            json!(["Grid.Admin"]),
+            seconds - 600,
+            401,
+            "InvalidAuthenticationToken",
+        ),
     ] {
         let (is, reported) = ask(&server, "GET", &token(roles.clone(), expires, 0));
-        assert_eq!((is, reported["error"]["code"].as_str()), (status, Some(code)), "{roles}: {reported}");
+        assert_eq!(
+            (is, reported["error"]["code"].as_str()),
+            (status, Some(code)),
+            "{roles}: {reported}"
+        );
     }
     // Terraform requests tokens for the address of the server, others for one of several audiences.
     for (audience, status) in [

@@ -1,4 +1,5 @@
-//! Declared resources are created by the command and at the start, and a second time nothing changes.
+//! Declared resources are created by the command and at the start, and a second time nothing
+//! changes.
 
 use std::{fs, path::PathBuf};
 
@@ -18,7 +19,10 @@ struct Written {
 
 impl Written {
     fn new(name: &'static str, text: &str) -> Self {
-        let written = Self { folder: tempfile::tempdir().expect("a folder"), name };
+        let written = Self {
+            folder: tempfile::tempdir().expect("a folder"),
+            name,
+        };
         written.write(text);
         written
     }
@@ -34,7 +38,10 @@ impl Written {
 
 fn apply(server: &Server, file: &Written, flags: &[&str]) -> Result<String, String> {
     let path = file.path();
-    operator(server, &[&["apply", "-f", path.to_str().expect("text")], flags].concat())
+    operator(
+        server,
+        &[&["apply", "-f", path.to_str().expect("text")], flags].concat(),
+    )
 }
 
 fn applied(server: &Server, file: &Written, flags: &[&str]) -> String {
@@ -45,7 +52,10 @@ fn names(server: &Server, arguments: &[&str]) -> Vec<String> {
     let output = operator(server, &[arguments, &["--output", "json"]].concat()).expect("a list");
     let output: Value = serde_json::from_str(&output).expect("JSON");
     let items = output["value"].as_array().expect("a list");
-    items.iter().map(|one| one["name"].as_str().expect("a name").to_owned()).collect()
+    items
+        .iter()
+        .map(|one| one["name"].as_str().expect("a name").to_owned())
+        .collect()
 }
 
 fn two(sink: &Sink, filter: &str) -> String {
@@ -82,10 +92,23 @@ fn a_file_is_applied_and_a_second_time_nothing_changes() {
     assert!(unsure.contains("--yes"), "{unsure}");
 
     let done = applied(&server, &file, &["--yes"]);
-    assert!(done.ends_with("done: create 5, change 0, delete 0"), "{done}");
+    assert!(
+        done.ends_with("done: create 5, change 0, delete 0"),
+        "{done}"
+    );
     assert_eq!(names(&server, &["topics", "list"]), ["orders", "shop"]);
-    assert_eq!(names(&server, &["subscriptions", "list", "domains/shop/topics/europe"]), ["all"]);
-    expect!["no changes: 5 resources match the file"].assert_eq(&applied(&server, &file, &["--yes"]));
+    assert_eq!(
+        names(
+            &server,
+            &["subscriptions", "list", "domains/shop/topics/europe"]
+        ),
+        ["all"]
+    );
+    expect!["no changes: 5 resources match the file"].assert_eq(&applied(
+        &server,
+        &file,
+        &["--yes"],
+    ));
 
     file.write(&two(&sink, "{ subjectBeginsWith = \"/b\" }").replace("code=hidden", "code=other"));
     let changed = applied(&server, &file, &["--yes"]).replace(&sink.url(""), "SINK");
@@ -110,8 +133,22 @@ fn changes_made_by_hand_are_found_and_only_prune_deletes() {
     for arguments in [
         &["topics", "create", "invoices"][..],
         &["topics", "create", "domains/shop/topics/asia"],
-        &["subscriptions", "create", "orders", "extra", "--endpoint", &extra],
-        &["subscriptions", "update", "orders", "billing", "--label", "by hand"],
+        &[
+            "subscriptions",
+            "create",
+            "orders",
+            "extra",
+            "--endpoint",
+            &extra,
+        ],
+        &[
+            "subscriptions",
+            "update",
+            "orders",
+            "billing",
+            "--label",
+            "by hand",
+        ],
     ] {
         operator(&server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
     }
@@ -126,24 +163,43 @@ fn changes_made_by_hand_are_found_and_only_prune_deletes() {
 
         planned: create 0, change 1, delete 3; nothing was changed"#]]
     .assert_eq(&sorted(&dry));
-    let without: Value = serde_json::from_str(&applied(&server, &file, &["--yes", "--output", "json"])).expect("JSON");
+    let without: Value =
+        serde_json::from_str(&applied(&server, &file, &["--yes", "--output", "json"]))
+            .expect("JSON");
     assert_eq!(
-        (&without["steps"].as_array().map(Vec::len), &without["applied"]),
+        (
+            &without["steps"].as_array().map(Vec::len),
+            &without["applied"]
+        ),
         (&Some(1), &true.into()),
         "{without}"
     );
-    assert_eq!(names(&server, &["topics", "list"]), ["invoices", "orders", "shop"]);
+    assert_eq!(
+        names(&server, &["topics", "list"]),
+        ["invoices", "orders", "shop"]
+    );
     let pruned = applied(&server, &file, &["--yes", "--prune"]);
-    assert!(pruned.ends_with("done: create 0, change 0, delete 3"), "{pruned}");
+    assert!(
+        pruned.ends_with("done: create 0, change 0, delete 3"),
+        "{pruned}"
+    );
     assert_eq!(names(&server, &["topics", "list"]), ["orders", "shop"]);
-    assert_eq!(names(&server, &["subscriptions", "list"]), ["all", "billing"]);
-    assert_eq!(names(&server, &["topics", "list", "domains/shop"]), ["europe"]);
+    assert_eq!(
+        names(&server, &["subscriptions", "list"]),
+        ["all", "billing"]
+    );
+    assert_eq!(
+        names(&server, &["topics", "list", "domains/shop"]),
+        ["europe"]
+    );
 }
 
 /// Deletions come in the order of the lists.
 fn sorted(reported: &str) -> String {
     let mut lines: Vec<&str> = reported.lines().collect();
-    let gone: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].starts_with("- ")).collect();
+    let gone: Vec<usize> = (0..lines.len())
+        .filter(|at| lines[*at].starts_with("- "))
+        .collect();
     if let (Some(first), Some(last)) = (gone.first(), gone.last()) {
         lines[*first..=*last].sort_by(|a, b| b.cmp(a));
     }
@@ -156,26 +212,37 @@ fn a_refusal_names_the_resource_and_what_was_done_before() {
     let sink = Sink::start();
     let file = Written::new("topics.toml", &two(&sink, "{ includedEventTypes = 5 }"));
     let error = apply(&server, &file, &["--yes"]).expect_err("a refusal");
-    assert!(error.contains("the event subscription billing of orders: the server responded 400"), "{error}");
     assert!(
-        error.contains("filter.includedEventTypes") && error.ends_with("; 3 of 5 changes were applied before"),
+        error.contains("the event subscription billing of orders: the server responded 400"),
+        "{error}"
+    );
+    assert!(
+        error.contains("filter.includedEventTypes")
+            && error.ends_with("; 3 of 5 changes were applied before"),
         "{error}"
     );
     // What is there already is asked before anything is done.
     file.write("[topics.orders]\ninputSchema = \"CustomEventSchema\"\n[topics.another]");
     let error = apply(&server, &file, &["--yes"]).expect_err("a refusal");
-    assert!(error.contains("the topic orders: InvalidRequest: properties.inputSchema"), "{error}");
+    assert!(
+        error.contains("the topic orders: InvalidRequest: properties.inputSchema"),
+        "{error}"
+    );
     assert_eq!(names(&server, &["topics", "list"]), ["orders", "shop"]);
 }
 
 #[test]
 fn namespaces_are_applied_with_their_topics() {
     let server = Server::start(&[]);
-    let file = Written::new("topics.toml", "[namespaces.shop.topics.orders]\neventRetentionInDays = 3\n");
+    let file = Written::new(
+        "topics.toml",
+        "[namespaces.shop.topics.orders]\neventRetentionInDays = 3\n",
+    );
     assert!(applied(&server, &file, &["--yes"]).ends_with("done: create 2, change 0, delete 0"));
     assert!(applied(&server, &file, &["--yes", "--prune"]).starts_with("no changes: 2"));
     file.write(
-        "[namespaces.shop]\ntags = { team = \"shop\" }\n[namespaces.shop.topics.orders]\neventRetentionInDays = 2\n",
+        "[namespaces.shop]\ntags = \
+         { team = \"shop\" }\n[namespaces.shop.topics.orders]\neventRetentionInDays = 2\n",
     );
     let changed = applied(&server, &file, &["--yes"]);
     expect![[r#"
@@ -188,9 +255,19 @@ fn namespaces_are_applied_with_their_topics() {
     .assert_eq(&changed);
     file.write("[namespaces.shop]\ntags = { team = \"shop\" }\n");
     let pruned = applied(&server, &file, &["--yes", "--prune"]);
-    assert!(pruned.starts_with("- namespaces/shop/topics/orders\n") && pruned.ends_with("delete 1"), "{pruned}");
+    assert!(
+        pruned.starts_with("- namespaces/shop/topics/orders\n") && pruned.ends_with("delete 1"),
+        "{pruned}"
+    );
     // A resource group may have the name of a resource type.
-    let flags = ["--yes", "--prune", "--subscription-id", "s", "--resource-group", "topics"];
+    let flags = [
+        "--yes",
+        "--prune",
+        "--subscription-id",
+        "s",
+        "--resource-group",
+        "topics",
+    ];
     file.write("[namespaces.plant.topics.heat]\n");
     assert!(applied(&server, &file, &flags).ends_with("done: create 2, change 0, delete 0"));
     file.write("[namespaces.plant]\n");
@@ -251,10 +328,16 @@ fn a_template_that_the_portal_exported_is_applied_as_it_stands() {
     }"#;
     let file = Written::new("template.json", template);
     let missing = apply(&server, &file, &["--yes"]).expect_err("a parameter is missing");
-    assert!(missing.contains("give it with --parameter billing_url=VALUE"), "{missing}");
+    assert!(
+        missing.contains("give it with --parameter billing_url=VALUE"),
+        "{missing}"
+    );
     let url = format!("billing_url={}", sink.url("/billing?code=1"));
     let done = applied(&server, &file, &["--yes", "--parameter", &url]);
-    assert!(done.ends_with("done: create 2, change 0, delete 0"), "{done}");
+    assert!(
+        done.ends_with("done: create 2, change 0, delete 0"),
+        "{done}"
+    );
     assert!(applied(&server, &file, &["--yes", "--parameter", &url]).starts_with("no changes: 2"));
 }
 
@@ -264,7 +347,10 @@ fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
     let file = Written::new("topics.toml", &two(&sink, "{}"));
     let path = file.path();
     let mut server = Server::start(&[("SERVER__APPLY", path.to_str().expect("text"))]);
-    assert_eq!(names(&server, &["subscriptions", "list"]), ["all", "billing"]);
+    assert_eq!(
+        names(&server, &["subscriptions", "list"]),
+        ["all", "billing"]
+    );
     let asked = sink.handshakes("/billing?code=hidden").len();
 
     assert!(asked > 0, "the endpoint was asked");
@@ -278,43 +364,69 @@ fn the_same_file_is_applied_at_every_start_before_the_server_is_ready() {
     server.terminate();
     file.write(&two(&sink, "{}").replace("/billing", "/another"));
     sink.greet("/another?code=hidden", HandshakeReply::Refuse(503));
-    let (status, reported) = server.try_restart().expect_err("a declared endpoint does not agree");
+    let (status, reported) = server
+        .try_restart()
+        .expect_err("a declared endpoint does not agree");
     assert!(!status.success(), "{reported}");
     assert!(
-        reported.contains("server.apply: the event subscription billing of orders: Webhook validation"),
+        reported
+            .contains("server.apply: the event subscription billing of orders: Webhook validation"),
         "{reported}"
     );
     file.write("[topics.orders");
     let (_, reported) = server.try_restart().expect_err("the file is damaged");
     assert!(
-        reported.contains("gridhook: server.apply: ") && reported.contains("TOML parse error at line 1"),
+        reported.contains("gridhook: server.apply: ")
+            && reported.contains("TOML parse error at line 1"),
         "{reported}"
     );
     file.write("[topics.orders]\ntags = { team = \"other\" }");
     server.restart();
-    assert!(operator(&server, &["topics", "show", "orders"]).expect("a topic").contains("team=other"));
+    assert!(
+        operator(&server, &["topics", "show", "orders"])
+            .expect("a topic")
+            .contains("team=other")
+    );
 }
 
 #[test]
 fn a_template_with_a_resource_without_a_name_stops_neither_command_with_a_panic() {
-    let file = Written::new("template.json", r#"{"resources": [{"type": "Microsoft.EventGrid/topics"}]}"#);
+    let file = Written::new(
+        "template.json",
+        r#"{"resources": [{"type": "Microsoft.EventGrid/topics"}]}"#,
+    );
     let path = file.path();
     let mut server = Server::start(&[]);
     let refused = apply(&server, &file, &["--yes"]).expect_err("a refusal");
-    assert_eq!(refused, format!("gridhook: {}: resource 1: it has no name", path.display()));
+    assert_eq!(
+        refused,
+        format!("gridhook: {}: resource 1: it has no name", path.display())
+    );
     server.terminate();
     drop(server);
     let data = tempfile::tempdir().expect("a folder");
-    let mut server = Server::on(data.path(), &[("SERVER__APPLY", path.to_str().expect("text"))]);
+    let mut server = Server::on(
+        data.path(),
+        &[("SERVER__APPLY", path.to_str().expect("text"))],
+    );
     let (status, reported) = server.try_restart().expect_err("the file declares nothing");
     assert_eq!(status.code(), Some(1), "{reported}");
     let last = reported.lines().last().unwrap_or_default();
-    assert_eq!(last, format!("gridhook: server.apply: {}: resource 1: it has no name", path.display()));
+    assert_eq!(
+        last,
+        format!(
+            "gridhook: server.apply: {}: resource 1: it has no name",
+            path.display()
+        )
+    );
 }
 
 /// A template of the tests.
 fn template(name: &str) -> Written {
-    let path = format!("{}/tests/data/templates/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/tests/data/templates/{name}.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
     Written::new("main.json", &fs::read_to_string(path).expect("a template"))
 }
 
@@ -326,19 +438,38 @@ fn a_template_with_derived_names_and_outputs_is_applied_and_its_secrets_are_not_
     let endpoint = format!("endpoint={}?code=hidden", sink.url("/hook"));
     let planned = applied(&server, &file, &["--parameter", &endpoint, "--dry-run"]);
     assert!(
-        planned.contains("later: the output endpoint, which needs the state of /subscriptions/local/"),
+        planned
+            .contains("later: the output endpoint, which needs the state of /subscriptions/local/"),
         "{planned}"
     );
     let done = applied(&server, &file, &["--parameter", &endpoint, "--yes"]);
-    let [topic] = &names(&server, &["topics", "list"])[..] else { panic!("one topic: {done}") };
+    let [topic] = &names(&server, &["topics", "list"])[..] else {
+        panic!("one topic: {done}")
+    };
     assert!(topic.starts_with("topic-") && topic.len() == 19, "{topic}");
-    assert!(done.contains(&format!("output endpoint: http://{}/topics/{topic}/api/events", server.at())), "{done}");
+    assert!(
+        done.contains(&format!(
+            "output endpoint: http://{}/topics/{topic}/api/events",
+            server.at()
+        )),
+        "{done}"
+    );
     assert!(done.ends_with("output key: (secure)"), "{done}");
     let again = applied(&server, &file, &["--parameter", &endpoint, "--yes"]);
-    assert!(again.starts_with("no changes: 2 resources match the file"), "{again}");
-    let json = applied(&server, &file, &["--parameter", &endpoint, "--yes", "--output", "json"]);
+    assert!(
+        again.starts_with("no changes: 2 resources match the file"),
+        "{again}"
+    );
+    let json = applied(
+        &server,
+        &file,
+        &["--parameter", &endpoint, "--yes", "--output", "json"],
+    );
     let json: Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(json["outputs"]["key"], serde_json::json!({"type": "securestring"}));
+    assert_eq!(
+        json["outputs"]["key"],
+        serde_json::json!({"type": "securestring"})
+    );
 }
 
 #[test]
@@ -362,17 +493,43 @@ fn a_module_with_a_parameter_file_is_applied_and_foreign_resources_are_left_out_
     let parameters = Written::new("main.parameters.json", &parameters);
     let at = format!("@{}", parameters.path().display());
     let refused = apply(&server, &file, &["--parameters", &at, "--yes"]).expect_err("a lock");
-    assert!(refused.contains("Microsoft.Authorization/locks is not supported: there are no locks"), "{refused}");
-    assert!(refused.contains("With --ignore-foreign such resources are left out"), "{refused}");
-    let done = applied(&server, &file, &["--parameters", &at, "--ignore-foreign", "--yes"]);
-    assert_eq!(names(&server, &["subscriptions", "list", "orders"]), ["one", "two"]);
     assert!(
-        done.contains("left out: /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders"),
+        refused.contains("Microsoft.Authorization/locks is not supported: there are no locks"),
+        "{refused}"
+    );
+    assert!(
+        refused.contains("With --ignore-foreign such resources are left out"),
+        "{refused}"
+    );
+    let done = applied(
+        &server,
+        &file,
+        &["--parameters", &at, "--ignore-foreign", "--yes"],
+    );
+    assert_eq!(
+        names(&server, &["subscriptions", "list", "orders"]),
+        ["one", "two"]
+    );
+    assert!(
+        done.contains(
+            "left out: \
+             /subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/orders"
+        ),
         "{done}"
     );
-    assert!(done.contains("output label: ORDERS-LABEL") && done.contains("output location: local"), "{done}");
+    assert!(
+        done.contains("output label: ORDERS-LABEL") && done.contains("output location: local"),
+        "{done}"
+    );
     // What is given by itself takes precedence over the file if it comes first.
-    let flags = ["--parameter", "name=bills", "--parameters", &at, "--ignore-foreign", "--yes"];
+    let flags = [
+        "--parameter",
+        "name=bills",
+        "--parameters",
+        &at,
+        "--ignore-foreign",
+        "--yes",
+    ];
     applied(&server, &file, &flags);
     assert_eq!(names(&server, &["topics", "list"]), ["bills", "orders"]);
 }
@@ -386,5 +543,8 @@ fn a_resource_group_outlives_the_process() {
     server.terminate();
     server.restart();
     let group = server.command("GET", path, &Value::Null).json();
-    assert_eq!((&group["location"], &group["tags"]["team"]), (&"westus2".into(), &"a".into()));
+    assert_eq!(
+        (&group["location"], &group["tags"]["team"]),
+        (&"westus2".into(), &"a".into())
+    );
 }

@@ -1,4 +1,5 @@
-//! The audit trail of the real binary: what is recorded, what is not, and how much of it is kept. The ids of requests.
+//! The audit trail of the real binary: what is recorded, what is not, and how much of it is kept.
+//! The ids of requests.
 
 use std::io::Write as _;
 
@@ -14,11 +15,17 @@ use crate::support::{
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders";
 
 fn ask(server: &Server, token: &str, method: &str, path: &str) -> Answer {
-    server.open(method, path, &[("authorization", &format!("Bearer {token}"))])
+    server.open(
+        method,
+        path,
+        &[("authorization", &format!("Bearer {token}"))],
+    )
 }
 
 fn trail(server: &Server, query: &str) -> Value {
-    server.command("GET", &format!("/audit{query}"), &Value::Null).json()
+    server
+        .command("GET", &format!("/audit{query}"), &Value::Null)
+        .json()
 }
 
 /// Operator, method, end of the path and status of each entry, oldest first.
@@ -27,15 +34,28 @@ fn lines(trail: &Value) -> Vec<String> {
         let operator = entry["operator"].as_str().unwrap_or("-");
         let path = entry["path"].as_str().expect("a path");
         let end = path.rsplit('/').next().expect("a segment");
-        format!("{operator} {} {end} {}", entry["method"].as_str().expect("a method"), entry["status"])
+        format!(
+            "{operator} {} {end} {}",
+            entry["method"].as_str().expect("a method"),
+            entry["status"]
+        )
     };
-    let mut lines: Vec<String> = trail["value"].as_array().expect("a list").iter().map(line).collect();
+    let mut lines: Vec<String> = trail["value"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(line)
+        .collect();
     lines.reverse();
     lines
 }
 
 fn token(server: &Server, name: &str, role: &str) -> String {
-    let created = operator(server, &["tokens", "create", name, "--role", role, "--output", "json"]).expect("a token");
+    let created = operator(
+        server,
+        &["tokens", "create", name, "--role", role, "--output", "json"],
+    )
+    .expect("a token");
     let created: Value = serde_json::from_str(&created).expect("JSON");
     created["token"].as_str().expect("it is shown").to_owned()
 }
@@ -54,16 +74,33 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
     );
     server.subscribe("orders", "billing", &spec);
     server.operate("orders", "billing", "hold");
-    server.command("POST", &format!("{TOPIC}/regenerateKey"), &json!({"keyName": "key2"}));
-    server.command("POST", &format!("{}/getFullUrl", subscription("orders", "billing")), &Value::Null);
+    server.command(
+        "POST",
+        &format!("{TOPIC}/regenerateKey"),
+        &json!({"keyName": "key2"}),
+    );
+    server.command(
+        "POST",
+        &format!("{}/getFullUrl", subscription("orders", "billing")),
+        &Value::Null,
+    );
     // Reading and previews are not recorded; refusals are.
     ask(&server, &reader, "GET", TOPIC);
     server.command("PUT", &format!("{TOPIC}?whatIf=true"), &json!({}));
     // This is no preview, whatever another parameter says.
-    server.command("PUT", &format!("{TOPIC}?x=whatIf=true"), &json!({"tags": {"team": "shop"}}));
+    server.command(
+        "PUT",
+        &format!("{TOPIC}?x=whatIf=true"),
+        &json!({"tags": {"team": "shop"}}),
+    );
     assert_eq!(ask(&server, &reader, "DELETE", TOPIC).status, 403);
     assert_eq!(ask(&server, "wrong", "DELETE", TOPIC).status, 401);
-    assert_eq!(server.admin("PUT", TOPIC, &json!({"properties": {"none": 1}})).status, 400);
+    assert_eq!(
+        server
+            .admin("PUT", TOPIC, &json!({"properties": {"none": 1}}))
+            .status,
+        400
+    );
     server.unsubscribe("orders", "billing");
     let expected = [
         "admin POST tokens 201",
@@ -83,22 +120,49 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
     let before = trail(&server, "");
     assert_eq!(lines(&before), expected);
     let entry = |end: &str| {
-        let place = expected.iter().rev().position(|line| line.contains(end)).expect("it is there");
+        let place = expected
+            .iter()
+            .rev()
+            .position(|line| line.contains(end))
+            .expect("it is there");
         before["value"][place].clone()
     };
     let tags = json!([{"at": "tags.team", "before": null, "after": "shop"}]);
-    assert_eq!((&entry("PATCH")["changes"], &entry("PATCH")["from"]), (&tags, &json!("127.0.0.1")));
-    assert_eq!(entry("regenerateKey")["changes"], json!([{"at": "keyName", "before": null, "after": "key2"}]));
+    assert_eq!(
+        (&entry("PATCH")["changes"], &entry("PATCH")["from"]),
+        (&tags, &json!("127.0.0.1"))
+    );
+    assert_eq!(
+        entry("regenerateKey")["changes"],
+        json!([{"at": "keyName", "before": null, "after": "key2"}])
+    );
     let changed = |of: &str, at: &str| {
         let changes = entry(of)["changes"].clone();
-        changes.as_array().expect("a list").iter().find(|change| change["at"] == at).cloned()
+        changes
+            .as_array()
+            .expect("a list")
+            .iter()
+            .find(|change| change["at"] == at)
+            .cloned()
     };
     let base = "properties.destination.properties.endpointBaseUrl";
-    assert_eq!(changed("PUT billing", base).expect("it is there")["after"], sink.url("/hook"));
-    assert_eq!(changed("DELETE billing", base).expect("it is there")["after"], Value::Null);
-    assert_eq!(changed("POST tokens", "roles").expect("it is there")["after"], json!(["read"]));
+    assert_eq!(
+        changed("PUT billing", base).expect("it is there")["after"],
+        sink.url("/hook")
+    );
+    assert_eq!(
+        changed("DELETE billing", base).expect("it is there")["after"],
+        Value::Null
+    );
+    assert_eq!(
+        changed("POST tokens", "roles").expect("it is there")["after"],
+        json!(["read"])
+    );
     for secret in ["hidden-code", "hidden-value", &key, &reader] {
-        assert!(!before.to_string().contains(secret), "{secret} is in the trail");
+        assert!(
+            !before.to_string().contains(secret),
+            "{secret} is in the trail"
+        );
     }
     server.kill_9();
     server.assert_sound();
@@ -110,58 +174,130 @@ fn changes_reveals_and_refusals_are_recorded_without_secrets_and_survive_a_kill(
     let rest = trail(&server, &format!("?continue={next}"));
     assert_eq!([lines(&rest), lines(&first)].concat(), expected);
     assert!(rest.get("continue").is_none());
-    assert_eq!(lines(&trail(&server, "?operator=reader")), ["reader DELETE orders 403"]);
+    assert_eq!(
+        lines(&trail(&server, "?operator=reader")),
+        ["reader DELETE orders 403"]
+    );
     // By what was done, and whether it was refused.
     for (query, expected) in [
         (
             "search=delete%20/SUBSCRIPTIONS",
-            vec!["reader DELETE orders 403", "- DELETE orders 401", "admin DELETE billing 204"],
+            vec![
+                "reader DELETE orders 403",
+                "- DELETE orders 401",
+                "admin DELETE billing 204",
+            ],
         ),
         ("search=regenerateKey", vec!["admin POST regenerateKey 200"]),
-        ("refused=true", vec!["reader DELETE orders 403", "- DELETE orders 401", "admin PUT orders 400"]),
-        ("refused=true&operator=admin&search=put", vec!["admin PUT orders 400"]),
+        (
+            "refused=true",
+            vec![
+                "reader DELETE orders 403",
+                "- DELETE orders 401",
+                "admin PUT orders 400",
+            ],
+        ),
+        (
+            "refused=true&operator=admin&search=put",
+            vec!["admin PUT orders 400"],
+        ),
         ("search=nothing", Vec::new()),
     ] {
-        assert_eq!(lines(&trail(&server, &format!("?{query}"))), expected, "{query}");
+        assert_eq!(
+            lines(&trail(&server, &format!("?{query}"))),
+            expected,
+            "{query}"
+        );
     }
-    let id = entry("regenerateKey")["requestId"].as_str().expect("an id").to_owned();
-    assert_eq!(lines(&trail(&server, &format!("?search={id}"))), ["admin POST regenerateKey 200"]);
-    assert_eq!(server.admin("GET", "/audit?refused=maybe", &Value::Null).status, 400);
+    let id = entry("regenerateKey")["requestId"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    assert_eq!(
+        lines(&trail(&server, &format!("?search={id}"))),
+        ["admin POST regenerateKey 200"]
+    );
+    assert_eq!(
+        server
+            .admin("GET", "/audit?refused=maybe", &Value::Null)
+            .status,
+        400
+    );
+    let printed = operator(
+        &server,
+        &[
+            "audit",
+            "--refused",
+            "--search",
+            "orders",
+            "--operator",
+            "reader",
+        ],
+    )
+    .expect("a table");
+    assert!(
+        printed.contains("403") && printed.lines().count() == 2,
+        "{printed}"
+    );
+    assert_eq!(
+        server.admin("GET", "/audit?top=0", &Value::Null).status,
+        400
+    );
     let printed =
-        operator(&server, &["audit", "--refused", "--search", "orders", "--operator", "reader"]).expect("a table");
-    assert!(printed.contains("403") && printed.lines().count() == 2, "{printed}");
-    assert_eq!(server.admin("GET", "/audit?top=0", &Value::Null).status, 400);
-    let printed = operator(&server, &["audit", "--operator", "admin", "--limit", "3"]).expect("a table");
+        operator(&server, &["audit", "--operator", "admin", "--limit", "3"]).expect("a table");
     // Each change of a value has a line of its own below its operation.
-    let operations = printed.lines().filter(|line| !line.starts_with(' ')).count();
-    assert!(printed.contains("DELETE") && operations == 4 && printed.contains("\n    name: "), "{printed}");
+    let operations = printed
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .count();
+    assert!(
+        printed.contains("DELETE") && operations == 4 && printed.contains("\n    name: "),
+        "{printed}"
+    );
 }
 
 #[test]
 fn the_trail_is_bounded_and_wrong_tokens_cannot_empty_it() {
-    let mut server = Server::start(&[("JOURNAL__AUDIT_RECORDS", "20"), ("LIMITS__FAILED_KEYS", "1000000")]);
+    let mut server = Server::start(&[
+        ("JOURNAL__AUDIT_RECORDS", "20"),
+        ("LIMITS__FAILED_KEYS", "1000000"),
+    ]);
     server.topic("orders", "EventGridSchema");
     for _ in 0..30 {
         server.command("PATCH", TOPIC, &json!({}));
     }
-    assert_eq!(lines(&trail(&server, "")), vec!["admin PATCH orders 201"; 20]);
+    assert_eq!(
+        lines(&trail(&server, "")),
+        vec!["admin PATCH orders 201"; 20]
+    );
     // A hundred refusals in a row are one or a few entries, which have their number.
     for _ in 0..100 {
         assert_eq!(ask(&server, "wrong", "DELETE", TOPIC).status, 401);
     }
     wait_for("another second", LONG, || {
         ask(&server, "wrong", "DELETE", TOPIC);
-        let entries = trail(&server, "")["value"].as_array().expect("a list").clone();
-        entries.iter().any(|entry| entry["suppressed"].as_u64() > Some(0))
+        let entries = trail(&server, "")["value"]
+            .as_array()
+            .expect("a list")
+            .clone();
+        entries
+            .iter()
+            .any(|entry| entry["suppressed"].as_u64() > Some(0))
     });
-    let refused = lines(&trail(&server, "")).iter().filter(|line| line.starts_with('-')).count();
+    let refused = lines(&trail(&server, ""))
+        .iter()
+        .filter(|line| line.starts_with('-'))
+        .count();
     assert!((1..=2).contains(&refused), "{refused} of 20: a tenth");
     server.terminate();
     server.restart();
     server.command("PATCH", TOPIC, &json!({}));
     let all = lines(&trail(&server, ""));
     let changes = all.iter().filter(|line| line.starts_with("admin")).count();
-    assert!(changes == 20 && all.len() <= 22, "the changes, and a tenth for refusals besides: {all:?}");
+    assert!(
+        changes == 20 && all.len() <= 22,
+        "the changes, and a tenth for refusals besides: {all:?}"
+    );
 }
 
 #[test]
@@ -170,24 +306,40 @@ fn a_change_is_recorded_though_its_client_resets_the_connection() {
     let admin = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
     for number in 0..60_u64 {
         let path = TOPIC.replace("orders", &format!("topic-{number}"));
-        let head = format!("authorization: Bearer {}\r\nhost: localhost\r\ncontent-length: 2\r\n", admin.trim());
+        let head = format!(
+            "authorization: Bearer {}\r\nhost: localhost\r\ncontent-length: 2\r\n",
+            admin.trim()
+        );
         let mut client = std::net::TcpStream::connect(server.at()).expect("a connection");
-        client.write_all(format!("PUT {path} HTTP/1.1\r\n{head}\r\n{{}}").as_bytes()).expect("it is sent");
+        client
+            .write_all(format!("PUT {path} HTTP/1.1\r\n{head}\r\n{{}}").as_bytes())
+            .expect("it is sent");
         // It ends at another moment of the change each time.
         std::thread::sleep(std::time::Duration::from_micros(100 * number));
-        socket2::SockRef::from(&client).set_linger(Some(std::time::Duration::ZERO)).expect("an option");
+        socket2::SockRef::from(&client)
+            .set_linger(Some(std::time::Duration::ZERO))
+            .expect("an option");
         drop(client);
     }
     server.command("PUT", TOPIC, &json!({}));
     let made = || {
-        let list = server.command("GET", &format!("{}?$top=100", TOPIC.trim_end_matches("/orders")), &Value::Null);
+        let list = server.command(
+            "GET",
+            &format!("{}?$top=100", TOPIC.trim_end_matches("/orders")),
+            &Value::Null,
+        );
         let names = list.json()["value"].as_array().expect("a list").clone();
-        names.iter().map(|topic| topic["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+        names
+            .iter()
+            .map(|topic| topic["name"].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
     };
     // Whatever was made is recorded, now or in a moment.
     wait_for("the records", LONG, || {
         let recorded: Vec<String> = lines(&trail(&server, "?top=1000"));
-        made().iter().all(|name| recorded.contains(&format!("admin PUT {name} 201")))
+        made()
+            .iter()
+            .all(|name| recorded.contains(&format!("admin PUT {name} 201")))
     });
     assert!(!made().is_empty());
 }
@@ -198,7 +350,11 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
     let key = server.topic("orders", "EventGridSchema");
     let token = token(&server, "ids", "admin");
     let bearer = format!("Bearer {token}");
-    let headers = [("authorization", &*bearer), ("aeg-sas-key", &*key), ("x-ms-correlation-request-id", "mine-1")];
+    let headers = [
+        ("authorization", &*bearer),
+        ("aeg-sas-key", &*key),
+        ("x-ms-correlation-request-id", "mine-1"),
+    ];
     for (method, path) in [
         ("GET", "/healthz"),
         ("GET", "/top"),
@@ -210,15 +366,33 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
         ("POST", "/topics/none/api/events"),
     ] {
         let answer = server.open(method, path, &headers);
-        let id = answer.header("x-ms-request-id").unwrap_or_else(|| panic!("{path}: {}", answer.head()));
+        let id = answer
+            .header("x-ms-request-id")
+            .unwrap_or_else(|| panic!("{path}: {}", answer.head()));
         assert!(uuid::Uuid::parse_str(id).is_ok(), "{path}: {id}");
-        assert_eq!(answer.header("x-ms-correlation-request-id"), Some("mine-1"), "{path}");
+        assert_eq!(
+            answer.header("x-ms-correlation-request-id"),
+            Some("mine-1"),
+            "{path}"
+        );
         let own = server.open(method, path, &headers[..2]);
-        assert_eq!(own.header("x-ms-correlation-request-id"), own.header("x-ms-request-id"), "{path}");
+        assert_eq!(
+            own.header("x-ms-correlation-request-id"),
+            own.header("x-ms-request-id"),
+            "{path}"
+        );
         assert_ne!(own.header("x-ms-request-id"), Some(id), "{path}");
-        let odd = [headers[0], headers[1], ("x-ms-correlation-request-id", "a b<c>")];
+        let odd = [
+            headers[0],
+            headers[1],
+            ("x-ms-correlation-request-id", "a b<c>"),
+        ];
         let odd = server.open(method, path, &odd);
-        assert_eq!(odd.header("x-ms-correlation-request-id"), odd.header("x-ms-request-id"), "{path}");
+        assert_eq!(
+            odd.header("x-ms-correlation-request-id"),
+            odd.header("x-ms-request-id"),
+            "{path}"
+        );
     }
     for (token, status) in [("wrong", 401), (&*token, 404)] {
         let refused = ask(&server, token, "POST", &format!("{TOPIC}x/listKeys"));
@@ -226,11 +400,17 @@ fn every_response_has_the_ids_of_its_request_and_so_have_the_log_and_errors() {
         let id = refused.header("x-ms-request-id").expect("an id");
         let info = json!([{"type": "RequestId", "info": {"requestId": id}}]);
         assert_eq!(refused.json()["error"]["additionalInfo"], info);
-        assert_eq!(trail(&server, "")["value"][0]["requestId"], id, "the trail has it");
+        assert_eq!(
+            trail(&server, "")["value"][0]["requestId"],
+            id,
+            "the trail has it"
+        );
     }
     let deleted = ask(&server, &token, "DELETE", TOPIC);
     let id = deleted.header("x-ms-request-id").expect("an id").to_owned();
     wait_for("the log", LONG, || {
-        server.logs().lines().any(|line| line.contains("topic deleted") && line.contains(&id) && line.contains("ids"))
+        server.logs().lines().any(|line| {
+            line.contains("topic deleted") && line.contains(&id) && line.contains("ids")
+        })
     });
 }

@@ -24,29 +24,53 @@ fn ids(count: usize) -> Vec<String> {
 
 /// The GUIDs of the files that are there.
 fn guids(server: &Server) -> BTreeSet<String> {
-    let stem = |file: &PathBuf| file.file_stem().and_then(|stem| stem.to_str()).expect("text").to_owned();
+    let stem = |file: &PathBuf| {
+        file.file_stem()
+            .and_then(|stem| stem.to_str())
+            .expect("text")
+            .to_owned()
+    };
     files(server).iter().map(stem).collect()
 }
 
 #[test]
 fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
-    let _rows = crate::spec::shows(&["S000-114", "S000-115", "S002-050", "S002-051", "S003-091", "S003-092"]);
+    let _rows = crate::spec::shows(&[
+        "S000-114", "S000-115", "S002-050", "S002-051", "S003-091", "S003-092",
+    ]);
     let mut server = Server::start(&[NOTICES, UNASKED]);
     let reported = Endpoint::start(vec![answer(200, "", "")]);
     let refusing = Endpoint::start(vec![answer(400, "", "never")]);
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
-    server.subscribe("storage", "files", &SubscriptionSpec::of(&reported.url()).types(FILES));
+    server.subscribe(
+        "storage",
+        "files",
+        &SubscriptionSpec::of(&reported.url()).types(FILES),
+    );
     // The notices' own dead letters are written, and are no notices.
-    server.subscribe("storage", "deaf", &SubscriptionSpec::of(&refusing.url()).types(FILES).dead_letters("unheard"));
-    server.subscribe("orders", "Hook", &SubscriptionSpec::of(&refusing.url()).batch(10).dead_letters("letters"));
+    server.subscribe(
+        "storage",
+        "deaf",
+        &SubscriptionSpec::of(&refusing.url())
+            .types(FILES)
+            .dead_letters("unheard"),
+    );
+    server.subscribe(
+        "orders",
+        "Hook",
+        &SubscriptionSpec::of(&refusing.url())
+            .batch(10)
+            .dead_letters("letters"),
+    );
     server.publish("orders", &key, &load::body(&ids(5), "/a"));
     wait_for("both files", LONG, || files(&server).len() == 2);
     wait_until_settled(&server, "storage", "files");
     wait_until_settled(&server, "storage", "deaf");
 
-    let (letters, unheard): (Vec<PathBuf>, Vec<PathBuf>) =
-        files(&server).into_iter().partition(|file| file.iter().any(|part| part == "letters"));
+    let (letters, unheard): (Vec<PathBuf>, Vec<PathBuf>) = files(&server)
+        .into_iter()
+        .partition(|file| file.iter().any(|part| part == "letters"));
     assert_eq!((letters.len(), unheard.len()), (1, 1));
     assert_eq!(
         server.counter("storage", "files", "matched"),
@@ -55,15 +79,39 @@ fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
     );
     let requests = reported.requests();
     let [event]: [Value; 1] = serde_json::from_slice(&requests[0].body).expect("an array of one");
-    let (path, id) = (letters[0].display().to_string(), letters[0].file_stem().and_then(|stem| stem.to_str()));
+    let (path, id) = (
+        letters[0].display().to_string(),
+        letters[0].file_stem().and_then(|stem| stem.to_str()),
+    );
     let below = &path[path.find("HOOK/").expect("the subscription's folder")..];
     assert_eq!(event["eventType"], "Microsoft.Storage.BlobCreated");
-    assert_eq!(event["subject"], format!("/blobServices/default/containers/letters/blobs/{below}"));
-    assert!(event["topic"].as_str().is_some_and(|topic| topic.ends_with("/topics/storage")), "{event}");
-    assert_eq!((&event["id"], &event["dataVersion"], &event["metadataVersion"]), (&json!(id), &json!(""), &json!("1")));
+    assert_eq!(
+        event["subject"],
+        format!("/blobServices/default/containers/letters/blobs/{below}")
+    );
+    assert!(
+        event["topic"]
+            .as_str()
+            .is_some_and(|topic| topic.ends_with("/topics/storage")),
+        "{event}"
+    );
+    assert_eq!(
+        (
+            &event["id"],
+            &event["dataVersion"],
+            &event["metadataVersion"]
+        ),
+        (&json!(id), &json!(""), &json!("1"))
+    );
     let mut data = event["data"].as_object().expect("an object").clone();
-    let at = ["eTag", "sequencer"].map(|name| data.remove(name).and_then(|value| value.as_str().map(str::to_owned)));
-    assert!(at.iter().flatten().all(|text| !text.is_empty()) && at.iter().all(Option::is_some), "{at:?}");
+    let at = ["eTag", "sequencer"].map(|name| {
+        data.remove(name)
+            .and_then(|value| value.as_str().map(str::to_owned))
+    });
+    assert!(
+        at.iter().flatten().all(|text| !text.is_empty()) && at.iter().all(Option::is_some),
+        "{at:?}"
+    );
     let expected = json!({
         "api": "PutBlob", "clientRequestId": id, "requestId": id, "contentType": "application/json",
         "contentLength": fs::metadata(&letters[0]).expect("a file").len(), "blobType": "BlockBlob",
@@ -78,15 +126,27 @@ fn each_file_of_dead_letters_is_an_event_for_subscribers_of_the_system_topic() {
 fn a_system_topic_that_is_missing_or_takes_no_such_event_costs_no_dead_letter() {
     let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "Hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
+    server.subscribe(
+        "orders",
+        "Hook",
+        &SubscriptionSpec::of(&sink.url("/hook"))
+            .batch(10)
+            .dead_letters("letters"),
+    );
     sink.set("/hook", Behavior::Answer(400));
-    for (round, why) in ["the topic does not exist", "the topic has a custom schema"].into_iter().enumerate() {
+    for (round, why) in ["the topic does not exist", "the topic has a custom schema"]
+        .into_iter()
+        .enumerate()
+    {
         server.publish("orders", &key, &load::body(&ids(3), "/a"));
         wait_for("the file", LONG, || files(&server).len() == round + 1);
         wait_for("a line in the log", LONG, || server.logs().contains(why));
         let mapping = json!({"inputSchemaMappingType": "Json", "properties": {
             "eventType": {"sourceField": "type"}, "subject": {"sourceField": "subject"}, "dataVersion": {"defaultValue": "1"}}});
-        server.topic_of("storage", &json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping}));
+        server.topic_of(
+            "storage",
+            &json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping}),
+        );
     }
     wait_until_settled(&server, "orders", "Hook");
     server.terminate();
@@ -101,8 +161,18 @@ fn after_a_kill_each_written_file_has_its_event_at_least_once() {
     let (mut server, sink) = (Server::start(&[NOTICES]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.topic("storage", "EventGridSchema");
-    server.subscribe("storage", "files", &SubscriptionSpec::of(&sink.url("/files")).types(FILES));
-    server.subscribe("orders", "Hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10).dead_letters("letters"));
+    server.subscribe(
+        "storage",
+        "files",
+        &SubscriptionSpec::of(&sink.url("/files")).types(FILES),
+    );
+    server.subscribe(
+        "orders",
+        "Hook",
+        &SubscriptionSpec::of(&sink.url("/hook"))
+            .batch(10)
+            .dead_letters("letters"),
+    );
     sink.set("/hook", Behavior::Answer(400));
     for round in 1..=5 {
         let more: Vec<String> = (0..4).map(|number| format!("{round}-{number}")).collect();
@@ -111,10 +181,20 @@ fn after_a_kill_each_written_file_has_its_event_at_least_once() {
         server.kill_9();
         server.assert_sound();
         server.restart();
-        let shown = || sink.ledger("/files").into_keys().collect::<BTreeSet<String>>();
-        wait_for("all files to be announced", LONG, || shown() == guids(&server));
+        let shown = || {
+            sink.ledger("/files")
+                .into_keys()
+                .collect::<BTreeSet<String>>()
+        };
+        wait_for("all files to be announced", LONG, || {
+            shown() == guids(&server)
+        });
     }
-    assert_eq!(files(&server).len(), 5, "a file that was written again has its name");
+    assert_eq!(
+        files(&server).len(),
+        5,
+        "a file that was written again has its name"
+    );
     server.terminate();
     server.assert_sound();
 }

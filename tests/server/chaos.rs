@@ -1,4 +1,5 @@
-//! Parts killed on purpose under load: each restarts by itself, nothing is lost, no other part is affected.
+//! Parts killed on purpose under load: each restarts by itself, nothing is lost, no other part is
+//! affected.
 
 use std::{thread, time::Duration};
 
@@ -12,11 +13,13 @@ use crate::support::{
     sink::{Arrival, Behavior, Sink},
 };
 
-/// A sibling that is undisturbed never waits for its next event while a topic of its own receives so many. At the full rate of
-/// the load they take 0.7 s; on a busy machine they take longer, and so may the sibling.
+/// A sibling that is undisturbed never waits for its next event while a topic of its own receives
+/// so many. At the full rate of the load they take 0.7 s; on a busy machine they take longer, and
+/// so may the sibling.
 const GAP: usize = 350;
 
-/// A subscription of another topic, on the same server and endpoint: the measure of what the machine can do.
+/// A subscription of another topic, on the same server and endpoint: the measure of what the
+/// machine can do.
 const MEASURE: &str = "/measure";
 
 struct Scene {
@@ -27,25 +30,57 @@ struct Scene {
 }
 
 impl Scene {
-    /// Two subscriptions under load, with an endpoint slow enough that there is always something in flight.
+    /// Two subscriptions under load, with an endpoint slow enough that there is always something in
+    /// flight.
     fn start() -> Self {
         let (server, sink) = (Server::start(&[("CHAOS__ENABLED", "true")]), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
         for name in ["victim", "sibling"] {
-            server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5));
-            sink.set(&format!("/{name}"), Behavior::Slow(Duration::from_millis(20), 200));
+            server.subscribe(
+                "orders",
+                name,
+                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5),
+            );
+            sink.set(
+                &format!("/{name}"),
+                Behavior::Slow(Duration::from_millis(20), 200),
+            );
         }
         let other = server.topic("measure", "EventGridSchema");
-        server.subscribe("measure", "measure", &SubscriptionSpec::of(&sink.url(MEASURE)).batch(5));
+        server.subscribe(
+            "measure",
+            "measure",
+            &SubscriptionSpec::of(&sink.url(MEASURE)).batch(5),
+        );
         sink.set(MEASURE, Behavior::Slow(Duration::from_millis(20), 200));
         let pause = Duration::from_millis(10);
-        let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 5, pause };
+        let rate = Rate {
+            topic: "orders".to_owned(),
+            key,
+            publishers: 2,
+            events_per_request: 5,
+            pause,
+        };
         let load = Load::start(server.at(), &rate);
-        let measure =
-            Load::start(server.at(), &Rate { topic: "measure".to_owned(), key: other, publishers: 1, ..rate.clone() });
+        let measure = Load::start(
+            server.at(),
+            &Rate {
+                topic: "measure".to_owned(),
+                key: other,
+                publishers: 1,
+                ..rate.clone()
+            },
+        );
         let paths = ["/victim", "/sibling", MEASURE];
-        wait_for("deliveries", LONG, || paths.iter().all(|path| sink.taken(path) > 50));
-        Self { server, sink, load, measure }
+        wait_for("deliveries", LONG, || {
+            paths.iter().all(|path| sink.taken(path) > 50)
+        });
+        Self {
+            server,
+            sink,
+            load,
+            measure,
+        }
     }
 
     fn kill(&self, actor: &str, by: &str) {
@@ -54,26 +89,44 @@ impl Scene {
             body["subscription"] = "victim".into();
         }
         // It may be between two incarnations.
-        wait_for("somebody to kill", LONG, || self.server.admin("POST", "/chaos/kill", &body).status == 200);
+        wait_for("somebody to kill", LONG, || {
+            self.server.admin("POST", "/chaos/kill", &body).status == 200
+        });
     }
 
     /// Waits until the victim delivers again.
     fn wait_for_deliveries(&self) {
         let before = self.sink.taken("/victim");
-        wait_for("the victim to deliver again", LONG, || self.sink.taken("/victim") > before + 20);
+        wait_for("the victim to deliver again", LONG, || {
+            self.sink.taken("/victim") > before + 20
+        });
     }
 
     /// Ends the load; both have everything, `repeated` times more than once.
     fn finish(self, repeated_max: usize) -> (Server, Sink) {
-        let Self { server, sink, load, measure } = self;
+        let Self {
+            server,
+            sink,
+            load,
+            measure,
+        } = self;
         let acknowledged = load.stop();
         measure.stop();
         for (name, most) in [("victim", repeated_max), ("sibling", 0)] {
             wait_until_settled(&server, "orders", name);
             let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged).len();
-            println!("{name}: {} acknowledged, {repeated} repeated", acknowledged.len());
-            assert!(repeated <= most, "{name}: {repeated} events were repeated, allowed are {most}");
-            assert_eq!(server.counter("orders", name, "delivered"), server.counter("orders", name, "matched"));
+            println!(
+                "{name}: {} acknowledged, {repeated} repeated",
+                acknowledged.len()
+            );
+            assert!(
+                repeated <= most,
+                "{name}: {repeated} events were repeated, allowed are {most}"
+            );
+            assert_eq!(
+                server.counter("orders", name, "delivered"),
+                server.counter("orders", name, "matched")
+            );
         }
         (server, sink)
     }
@@ -87,7 +140,13 @@ fn end(mut server: Server) {
 
 /// The times of all arrivals.
 fn arrivals(sink: &Sink, path: &str) -> Vec<Timestamp> {
-    let mut times: Vec<_> = sink.look(path, |ledger| ledger.values().flatten().map(|arrival| arrival.at).collect());
+    let mut times: Vec<_> = sink.look(path, |ledger| {
+        ledger
+            .values()
+            .flatten()
+            .map(|arrival| arrival.at)
+            .collect()
+    });
     times.sort_unstable();
     times
 }
@@ -96,9 +155,18 @@ fn arrivals(sink: &Sink, path: &str) -> Vec<Timestamp> {
 fn assert_steady(sink: &Sink) {
     let measure = arrivals(sink, MEASURE);
     let passed = |at: &Timestamp| measure.partition_point(|other| other < at);
-    let gap = arrivals(sink, "/sibling").windows(2).map(|pair| passed(&pair[1]) - passed(&pair[0])).max();
-    println!("the sibling waited while {gap:?} of {} events arrived elsewhere", measure.len());
-    assert!(gap.is_some_and(|gap| gap < GAP), "the sibling waited while {gap:?} events arrived elsewhere");
+    let gap = arrivals(sink, "/sibling")
+        .windows(2)
+        .map(|pair| passed(&pair[1]) - passed(&pair[0]))
+        .max();
+    println!(
+        "the sibling waited while {gap:?} of {} events arrived elsewhere",
+        measure.len()
+    );
+    assert!(
+        gap.is_some_and(|gap| gap < GAP),
+        "the sibling waited while {gap:?} events arrived elsewhere"
+    );
 }
 
 #[test]
@@ -139,7 +207,10 @@ fn a_killed_delivery_task_is_tried_again_and_disturbs_no_other() {
     }
     let (server, sink) = scene.finish(kills * 5);
     assert_eq!(server.status("orders", "victim")["actor"]["restarts"], 0);
-    assert!(server.counter("orders", "victim", "requestsFailed") >= 1, "a killed request has failed");
+    assert!(
+        server.counter("orders", "victim", "requestsFailed") >= 1,
+        "a killed request has failed"
+    );
     assert_steady(&sink);
     end(server);
 }
@@ -147,7 +218,8 @@ fn a_killed_delivery_task_is_tried_again_and_disturbs_no_other() {
 #[test]
 fn an_event_that_kills_again_and_again_is_quarantined_and_the_others_flow() {
     let scene = Scene::start();
-    let poison = json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
+    let poison =
+        json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
     scene.server.command("POST", "/chaos/poison", &poison);
     let keys = scene.server.command(
         "POST",
@@ -155,10 +227,19 @@ fn an_event_that_kills_again_and_again_is_quarantined_and_the_others_flow() {
         &serde_json::Value::Null,
     );
     let key = keys.json()["key1"].as_str().expect("a key").to_owned();
-    scene.server.publish("orders", &key, &load::body(&["poison".to_owned()], "/load"));
-    wait_for("the event to be given up", LONG, || scene.server.counter("orders", "victim", "dropped") == 1);
+    scene
+        .server
+        .publish("orders", &key, &load::body(&["poison".to_owned()], "/load"));
+    wait_for("the event to be given up", LONG, || {
+        scene.server.counter("orders", "victim", "dropped") == 1
+    });
     scene.wait_for_deliveries();
-    let Scene { server, sink, load, measure } = scene;
+    let Scene {
+        server,
+        sink,
+        load,
+        measure,
+    } = scene;
     let acknowledged = load.stop();
     measure.stop();
     for name in ["victim", "sibling"] {
@@ -167,7 +248,13 @@ fn an_event_that_kills_again_and_again_is_quarantined_and_the_others_flow() {
         assert!(repeated.is_empty(), "{name}: {} repeated", repeated.len());
     }
     assert!(!sink.ledger("/victim").contains_key("poison"));
-    assert_eq!(sink.ledger("/sibling")["poison"].iter().filter(|arrival| Arrival::is_taken(arrival)).count(), 1);
+    assert_eq!(
+        sink.ledger("/sibling")["poison"]
+            .iter()
+            .filter(|arrival| Arrival::is_taken(arrival))
+            .count(),
+        1
+    );
     assert_eq!(server.status("orders", "victim")["actor"]["restarts"], 3);
     assert_steady(&sink);
     end(server);

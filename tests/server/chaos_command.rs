@@ -24,8 +24,13 @@ fn start() -> Server {
 fn chaos(server: &Server, url: &str, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
     command.args(["chaos", "--output", "json", "--server", url, "--token-file"]);
-    command.arg(server.data_dir().join("admin-token")).args(flags);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .arg(server.data_dir().join("admin-token"))
+        .args(flags);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -34,39 +39,80 @@ fn own_url(server: &Server) -> String {
 }
 
 fn verdict(output: &Output) -> Value {
-    let (reported, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    serde_json::from_str(&reported).unwrap_or_else(|error| panic!("{error}: {reported}{complained}"))
+    let (reported, complained) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    serde_json::from_str(&reported)
+        .unwrap_or_else(|error| panic!("{error}: {reported}{complained}"))
 }
 
 fn number(verdict: &Value, name: &str) -> u64 {
-    verdict[name].as_u64().unwrap_or_else(|| panic!("{name}: {verdict}"))
+    verdict[name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name}: {verdict}"))
 }
 
 /// The topics that the command left behind.
 fn left_behind(server: &Server) -> Vec<String> {
     let topics = server.command("GET", SCOPE, &Value::Null).json();
-    let names = topics["value"].as_array().expect("a list").iter().filter_map(|topic| topic["name"].as_str());
-    names.filter(|name| name.starts_with("chaos-")).map(str::to_owned).collect()
+    let names = topics["value"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter_map(|topic| topic["name"].as_str());
+    names
+        .filter(|name| name.starts_with("chaos-"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
 fn kills_under_load_lose_nothing_and_repeat_nothing() {
     let mut server = start();
     let seconds = format!("{}s", many(5, 60));
-    let flags = ["--duration", &seconds, "--rate", "2000", "--kill-every", "20ms", "--seed", "7"];
-    let output = chaos(&server, &own_url(&server), &flags).output().expect("the binary starts");
+    let flags = [
+        "--duration",
+        &seconds,
+        "--rate",
+        "2000",
+        "--kill-every",
+        "20ms",
+        "--seed",
+        "7",
+    ];
+    let output = chaos(&server, &own_url(&server), &flags)
+        .output()
+        .expect("the binary starts");
     let verdict = verdict(&output);
     println!("{verdict:#}");
     assert!(output.status.success(), "{verdict}");
-    assert_eq!((number(&verdict, "lost"), number(&verdict, "repeated"), number(&verdict, "damaged")), (0, 0, 0));
-    assert_eq!(number(&verdict, "arrived"), 4 * number(&verdict, "acknowledged"));
+    assert_eq!(
+        (
+            number(&verdict, "lost"),
+            number(&verdict, "repeated"),
+            number(&verdict, "damaged")
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        number(&verdict, "arrived"),
+        4 * number(&verdict, "acknowledged")
+    );
     assert!(number(&verdict, "acknowledged") > 1_000, "{verdict}");
     let acts = &verdict["injected"];
-    assert!(number(acts, "subscriptionsKilled") >= 5 && number(acts, "topicsKilled") >= 5, "{acts}");
+    assert!(
+        number(acts, "subscriptionsKilled") >= 5 && number(acts, "topicsKilled") >= 5,
+        "{acts}"
+    );
     assert!(number(acts, "deadLettersKilled") >= 5, "{acts}");
-    assert!(number(&verdict["restarts"], "count") > number(acts, "topicsKilled"), "{verdict}");
+    assert!(
+        number(&verdict["restarts"], "count") > number(acts, "topicsKilled"),
+        "{verdict}"
+    );
     let p99 = verdict["restarts"]["p99"].as_f64().expect("a time");
-    // What others do on the machine counts in a short run; in a long one it is printed and has its own bound.
+    // What others do on the machine counts in a short run; in a long one it is printed and has its
+    // own bound.
     assert!(p99 < 1_000.0, "restarts took {p99} ms");
     assert_eq!(left_behind(&server), [""; 0]);
     server.terminate();
@@ -77,18 +123,59 @@ fn kills_under_load_lose_nothing_and_repeat_nothing() {
 fn with_every_fault_at_once_nothing_is_lost_and_repeated_is_what_may_be() {
     let mut server = start();
     let seconds = format!("{}s", many(6, 60));
-    let mut flags = vec!["--duration", &seconds, "--rate", "500", "--kill-every", "100ms", "--seed", "11"];
-    flags.extend(["--kill", "subscription,topic,dead-letter,delivery", "--fault-every", "400ms"]);
-    flags.extend(["--stall-journal", "200ms", "--stall-actors", "200ms", "--fail-writes", "2", "--skew-clock=-1h"]);
-    flags.extend(["--drop-responses", "0.01", "--corrupt-responses", "0.01", "--delay-responses", "0.05"]);
+    let mut flags = vec![
+        "--duration",
+        &seconds,
+        "--rate",
+        "500",
+        "--kill-every",
+        "100ms",
+        "--seed",
+        "11",
+    ];
+    flags.extend([
+        "--kill",
+        "subscription,topic,dead-letter,delivery",
+        "--fault-every",
+        "400ms",
+    ]);
+    flags.extend([
+        "--stall-journal",
+        "200ms",
+        "--stall-actors",
+        "200ms",
+        "--fail-writes",
+        "2",
+        "--skew-clock=-1h",
+    ]);
+    flags.extend([
+        "--drop-responses",
+        "0.01",
+        "--corrupt-responses",
+        "0.01",
+        "--delay-responses",
+        "0.05",
+    ]);
     flags.extend(["--delay", "50ms"]);
-    let output = chaos(&server, &own_url(&server), &flags).output().expect("the binary starts");
+    let output = chaos(&server, &own_url(&server), &flags)
+        .output()
+        .expect("the binary starts");
     let verdict = verdict(&output);
     println!("{verdict:#}");
     assert!(output.status.success(), "{verdict}");
-    assert_eq!((number(&verdict, "lost"), number(&verdict, "damaged")), (0, 0));
-    assert_eq!(number(&verdict, "refusedButArrived"), 0, "what was refused was not written");
-    assert!(number(&verdict, "repeated") > 0, "a response that was dropped is a repeat");
+    assert_eq!(
+        (number(&verdict, "lost"), number(&verdict, "damaged")),
+        (0, 0)
+    );
+    assert_eq!(
+        number(&verdict, "refusedButArrived"),
+        0,
+        "what was refused was not written"
+    );
+    assert!(
+        number(&verdict, "repeated") > 0,
+        "a response that was dropped is a repeat"
+    );
     assert!(number(&verdict, "repeated") <= number(&verdict, "repeatedAllowed"));
     let acts = &verdict["injected"];
     for act in [
@@ -103,7 +190,11 @@ fn with_every_fault_at_once_nothing_is_lost_and_repeated_is_what_may_be() {
         assert!(number(acts, act) > 0, "{act}: {acts}");
     }
     assert_eq!(left_behind(&server), [""; 0]);
-    assert_eq!(server.command("GET", "/chaos", &Value::Null).json()["active"], json!([]), "nothing goes on");
+    assert_eq!(
+        server.command("GET", "/chaos", &Value::Null).json()["active"],
+        json!([]),
+        "nothing goes on"
+    );
     server.terminate();
     server.assert_sound();
 }
@@ -112,7 +203,9 @@ fn with_every_fault_at_once_nothing_is_lost_and_repeated_is_what_may_be() {
 fn a_signal_ends_it_with_a_verdict_and_nothing_is_left_behind() {
     let server = start();
     let flags = ["--duration", "10m", "--rate", "200", "--fail-writes", "1"];
-    let running = chaos(&server, &own_url(&server), &flags).spawn().expect("the binary starts");
+    let running = chaos(&server, &own_url(&server), &flags)
+        .spawn()
+        .expect("the binary starts");
     wait_for("the topic", LONG, || !left_behind(&server).is_empty());
     let topic = left_behind(&server).remove(0);
     let count = || {
@@ -124,19 +217,29 @@ fn a_signal_ends_it_with_a_verdict_and_nothing_is_left_behind() {
     let output = running.wait_with_output().expect("a child is waited for");
     let verdict = verdict(&output);
     assert!(output.status.success(), "{verdict}");
-    assert_eq!((number(&verdict, "lost"), number(&verdict, "repeated")), (0, 0));
+    assert_eq!(
+        (number(&verdict, "lost"), number(&verdict, "repeated")),
+        (0, 0)
+    );
     assert_eq!(left_behind(&server), [""; 0]);
 }
 
 fn interrupt(child: &Child) {
-    let sent = Command::new("sh").args(["-c", "kill -INT \"$0\"", &child.id().to_string()]).status();
-    assert!(sent.is_ok_and(|status| status.success()), "a signal is sent");
+    let sent = Command::new("sh")
+        .args(["-c", "kill -INT \"$0\"", &child.id().to_string()])
+        .status();
+    assert!(
+        sent.is_ok_and(|status| status.success()),
+        "a signal is sent"
+    );
 }
 
 #[test]
 fn a_server_that_does_not_allow_it_is_left_alone() {
     let server = Server::start(&[]);
-    let output = chaos(&server, &own_url(&server), &[]).output().expect("the binary starts");
+    let output = chaos(&server, &own_url(&server), &[])
+        .output()
+        .expect("the binary starts");
     let complained = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(complained.contains("chaos.enabled = true"), "{complained}");
@@ -145,7 +248,10 @@ fn a_server_that_does_not_allow_it_is_left_alone() {
 
 /// A request to the webhook that is no handshake and no farewell.
 fn delivers(head: &str) -> bool {
-    head.starts_with("POST") && head.to_ascii_lowercase().contains("aeg-event-type: notification")
+    head.starts_with("POST")
+        && head
+            .to_ascii_lowercase()
+            .contains("aeg-event-type: notification")
 }
 
 /// A request that publishes.
@@ -158,39 +264,87 @@ fn meddled(server: &Server, act: Act, before_server: bool) -> (Option<i32>, Valu
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let webhook = listener.local_addr().expect("a listener has an address");
     drop(listener);
-    let (to, carries): (_, Carries) = if before_server { (server.at(), publishes) } else { (webhook, delivers) };
+    let (to, carries): (_, Carries) = if before_server {
+        (server.at(), publishes)
+    } else {
+        (webhook, delivers)
+    };
     let proxy = CorruptingProxy::start(to, act, carries);
     let (listen, own) = (webhook.to_string(), own_url(server));
-    let mut flags = vec!["--duration", "2s", "--rate", "500", "--kill-every", "0s", "--subscriptions", "1"];
+    let mut flags = vec![
+        "--duration",
+        "2s",
+        "--rate",
+        "500",
+        "--kill-every",
+        "0s",
+        "--subscriptions",
+        "1",
+    ];
     flags.extend(["--settle", "20s", "--listen", &listen]);
     let url = proxy.url();
     let asked = if before_server { &url } else { &own };
     if !before_server {
         flags.extend(["--endpoint", &url]);
     }
-    let output = chaos(server, asked, &flags).output().expect("the binary starts");
-    assert!(proxy.is_guilty(), "{act:?} was done: {}", String::from_utf8_lossy(&output.stderr));
+    let output = chaos(server, asked, &flags)
+        .output()
+        .expect("the binary starts");
+    assert!(
+        proxy.is_guilty(),
+        "{act:?} was done: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     (output.status.code(), verdict(&output))
 }
 
 /// Events wait for a subscription, which is deleted and made again behind the command's back.
 fn canceled(server: &Server) -> (Option<i32>, Value) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    let webhook = listener.local_addr().expect("a listener has an address").to_string();
+    let webhook = listener
+        .local_addr()
+        .expect("a listener has an address")
+        .to_string();
     drop(listener);
-    let mut flags = vec!["--duration", "6s", "--rate", "500", "--kill-every", "0s", "--subscriptions", "1"];
+    let mut flags = vec![
+        "--duration",
+        "6s",
+        "--rate",
+        "500",
+        "--kill-every",
+        "0s",
+        "--subscriptions",
+        "1",
+    ];
     flags.extend(["--settle", "20s", "--listen", &webhook]);
-    let running = chaos(server, &own_url(server), &flags).spawn().expect("the binary starts");
+    let running = chaos(server, &own_url(server), &flags)
+        .spawn()
+        .expect("the binary starts");
     wait_for("the topic", LONG, || !left_behind(server).is_empty());
-    let path = format!("{SCOPE}/{}/eventSubscriptions/ledger-0", left_behind(server).remove(0));
-    let status = || server.admin("GET", &format!("{path}/status"), &Value::Null).json();
-    wait_for("deliveries", LONG, || status()["counters"]["delivered"].as_u64() > Some(0));
+    let path = format!(
+        "{SCOPE}/{}/eventSubscriptions/ledger-0",
+        left_behind(server).remove(0)
+    );
+    let status = || {
+        server
+            .admin("GET", &format!("{path}/status"), &Value::Null)
+            .json()
+    };
+    wait_for("deliveries", LONG, || {
+        status()["counters"]["delivered"].as_u64() > Some(0)
+    });
     server.command("POST", &format!("{path}/hold"), &Value::Null);
-    wait_for("a backlog", LONG, || status()["backlog"].as_u64() > Some(20));
+    wait_for("a backlog", LONG, || {
+        status()["backlog"].as_u64() > Some(20)
+    });
     server.command("DELETE", &path, &Value::Null);
     let endpoint = json!({"endpointUrl": format!("http://{webhook}/0"), "maxEventsPerBatch": 10});
     let destination = json!({"endpointType": "WebHook", "properties": endpoint});
-    server.command("PUT", &path, &json!({"properties": {"destination": destination}}));
+    server.command(
+        "PUT",
+        &path,
+        &json!({"properties": {"destination": destination}}),
+    );
     let output = running.wait_with_output().expect("a child is waited for");
     (output.status.code(), verdict(&output))
 }
@@ -199,15 +353,48 @@ fn canceled(server: &Server) -> (Option<i32>, Value) {
 #[test]
 fn negative_controls_of_the_verdict_are_all_caught() {
     let server = start();
-    let flags = ["--duration", "1s", "--kill-every", "0s", "--subscriptions", "1"];
-    let honest = chaos(&server, &own_url(&server), &flags).output().expect("the binary starts");
-    assert!(honest.status.success(), "without a bug it passes: {}", verdict(&honest));
+    let flags = [
+        "--duration",
+        "1s",
+        "--kill-every",
+        "0s",
+        "--subscriptions",
+        "1",
+    ];
+    let honest = chaos(&server, &own_url(&server), &flags)
+        .output()
+        .expect("the binary starts");
+    assert!(
+        honest.status.success(),
+        "without a bug it passes: {}",
+        verdict(&honest)
+    );
     let seeded = [
-        ("an endpoint that takes a request and loses it", "lost", meddled(&server, Act::Swallow, false)),
-        ("a server that acknowledges a request and keeps none of it", "lost", meddled(&server, Act::Swallow, true)),
-        ("acknowledged events deleted behind the server's back", "lost", canceled(&server)),
-        ("a request that comes twice", "repeated", meddled(&server, Act::Repeat, false)),
-        ("a request that comes with other bytes", "damaged", meddled(&server, Act::Alter, false)),
+        (
+            "an endpoint that takes a request and loses it",
+            "lost",
+            meddled(&server, Act::Swallow, false),
+        ),
+        (
+            "a server that acknowledges a request and keeps none of it",
+            "lost",
+            meddled(&server, Act::Swallow, true),
+        ),
+        (
+            "acknowledged events deleted behind the server's back",
+            "lost",
+            canceled(&server),
+        ),
+        (
+            "a request that comes twice",
+            "repeated",
+            meddled(&server, Act::Repeat, false),
+        ),
+        (
+            "a request that comes with other bytes",
+            "damaged",
+            meddled(&server, Act::Alter, false),
+        ),
     ];
     let mut caught = 0;
     for (bug, by, (code, verdict)) in &seeded {
@@ -222,13 +409,33 @@ fn negative_controls_of_the_verdict_are_all_caught() {
 
 #[test]
 fn where_operators_have_an_address_of_their_own_publishers_are_played_at_the_other() {
-    let server = Server::start(&[("CHAOS__ENABLED", "true"), ("SERVER__ADMIN_LISTEN", "127.0.0.1:0")]);
+    let server = Server::start(&[
+        ("CHAOS__ENABLED", "true"),
+        ("SERVER__ADMIN_LISTEN", "127.0.0.1:0"),
+    ]);
     let log = server.logs();
-    let admin = log.split("the control plane is at ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let admin = log
+        .split("the control plane is at ")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
     let admin = admin.expect("an address");
     let own = own_url(&server);
-    let flags = ["--duration", "1s", "--rate", "200", "--kill-every", "100ms", "--publish-to", &own];
-    let output = chaos(&server, admin, &flags).output().expect("the binary starts");
+    let flags = [
+        "--duration",
+        "1s",
+        "--rate",
+        "200",
+        "--kill-every",
+        "100ms",
+        "--publish-to",
+        &own,
+    ];
+    let output = chaos(&server, admin, &flags)
+        .output()
+        .expect("the binary starts");
     let verdict = verdict(&output);
-    assert!(output.status.success() && number(&verdict, "acknowledged") > 0, "{verdict}");
+    assert!(
+        output.status.success() && number(&verdict, "acknowledged") > 0,
+        "{verdict}"
+    );
 }

@@ -26,27 +26,47 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// What the last process noted of time.
 fn noted(server: &Server) -> Value {
-    serde_json::from_slice(&fs::read(server.data_dir().join("clock")).expect("it was noted")).expect("JSON")
+    serde_json::from_slice(&fs::read(server.data_dir().join("clock")).expect("it was noted"))
+        .expect("JSON")
 }
 
-/// Makes a copy of the topic `orders` called `wrong`, and publishes there, by a clock that is wrong, while the server is down;
-/// and leaves what a process with that clock would leave.
+/// Makes a copy of the topic `orders` called `wrong`, and publishes there, by a clock that is
+/// wrong, while the server is down; and leaves what a process with that clock would leave.
 fn publish_at(server: &Server, at: Timestamp, id: &str) {
     let body = bytes::Bytes::from(crate::support::load::body(&[id.to_owned()], "/a"));
     in_store(server, Clock::manual(at).0, async |registry, journal| {
         let orders = registry.topic("orders").expect("a topic");
         let mut record = (*orders.record()).clone();
         record.name = Name::new("wrong");
-        let topic = registry.put_topic(record).await.expect("a topic").record().key();
+        let topic = registry
+            .put_topic(record)
+            .await
+            .expect("a topic")
+            .record()
+            .key();
         for subscription in orders.subscriptions() {
-            let copy = SubscriptionRecord { number: SubscriptionId(0), version: 0, ..(*subscription).clone() };
-            registry.put_subscription(&topic, copy, ChangeBasis::Any).await.expect("an event subscription");
+            let copy = SubscriptionRecord {
+                number: SubscriptionId(0),
+                version: 0,
+                ..(*subscription).clone()
+            };
+            registry
+                .put_subscription(&topic, copy, ChangeBasis::Any)
+                .await
+                .expect("an event subscription");
         }
         let topic = registry.topic(&topic).expect("a topic");
-        let content = RequestContent { content_type: Some("application/json"), attributes: Vec::new() };
+        let content = RequestContent {
+            content_type: Some("application/json"),
+            attributes: Vec::new(),
+        };
         let limits = gridhook::publish::PublishLimits::default();
-        let draft = schema::read(&EventTarget::of(&topic.record()), &content, &body, &limits).expect("events");
-        journal.publish(topic.partition(), draft.into_chunks(), None).await.expect("it is stored");
+        let draft = schema::read(&EventTarget::of(&topic.record()), &content, &body, &limits)
+            .expect("events");
+        journal
+            .publish(topic.partition(), draft.into_chunks(), None)
+            .await
+            .expect("it is stored");
     });
     let mut past = noted(server);
     past["reported"] = json!(at.after(Duration::from_secs(1)).0);
@@ -56,19 +76,36 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
 
 #[test]
 fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confirms() {
-    let (mut server, sink) = (Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "3s")]), Sink::start());
+    let (mut server, sink) = (
+        Server::start(&[("DELIVERY__RESPONSE_TIMEOUT", "3s")]),
+        Sink::start(),
+    );
     server.topic("orders", "EventGridSchema");
     for hook in ["hook", "held"] {
-        server.subscribe("orders", hook, &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))));
+        server.subscribe(
+            "orders",
+            hook,
+            &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))),
+        );
     }
     sink.set("/held", Behavior::Hang);
     server.terminate();
     publish_at(&server, Clock::system().now().before(DAY * 400), "old");
     server.restart();
-    wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
+    wait_for("the event to be delivered", LONG, || {
+        sink.taken("/hook") == 1
+    });
     assert_eq!(server.counter("wrong", "hook", "dropped"), 0);
-    assert_eq!(server.command("GET", "/clock", &Value::Null).json()["expiryPaused"], true);
-    assert!(server.logs().contains("the wall clock is ahead of the last run"), "it is logged");
+    assert_eq!(
+        server.command("GET", "/clock", &Value::Null).json()["expiryPaused"],
+        true
+    );
+    assert!(
+        server
+            .logs()
+            .contains("the wall clock is ahead of the last run"),
+        "it is logged"
+    );
 
     // Another start does not forget it.
     server.kill_9();
@@ -76,14 +113,25 @@ fn after_a_start_with_a_clock_long_ago_nothing_expires_before_an_operator_confir
     let clock = server.command("GET", "/clock", &Value::Null).json();
     assert_eq!(clock["expiryPaused"], true, "{clock}");
     assert_eq!(server.counter("wrong", "held", "dropped"), 0);
-    assert!(server.command("GET", "/metrics", &Value::Null).text().contains("gridhook_clock_expiry_paused 1"));
+    assert!(
+        server
+            .command("GET", "/metrics", &Value::Null)
+            .text()
+            .contains("gridhook_clock_expiry_paused 1")
+    );
 
     let shown = operator(&server, &["clock", "show"]).expect("it is shown");
-    assert!(shown.contains("paused until gridhook clock confirm"), "{shown}");
-    let confirmed = operator(&server, &["clock", "confirm", "--output", "json"]).expect("it is confirmed");
+    assert!(
+        shown.contains("paused until gridhook clock confirm"),
+        "{shown}"
+    );
+    let confirmed =
+        operator(&server, &["clock", "confirm", "--output", "json"]).expect("it is confirmed");
     let clock: Value = serde_json::from_str(&confirmed).expect("JSON");
     assert_eq!(clock["expiryPaused"], false, "{clock}");
-    wait_for("what nobody took to expire", LONG, || server.counter("wrong", "held", "dropped") == 1);
+    wait_for("what nobody took to expire", LONG, || {
+        server.counter("wrong", "held", "dropped") == 1
+    });
 }
 
 #[test]
@@ -94,18 +142,31 @@ fn a_clock_that_was_ahead_and_is_right_again_lets_nothing_wait() {
     server.terminate();
     publish_at(&server, Clock::system().now().after(DAY * 3), "early");
     server.restart();
-    wait_for("the event to be delivered", LONG, || sink.taken("/hook") == 1);
+    wait_for("the event to be delivered", LONG, || {
+        sink.taken("/hook") == 1
+    });
     let clock = server.command("GET", "/clock", &Value::Null).json();
     let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
-    assert!(ahead < -2.0 * DAY.as_secs_f64(), "time goes on from where it was: {clock}");
-    assert!(server.logs().contains("the wall clock is behind the last run"), "it is logged");
+    assert!(
+        ahead < -2.0 * DAY.as_secs_f64(),
+        "time goes on from where it was: {clock}"
+    );
+    assert!(
+        server
+            .logs()
+            .contains("the wall clock is behind the last run"),
+        "it is logged"
+    );
 
     server.command("POST", "/clock", &Value::Null);
     server.terminate();
     server.restart();
     let clock = server.command("GET", "/clock", &Value::Null).json();
     let ahead = clock["wallClockAheadSeconds"].as_f64().expect("a number");
-    assert!(ahead.abs() < 3_600.0, "confirmed, the next start begins by it: {clock}");
+    assert!(
+        ahead.abs() < 3_600.0,
+        "confirmed, the next start begins by it: {clock}"
+    );
 }
 
 #[test]
@@ -113,22 +174,37 @@ fn tokens_follow_the_wall_clock_at_once() {
     let server = Server::start(&[("CHAOS__ENABLED", "true")]);
     let key = server.topic("orders", "EventGridSchema");
     let (path, at) = (events_path("orders"), server.at());
-    let resource: String = url::form_urlencoded::byte_serialize(format!("http://{at}{path}").as_bytes()).collect();
-    let expiry = Clock::system().now().after(Duration::from_secs(600)).to_string();
+    let resource: String =
+        url::form_urlencoded::byte_serialize(format!("http://{at}{path}").as_bytes()).collect();
+    let expiry = Clock::system()
+        .now()
+        .after(Duration::from_secs(600))
+        .to_string();
     let expiry: String = url::form_urlencoded::byte_serialize(expiry.as_bytes()).collect();
     let token = signed(&key, &resource, &expiry);
     let publish = || {
         let body = crate::support::load::body(&["one".to_owned()], "/a");
-        let answer = server.client().ask("POST", &path, &[("aeg-sas-token", &token)], &body).expect("an answer");
+        let answer = server
+            .client()
+            .ask("POST", &path, &[("aeg-sas-token", &token)], &body)
+            .expect("an answer");
         (answer.status, answer.text())
     };
     let (status, reported) = publish();
     assert_eq!(status, 200, "{reported}");
-    server.command("POST", "/chaos/clock", &json!({"step": "1h", "duration": "10m"}));
+    server.command(
+        "POST",
+        "/chaos/clock",
+        &json!({"step": "1h", "duration": "10m"}),
+    );
     let (status, reported) = publish();
     assert_eq!(status, 401, "the token has ended: {reported}");
     server.command("DELETE", "/chaos", &Value::Null);
-    assert_eq!(publish().0, 200, "and is good again by a clock that is right");
+    assert_eq!(
+        publish().0,
+        200,
+        "and is good again by a clock that is right"
+    );
 }
 
 #[test]
@@ -142,43 +218,96 @@ fn signatures_follow_the_wall_clock_at_once() {
         ("DELIVERY__RESOURCES__BUS__URL", &service),
         ("DELIVERY__RESOURCES__BUS__ACCESS_KEY_NAME", "root"),
         ("DELIVERY__RESOURCES__BUS__ACCESS_KEY", "key"),
-        ("DELIVERY__RESOURCES__STORE__URL", &format!("{service}/account")),
+        (
+            "DELIVERY__RESOURCES__STORE__URL",
+            &format!("{service}/account"),
+        ),
         ("DELIVERY__RESOURCES__STORE__ACCESS_KEY", "a2V5"),
     ]);
     let key = server.topic("orders", "EventGridSchema");
     let signing = json!({"secrets": ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]});
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&endpoint.url()).webhook("signing", signing));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&endpoint.url()).webhook("signing", signing),
+    );
     for (name, kind, properties) in [
-        ("bus", "ServiceBusQueue", json!({"resourceId": "bus/queues/orders"})),
-        ("store", "StorageQueue", json!({"resourceId": "store", "queueName": "orders"})),
+        (
+            "bus",
+            "ServiceBusQueue",
+            json!({"resourceId": "bus/queues/orders"}),
+        ),
+        (
+            "store",
+            "StorageQueue",
+            json!({"resourceId": "store", "queueName": "orders"}),
+        ),
     ] {
         let destination = json!({"destination": {"endpointType": kind, "properties": properties}});
-        server.subscribe("orders", name, &SubscriptionSpec::of("").also(&json!({}), &destination));
+        server.subscribe(
+            "orders",
+            name,
+            &SubscriptionSpec::of("").also(&json!({}), &destination),
+        );
     }
-    server.command("POST", "/chaos/clock", &json!({"step": "2h", "duration": "10m"}));
+    server.command(
+        "POST",
+        "/chaos/clock",
+        &json!({"step": "2h", "duration": "10m"}),
+    );
     server.publish("orders", &key, &load::body(&["one".to_owned()], "/a"));
     wait_for("three requests", LONG, || endpoint.requests().len() == 3);
 
     let requests = endpoint.requests();
-    let header = |name| requests.iter().find_map(|request| request.header(name).map(str::to_owned));
-    let signed = header("webhook-timestamp").expect("a signature").parse().expect("seconds");
-    let authorizations = requests.iter().filter_map(|request| request.header("authorization"));
-    let signature = authorizations.clone().find_map(|text| text.split("&se=").nth(1)?.split('&').next());
+    let header = |name| {
+        requests
+            .iter()
+            .find_map(|request| request.header(name).map(str::to_owned))
+    };
+    let signed = header("webhook-timestamp")
+        .expect("a signature")
+        .parse()
+        .expect("seconds");
+    let authorizations = requests
+        .iter()
+        .filter_map(|request| request.header("authorization"));
+    let signature = authorizations
+        .clone()
+        .find_map(|text| text.split("&se=").nth(1)?.split('&').next());
     let expiry: u64 = signature.expect("a signature").parse().expect("seconds");
-    let store = requests.iter().find(|request| request.header("x-ms-version").is_some()).expect("a message");
+    let store = requests
+        .iter()
+        .find(|request| request.header("x-ms-version").is_some())
+        .expect("a message");
     let date = httpdate::parse_http_date(store.header("date").expect("a date")).expect("a date");
-    let date = date.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let date = date
+        .duration_since(std::time::UNIX_EPOCH)
+        .expect("after 1970")
+        .as_secs();
     let wall = Clock::system().wall().since_epoch().as_secs() + STEP;
-    for (what, seconds) in [("webhook", signed), ("storage queue", date), ("service bus", expiry - 15 * 60)] {
-        assert!(seconds.abs_diff(wall) < STEP / 2, "{what}: {seconds}, and it is {wall}");
+    for (what, seconds) in [
+        ("webhook", signed),
+        ("storage queue", date),
+        ("service bus", expiry - 15 * 60),
+    ] {
+        assert!(
+            seconds.abs_diff(wall) < STEP / 2,
+            "{what}: {seconds}, and it is {wall}"
+        );
     }
 }
 
 /// What a clock that is wrong by so much says, in every process but the test's own.
-const FAKETIME: [&str; 5] = ["env", "NO_FAKE_STAT=1", "faketime", "--exclude-monotonic", "-f"];
+const FAKETIME: [&str; 5] = [
+    "env",
+    "NO_FAKE_STAT=1",
+    "faketime",
+    "--exclude-monotonic",
+    "-f",
+];
 
-/// Starts by a clock that is wrong by that (as faketime has it), by the right one, and so on; each leaves an event that the
-/// endpoint does not take.
+/// Starts by a clock that is wrong by that (as faketime has it), by the right one, and so on; each
+/// leaves an event that the endpoint does not take.
 fn pending_across_wrong_clocks(wrong: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut server, sink) = (Server::on(&folder.path().join("data"), &[]), Sink::start());
@@ -186,7 +315,11 @@ fn pending_across_wrong_clocks(wrong: &str) {
     let mut key = String::new();
     for start in 0..4 {
         let is_wrong = start % 2 == 0;
-        let under = if is_wrong { [&FAKETIME[..], &[wrong]].concat() } else { Vec::new() };
+        let under = if is_wrong {
+            [&FAKETIME[..], &[wrong]].concat()
+        } else {
+            Vec::new()
+        };
         server.under(&under);
         server.restart();
         if start == 0 {
@@ -194,11 +327,21 @@ fn pending_across_wrong_clocks(wrong: &str) {
             server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
         }
         let clock = server.command("GET", "/clock", &Value::Null).json();
-        let wall: jiff::Timestamp = clock["wallClock"].as_str().expect("a time").parse().expect("a time");
+        let wall: jiff::Timestamp = clock["wallClock"]
+            .as_str()
+            .expect("a time")
+            .parse()
+            .expect("a time");
         let off = Duration::from_micros(
-            u64::try_from(wall.as_microsecond()).expect("after 1970").abs_diff(Clock::system().now().0),
+            u64::try_from(wall.as_microsecond())
+                .expect("after 1970")
+                .abs_diff(Clock::system().now().0),
         );
-        assert_eq!(off > Duration::from_secs(1800), is_wrong, "{wrong}, start {start}: {clock}");
+        assert_eq!(
+            off > Duration::from_secs(1800),
+            is_wrong,
+            "{wrong}, start {start}: {clock}"
+        );
         server.publish("orders", &key, &load::body(&[start.to_string()], "/a"));
         let tried = || sink.look("/hook", |ledger| ledger.contains_key(&start.to_string()));
         wait_for("a first attempt", LONG, tried);
@@ -209,8 +352,14 @@ fn pending_across_wrong_clocks(wrong: &str) {
         }
     }
     sink.set("/hook", Behavior::Answer(200));
-    wait_for(&format!("everything to be delivered after {wrong}"), LONG, || sink.taken("/hook") == 4);
-    wait_for("it to be noted", LONG, || server.counter("orders", "hook", "pending") == 0);
+    wait_for(
+        &format!("everything to be delivered after {wrong}"),
+        LONG,
+        || sink.taken("/hook") == 4,
+    );
+    wait_for("it to be noted", LONG, || {
+        server.counter("orders", "hook", "pending") == 0
+    });
     assert_eq!(server.counter("orders", "hook", "dropped"), 0, "{wrong}");
     server.terminate();
     server.assert_sound();
@@ -218,7 +367,10 @@ fn pending_across_wrong_clocks(wrong: &str) {
 
 #[test]
 fn pending_events_survive_starts_with_wrong_clocks() {
-    if !needs::can_run("faketime", Command::new("faketime").args(["-f", "-1d", "true"])) {
+    if !needs::can_run(
+        "faketime",
+        Command::new("faketime").args(["-f", "-1d", "true"]),
+    ) {
         return;
     }
     let clocks = ["-400d", "+3d", "-1h", "+400d", "+1h", "-20y", "+20y"];

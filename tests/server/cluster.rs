@@ -1,5 +1,5 @@
-//! Three nodes of a cluster, as processes, on servers of NATS: one owns the store, and another one when it is killed, paused
-//! or stopped.
+//! Three nodes of a cluster, as processes, on servers of NATS: one owns the store, and another one
+//! when it is killed, paused or stopped.
 
 mod alone;
 mod chaos;
@@ -53,7 +53,8 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// Nodes and servers that start on a machine with other work.
 const START: Duration = Duration::from_secs(120);
 
-/// Leases that no busy machine ends, for tests that pause and cut nothing. A kill is seen at once all the same.
+/// Leases that no busy machine ends, for tests that pause and cut nothing. A kill is seen at once
+/// all the same.
 const CALM: (&str, &str) = ("CLUSTER__EXPIRY", "20s");
 
 /// The stream of the shard.
@@ -67,7 +68,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Three nodes on this number of NATS servers, with these settings besides. The first one owns the store.
+    /// Three nodes on this number of NATS servers, with these settings besides. The first one owns
+    /// the store.
     pub(crate) fn start(nats_servers: usize, settings: &[(&str, &str)]) -> Self {
         let mut cluster = Self::prepare(nats_servers, settings);
         cluster.join_all();
@@ -75,7 +77,9 @@ impl Cluster {
     }
 
     fn prepare(nats_servers: usize, settings: &[(&str, &str)]) -> Self {
-        Self::prepare_each(NatsCluster::start(nats_servers, "always"), settings, |_| Vec::new())
+        Self::prepare_each(NatsCluster::start(nats_servers, "always"), settings, |_| {
+            Vec::new()
+        })
     }
 
     /// Three nodes that are not started yet, with these settings, and these of each one besides.
@@ -95,24 +99,35 @@ impl Cluster {
         of_node: impl Fn(usize) -> Vec<(&'static str, String)>,
     ) -> Self {
         let own = |name: &str| {
-            let index = NAMES.iter().position(|known| *known == name).expect("a node");
-            let all = settings.iter().map(|(key, value)| (*key, (*value).to_owned()));
+            let index = NAMES
+                .iter()
+                .position(|known| *known == name)
+                .expect("a node");
+            let all = settings
+                .iter()
+                .map(|(key, value)| (*key, (*value).to_owned()));
             all.chain(of_node(index)).collect()
         };
         Self::prepare_for(nats, 3, client, own)
     }
 
-    /// Three nodes that run, of which the others call the first through a proxy, with these settings of the first and of the
-    /// others besides. The port is that of the first.
+    /// Three nodes that run, of which the others call the first through a proxy, with these
+    /// settings of the first and of the others besides. The port is that of the first.
     fn start_behind_proxy(
         first: &[(&'static str, &str)],
         others: &[(&'static str, &str)],
     ) -> (Self, TcpProxy, ReservedPort) {
         let port = ReservedPort::new();
         let proxy = TcpProxy::start(&[port.address]);
-        let at = [("CLUSTER__NODE_LISTEN", port.address.to_string()), ("CLUSTER__ADVERTISE", proxy.at().to_string())];
+        let at = [
+            ("CLUSTER__NODE_LISTEN", port.address.to_string()),
+            ("CLUSTER__ADVERTISE", proxy.at().to_string()),
+        ];
         let owned = |settings: &[(&'static str, &str)]| -> Vec<(&'static str, String)> {
-            settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect()
+            settings
+                .iter()
+                .map(|(key, value)| (*key, (*value).to_owned()))
+                .collect()
         };
         let own = |index| match index {
             0 => [owned(first), at.to_vec()].concat(),
@@ -123,22 +138,38 @@ impl Cluster {
         (cluster, proxy, port)
     }
 
-    /// Three nodes on one server of NATS, with these settings besides, that are called over https by this client.
+    /// Three nodes on one server of NATS, with these settings besides, that are called over https
+    /// by this client.
     fn start_tls(settings: &[(&str, &str)], client: &Arc<rustls::ClientConfig>) -> Self {
-        let own = |_: &str| settings.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        let own = |_: &str| {
+            settings
+                .iter()
+                .map(|(key, value)| (*key, (*value).to_owned()))
+                .collect()
+        };
         let mut cluster = Self::prepare_for(NatsCluster::start(1, "always"), 3, Some(client), own);
         cluster.join_all();
         cluster
     }
 
-    /// Three nodes on these servers, with settings besides that each node has by its name. None is started.
+    /// Three nodes on these servers, with settings besides that each node has by its name. None is
+    /// started.
     fn prepare_on<'a>(nats: NatsCluster, own: impl Fn(&str) -> Vec<(&'a str, String)>) -> Self {
         Self::prepare_for(nats, 3, None, own)
     }
 
     /// So many nodes that are not started yet, with settings that each has besides.
-    fn prepare_many(nats: NatsCluster, nodes: usize, own: impl Fn(usize) -> Vec<(&'static str, String)>) -> Self {
-        let index = |name: &str| NAMES.iter().position(|known| *known == name).expect("a node");
+    fn prepare_many(
+        nats: NatsCluster,
+        nodes: usize,
+        own: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Self {
+        let index = |name: &str| {
+            NAMES
+                .iter()
+                .position(|known| *known == name)
+                .expect("a node")
+        };
         Self::prepare_for(nats, nodes, None, |name| own(index(name)))
     }
 
@@ -178,7 +209,11 @@ impl Cluster {
         let settings: Vec<_> = (0..nodes).map(all).collect();
         let nodes = Server::several(&settings, client);
         nodes.iter().for_each(keep_token);
-        Self { nats, nodes, _files: files }
+        Self {
+            nats,
+            nodes,
+            _files: files,
+        }
     }
 
     /// Starts all nodes.
@@ -191,7 +226,11 @@ impl Cluster {
 
     /// The addresses of the nodes that run.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.nodes.iter().filter(|node| node.is_running()).map(Server::at).collect()
+        self.nodes
+            .iter()
+            .filter(|node| node.is_running())
+            .map(Server::at)
+            .collect()
     }
 
     /// Starts a node, and returns when it serves or follows.
@@ -206,7 +245,8 @@ impl Cluster {
         let before: Vec<usize> = nodes.iter().map(follows).collect();
         nodes.iter_mut().for_each(Server::begin);
         for (node, before) in nodes.iter_mut().zip(before) {
-            node.await_listening().unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
+            node.await_listening()
+                .unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
             wait_for("the node to follow", START, || follows(node) > before);
         }
     }
@@ -224,7 +264,12 @@ impl Cluster {
         let writable = [String::new(), format!("{{shard=\"{shard}\"}}")]
             .map(|label| format!("gridhook_journal_writable{label} 1"));
         let ask = |index: usize, path: &str| {
-            let answer = self.nodes[index].client().ask("GET", path, &[("authorization", &authorization)], b"");
+            let answer = self.nodes[index].client().ask(
+                "GET",
+                path,
+                &[("authorization", &authorization)],
+                b"",
+            );
             answer.map(|answer| answer.text()).unwrap_or_default()
         };
         let serves = |index: &usize| {
@@ -236,7 +281,9 @@ impl Cluster {
             metrics.contains(&owned) && writable.iter().any(|sign| metrics.contains(sign))
         };
         let others = (0..self.nodes.len()).filter(|index| Some(*index) != former);
-        others.filter(|index| self.nodes[*index].is_running()).find(serves)
+        others
+            .filter(|index| self.nodes[*index].is_running())
+            .find(serves)
     }
 
     /// Waits until a node owns the store and serves.
@@ -272,7 +319,8 @@ const TAKEN: &str = "this node owns the store";
 /// What a node says once it has joined.
 const FOLLOWS: &str = "following the changelog";
 
-/// What the changelog of a shard says about its owners. It is read in parts, before the stream is trimmed.
+/// What the changelog of a shard says about its owners. It is read in parts, before the stream is
+/// trimmed.
 struct ChangelogReader {
     stream: String,
     /// The last sequence that was read.
@@ -288,13 +336,25 @@ struct ChangelogReader {
 impl ChangelogReader {
     fn new(shard: usize) -> Self {
         let stream = format!("GH_test_{shard}");
-        Self { stream, through: 0, epoch: 0, is_released: true, unreleased: 0, of_former: Vec::new() }
+        Self {
+            stream,
+            through: 0,
+            epoch: 0,
+            is_released: true,
+            unreleased: 0,
+            of_former: Vec::new(),
+        }
     }
 
     /// Reads what was appended since the last time.
     fn read(&mut self, nats: &NatsCluster) {
         let first = nats.0[0].first(&self.stream);
-        assert!(first <= self.through + 1, "{}: {first} is behind {}", self.stream, self.through);
+        assert!(
+            first <= self.through + 1,
+            "{}: {first} is behind {}",
+            self.stream,
+            self.through
+        );
         let (messages, last) = nats.0[0].messages(&self.stream, self.through);
         for (sequence, (_, message)) in (self.through + 1..).zip(messages) {
             let record = Record::decode(&message.into()).expect("a record");
@@ -312,7 +372,8 @@ impl ChangelogReader {
     }
 }
 
-/// The sequences of the records that an owner of the only shard wrote behind the fence of the next one.
+/// The sequences of the records that an owner of the only shard wrote behind the fence of the next
+/// one.
 fn of_former_owners(nats: &NatsCluster) -> Vec<u64> {
     let mut changelog = ChangelogReader::new(0);
     changelog.read(nats);
@@ -325,37 +386,60 @@ fn publish(server: &Server, key: &str, ids: Range<u32>) -> Vec<String> {
     ids
 }
 
-/// Every acknowledged event arrives at the endpoints of these event subscriptions, each at the path of its name.
+/// Every acknowledged event arrives at the endpoints of these event subscriptions, each at the path
+/// of its name.
 fn assert_all_arrive(owner: &Server, sink: &Sink, subscriptions: &[&str], acknowledged: &[String]) {
     for subscription in subscriptions {
         wait_until_settled(owner, "orders", subscription);
         let repeated = assert_arrived(sink, &format!("/{subscription}"), acknowledged);
-        println!("{subscription}: {} acknowledged, {} repeated", acknowledged.len(), repeated.len());
+        println!(
+            "{subscription}: {} acknowledged, {} repeated",
+            acknowledged.len(),
+            repeated.len()
+        );
     }
 }
 
 #[test]
 fn another_node_delivers_what_a_killed_owner_left() {
-    let _rows = shows(&["S004-005", "S004-030", "S004-067", "S004-076", "S004-078", "S004-084"]);
+    let _rows = shows(&[
+        "S004-005", "S004-030", "S004-067", "S004-076", "S004-078", "S004-084",
+    ]);
     if !has_nats() {
         return;
     }
     let leases = [("CLUSTER__RENEW", "100ms"), CALM];
     let (mut cluster, sink) = (Cluster::start(1, &leases), Sink::start());
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
-    cluster.nodes[0].subscribe("orders", "later", &SubscriptionSpec::of(&sink.url("/later")).batch(10));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "taken",
+        &SubscriptionSpec::of(&sink.url("/taken")),
+    );
+    cluster.nodes[0].subscribe(
+        "orders",
+        "later",
+        &SubscriptionSpec::of(&sink.url("/later")).batch(10),
+    );
     sink.set("/later", Behavior::Answer(503));
     let mut ids = publish(&cluster.nodes[0], &key, 0..50);
-    wait_for("the first events", LONG, || sink.taken("/taken") == 50 && !sink.ledger("/later").is_empty());
+    wait_for("the first events", LONG, || {
+        sink.taken("/taken") == 50 && !sink.ledger("/later").is_empty()
+    });
     let mut owner = 0;
     for round in 1..3 {
         wait_until_settled(&cluster.nodes[owner], "orders", "taken");
         cluster.nodes[owner].kill_9();
         let next = cluster.owner_but(Some(owner));
         println!("{owner} was killed, {next} took over");
-        ids.extend(publish(&cluster.nodes[next], &key, round * 50..round * 50 + 50));
-        wait_for("events of the next owner", LONG, || sink.taken("/taken") >= ids.len());
+        ids.extend(publish(
+            &cluster.nodes[next],
+            &key,
+            round * 50..round * 50 + 50,
+        ));
+        wait_for("events of the next owner", LONG, || {
+            sink.taken("/taken") >= ids.len()
+        });
         cluster.join(owner);
         owner = next;
     }
@@ -374,12 +458,25 @@ fn another_node_delivers_what_a_killed_owner_left() {
     ] {
         fact(row, &found);
     }
-    let most = sink.look("/taken", |ledger| ledger.values().flatten().map(|arrival| arrival.batch).max());
+    let most = sink.look("/taken", |ledger| {
+        ledger.values().flatten().map(|arrival| arrival.batch).max()
+    });
     fact("S004-069", &json!(most));
-    let all = ["/taken", "/later"].into_iter().filter(|path| sink.taken(path) == ids.len()).count();
-    fact("S004-075", &json!({"consumer_groups": all, "processors": all}));
-    let is_retried = sink.look("/later", |ledger| ledger.values().any(|arrivals| arrivals.len() > 1));
-    fact("S004-072", &json!({"guarantee": "at least once", "needs": if is_retried { "retry" } else { "nothing" }}));
+    let all = ["/taken", "/later"]
+        .into_iter()
+        .filter(|path| sink.taken(path) == ids.len())
+        .count();
+    fact(
+        "S004-075",
+        &json!({"consumer_groups": all, "processors": all}),
+    );
+    let is_retried = sink.look("/later", |ledger| {
+        ledger.values().any(|arrivals| arrivals.len() > 1)
+    });
+    fact(
+        "S004-072",
+        &json!({"guarantee": "at least once", "needs": if is_retried { "retry" } else { "nothing" }}),
+    );
     for node in &mut cluster.nodes {
         node.kill_9();
         node.assert_sound();
@@ -395,7 +492,11 @@ fn a_paused_owner_neither_writes_nor_delivers_when_it_resumes() {
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     // Each event is tried again after some milliseconds.
     sink.set("/failing", Behavior::Answer(503));
-    cluster.nodes[0].subscribe("orders", "failing", &SubscriptionSpec::of(&sink.url("/failing")).attempts(30));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "failing",
+        &SubscriptionSpec::of(&sink.url("/failing")).attempts(30),
+    );
     publish(&cluster.nodes[0], &key, 0..50);
     wait_for("attempts", LONG, || sink.ledger("/failing").len() == 50);
     cluster.nodes[0].signal("STOP");
@@ -410,8 +511,14 @@ fn a_paused_owner_neither_writes_nor_delivers_when_it_resumes() {
         unchanged > 100
     });
     cluster.nodes[0].signal("CONT");
-    wait_for("the former owner to follow", LONG, || cluster.nodes[0].logs().contains("standby again"));
-    assert_eq!(sink.look("/failing", attempts), before, "the former owner has delivered");
+    wait_for("the former owner to follow", LONG, || {
+        cluster.nodes[0].logs().contains("standby again")
+    });
+    assert_eq!(
+        sink.look("/failing", attempts),
+        before,
+        "the former owner has delivered"
+    );
     publish(&cluster.nodes[next], &key, 50..60);
     assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
 }
@@ -447,18 +554,37 @@ fn a_lost_stream_and_a_folder_of_another_kind_are_refused() {
     cluster.nats.0[0].delete(STREAM);
     // A standby detects it by reading, an owner by writing.
     assert_eq!(cluster.nodes[1].wait(START), Some(1));
-    assert!(cluster.nodes[1].logs().contains("the changelog does not exist, but"), "{}", cluster.nodes[1].logs());
-    let answer = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &serde_json::json!({"properties": {}}));
+    assert!(
+        cluster.nodes[1]
+            .logs()
+            .contains("the changelog does not exist, but"),
+        "{}",
+        cluster.nodes[1].logs()
+    );
+    let answer = cluster.nodes[0].admin(
+        "PUT",
+        &format!("{SCOPE}/more"),
+        &serde_json::json!({"properties": {}}),
+    );
     assert!(answer.status >= 500, "{}", answer.text());
     assert_eq!(cluster.nodes[0].wait(START), Some(1));
     // A new node does not begin a new stream, as long as the records say that there was one.
     cluster.nodes[2].begin();
     assert_eq!(cluster.nodes[2].wait(START), Some(1));
-    assert!(cluster.nodes[2].logs().contains("the changelog does not exist"), "{}", cluster.nodes[2].logs());
+    assert!(
+        cluster.nodes[2]
+            .logs()
+            .contains("the changelog does not exist"),
+        "{}",
+        cluster.nodes[2].logs()
+    );
     let folder = cluster.nodes[0].data_dir().display().to_string();
     let (status, reported) = say(&["serve", "--listen", "127.0.0.1:0", "--data-dir", &folder]);
     assert!(!status.success(), "{reported}");
-    assert!(reported.contains("belongs to a node of a cluster"), "{reported}");
+    assert!(
+        reported.contains("belongs to a node of a cluster"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -468,18 +594,35 @@ fn acknowledged_events_survive_kills_of_one_and_of_all_servers_of_nats() {
     }
     let (mut cluster, sink) = (Cluster::start(3, &[]), Sink::start());
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "batched", &SubscriptionSpec::of(&sink.url("/batched")).batch(10));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "batched",
+        &SubscriptionSpec::of(&sink.url("/batched")).batch(10),
+    );
     let pause = Duration::from_millis(20);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 5, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 2,
+        events_per_request: 5,
+        pause,
+    };
     let load = Load::start(cluster.nodes[0].at(), &rate);
     let clock = Clock::system();
     for killed in [0..1, 1..2, 0..3] {
         let before = load.acknowledged();
-        wait_for("publishers to be served", START, || load.acknowledged() > before + 20);
-        killed.clone().for_each(|index| cluster.nats.0[index].kill());
+        wait_for("publishers to be served", START, || {
+            load.acknowledged() > before + 20
+        });
+        killed
+            .clone()
+            .for_each(|index| cluster.nats.0[index].kill());
         let began = clock.now();
-        killed.clone().for_each(|index| cluster.nats.0[index].start());
-        // The leases of all nodes may have ended meanwhile, so that any of them may be the next owner.
+        killed
+            .clone()
+            .for_each(|index| cluster.nats.0[index].start());
+        // The leases of all nodes may have ended meanwhile, so that any of them may be the next
+        // owner.
         let before = load.acknowledged();
         wait_for("publishers to be served again", START, || {
             if let Some(owner) = cluster.ready_owner(None) {
@@ -487,7 +630,10 @@ fn acknowledged_events_survive_kills_of_one_and_of_all_servers_of_nats() {
             }
             load.acknowledged() > before + 20
         });
-        println!("{killed:?} were killed: served again after {:?}", clock.now().since(began));
+        println!(
+            "{killed:?} were killed: served again after {:?}",
+            clock.now().since(began)
+        );
     }
     let acknowledged = load.stop();
     let owner = cluster.owner();

@@ -1,6 +1,7 @@
-//! Cycles of load and `kill -9` at any moment of everything that a server does: while it compacts, while it recovers from
-//! the kill before, while dead letters are written, while the control plane makes, changes and deletes, while a subscription
-//! is held. Nothing that was acknowledged is lost, neither an event nor a word of an operator.
+//! Cycles of load and `kill -9` at any moment of everything that a server does: while it compacts,
+//! while it recovers from the kill before, while dead letters are written, while the control plane
+//! makes, changes and deletes, while a subscription is held. Nothing that was acknowledged is lost,
+//! neither an event nor a word of an operator.
 
 use std::{
     collections::BTreeMap,
@@ -40,7 +41,8 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// An operator that creates, changes and deletes event subscriptions all the time and remembers each response.
+/// An operator that creates, changes and deletes event subscriptions all the time and remembers
+/// each response.
 struct Operator {
     shared: Arc<Shared>,
     at_work: JoinHandle<()>,
@@ -56,7 +58,8 @@ impl Operator {
             answered: Mutex::default(),
             stop: AtomicBool::new(false),
         });
-        let token = std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
+        let token =
+            std::fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
         let (works, url) = (Arc::clone(&shared), url.to_owned());
         let at_work = thread::spawn(move || works.work(&format!("Bearer {}", token.trim()), &url));
         Self { shared, at_work }
@@ -66,7 +69,10 @@ impl Operator {
     fn stop(self) -> (BTreeMap<String, Word>, usize) {
         self.shared.stop.store(true, Ordering::SeqCst);
         self.at_work.join().expect("an operator does not panic");
-        (std::mem::take(&mut *lock(&self.shared.words)), *lock(&self.shared.answered))
+        (
+            std::mem::take(&mut *lock(&self.shared.words)),
+            *lock(&self.shared.answered),
+        )
     }
 }
 
@@ -80,7 +86,12 @@ impl Shared {
             let path = subscription("orders", &name);
             let spec = SubscriptionSpec::of(url).prefix(prefix).properties();
             let (method, path, body, word) = match jitter.u8(..10) {
-                0..5 => ("PUT", path, json!({"properties": spec}).to_string(), Some(prefix)),
+                0..5 => (
+                    "PUT",
+                    path,
+                    json!({"properties": spec}).to_string(),
+                    Some(prefix),
+                ),
                 5..8 => ("DELETE", path, String::new(), None),
                 verb => {
                     // The load's own subscription is held and let go while it is killed.
@@ -88,7 +99,9 @@ impl Shared {
                     let path = format!("{}/{verb}", subscription("orders", "alone"));
                     let mut client = Client::new(*lock(&self.at));
                     // Where it was held already the answer is another one.
-                    client.ask("POST", &path, &[("authorization", token)], b"").ok();
+                    client
+                        .ask("POST", &path, &[("authorization", token)], b"")
+                        .ok();
                     continue;
                 }
             };
@@ -114,10 +127,23 @@ fn assert_kept(server: &Server, words: &BTreeMap<String, Word>) {
         match word {
             Some(Some(prefix)) => {
                 assert_eq!(reported.status, 200, "{name} was made: {}", reported.text());
-                assert_eq!(reported.json()["properties"]["filter"]["subjectBeginsWith"], *prefix, "{name}");
+                assert_eq!(
+                    reported.json()["properties"]["filter"]["subjectBeginsWith"],
+                    *prefix,
+                    "{name}"
+                );
             }
-            Some(None) => assert_eq!(reported.status, 404, "{name} was deleted: {}", reported.text()),
-            None => assert!([200, 404].contains(&reported.status), "{name}: {}", reported.text()),
+            Some(None) => assert_eq!(
+                reported.status,
+                404,
+                "{name} was deleted: {}",
+                reported.text()
+            ),
+            None => assert!(
+                [200, 404].contains(&reported.status),
+                "{name}: {}",
+                reported.text()
+            ),
         }
     }
 }
@@ -126,21 +152,43 @@ fn assert_kept(server: &Server, words: &BTreeMap<String, Word>) {
 fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     let (mut server, sink) = (Server::start(&SMALL), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")));
-    server.subscribe("orders", "batched", &SubscriptionSpec::of(&sink.url("/batched")).batch(10));
-    // What falls due while its endpoint is left alone is put aside too, so that dead letters are written all the time.
-    let doomed = SubscriptionSpec::of(&sink.url("/doomed")).batch(50).attempts(2).dead_letters("letters");
+    server.subscribe(
+        "orders",
+        "alone",
+        &SubscriptionSpec::of(&sink.url("/alone")),
+    );
+    server.subscribe(
+        "orders",
+        "batched",
+        &SubscriptionSpec::of(&sink.url("/batched")).batch(10),
+    );
+    // What falls due while its endpoint is left alone is put aside too, so that dead letters are
+    // written all the time.
+    let doomed = SubscriptionSpec::of(&sink.url("/doomed"))
+        .batch(50)
+        .attempts(2)
+        .dead_letters("letters");
     let doomed = doomed.also(&json!({}), &json!({"deadLetterInProbation": true}));
     server.subscribe("orders", "doomed", &doomed);
     sink.set("/doomed", Behavior::Answer(403));
     let pause = Duration::from_millis(15);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 10, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 2,
+        events_per_request: 10,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     let operator = Operator::start(&server, &sink.url("/temp"));
     let mut jitter = fastrand::Rng::with_seed(50);
     let (cycles, mut starts_killed) = (many(12, 50), 0);
     for cycle in 0..cycles {
-        let behavior = [Behavior::Answer(200), Behavior::Answer(503), Behavior::Slow(Duration::from_millis(20), 200)];
+        let behavior = [
+            Behavior::Answer(200),
+            Behavior::Answer(503),
+            Behavior::Slow(Duration::from_millis(20), 200),
+        ];
         sink.set("/alone", behavior[cycle % 3].clone());
         sink.set("/batched", behavior[(cycle + 1) % 3].clone());
         thread::sleep(Duration::from_millis(jitter.u64(100..1200)));
@@ -173,17 +221,22 @@ fn nothing_acknowledged_is_lost_in_cycles_of_load_and_kill_at_any_moment() {
     wait_for("all dead letters to be in files", LONG, || {
         written = ids_in_files(&server);
         written.dedup();
-        acknowledged.iter().all(|id| written.binary_search(id).is_ok())
+        acknowledged
+            .iter()
+            .all(|id| written.binary_search(id).is_ok())
     });
     server.kill_9();
     server.assert_sound();
     println!(
-        "{cycles} kills under load and {starts_killed} of starts, {} events and {answered} words of an operator acknowledged: \
-         none lost, {repeated:?} repeated, {} in dead-letter files",
+        "{cycles} kills under load and {starts_killed} of starts, {} events and {answered} words \
+         of an operator acknowledged: none lost, {repeated:?} repeated, {} in dead-letter files",
         acknowledged.len(),
         written.len()
     );
-    assert!(acknowledged.len() > cycles * 50 && answered > cycles, "there was a load");
+    assert!(
+        acknowledged.len() > cycles * 50 && answered > cycles,
+        "there was a load"
+    );
 }
 
 #[test]
@@ -199,7 +252,14 @@ fn a_server_that_is_killed_while_it_makes_its_store_makes_it_at_the_next_start()
         server.topic("orders", "EventGridSchema");
         server.kill_9();
         server.restart();
-        assert_eq!(server.topic_status("orders").as_object().map(serde_json::Map::is_empty), Some(false), "it is kept");
+        assert_eq!(
+            server
+                .topic_status("orders")
+                .as_object()
+                .map(serde_json::Map::is_empty),
+            Some(false),
+            "it is kept"
+        );
         server.terminate();
         server.assert_sound();
     }

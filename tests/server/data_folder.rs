@@ -1,4 +1,5 @@
-//! The data folder: only what a server made in it is touched, and an error names what is wrong with it.
+//! The data folder: only what a server made in it is touched, and an error names what is wrong with
+//! it.
 
 use std::{
     fs::{self, Permissions},
@@ -31,7 +32,11 @@ const EX_IOERR: i32 = 74;
 const TOKEN: &str = "the-operators-own-token";
 
 fn mode(path: &Path) -> u32 {
-    fs::symlink_metadata(path).expect("it is there").permissions().mode() & 0o7777
+    fs::symlink_metadata(path)
+        .expect("it is there")
+        .permissions()
+        .mode()
+        & 0o7777
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -40,7 +45,11 @@ fn set_mode(path: &Path, mode: u32) {
 
 fn gridhook(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-    command.args(arguments).current_dir(folder).output().expect("the binary starts")
+    command
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the binary starts")
 }
 
 fn output_text(output: &Output) -> String {
@@ -56,14 +65,29 @@ fn a_folder_with_something_else_in_it_is_refused_by_name_and_not_touched() {
     for (path, mode) in [("photos/cat.jpg", 0o664), ("photos", 0o775), ("", 0o755)] {
         set_mode(&home.join(path), mode);
     }
-    let output = gridhook(&["serve", "--listen", "127.0.0.1:0", "--data-dir", "home"], folder.path());
+    let output = gridhook(
+        &["serve", "--listen", "127.0.0.1:0", "--data-dir", "home"],
+        folder.path(),
+    );
     let text = output_text(&output);
     assert!(
-        !output.status.success() && text.contains("home has no store and is not empty: it has \"photos\""),
+        !output.status.success()
+            && text.contains("home has no store and is not empty: it has \"photos\""),
         "{text}"
     );
-    assert_eq!([mode(&home), mode(&home.join("photos")), mode(&home.join("photos/cat.jpg"))], [0o755, 0o775, 0o664]);
-    assert_eq!(fs::read_dir(&home).expect("a folder").count(), 1, "nothing was made in it");
+    assert_eq!(
+        [
+            mode(&home),
+            mode(&home.join("photos")),
+            mode(&home.join("photos/cat.jpg"))
+        ],
+        [0o755, 0o775, 0o664]
+    );
+    assert_eq!(
+        fs::read_dir(&home).expect("a folder").count(),
+        1,
+        "nothing was made in it"
+    );
 }
 
 #[test]
@@ -82,7 +106,11 @@ fn a_volume_with_rights_of_its_own_and_what_others_keep_in_a_data_folder_stay_as
     server.restart();
     assert_eq!(mode(&data_dir), 0o2775, "the folder was there before");
     assert_eq!(mode(&data_dir.join("notes.txt")), 0o644);
-    assert_eq!(mode(&data_dir.join("watermark")), 0o600, "what a server made is private");
+    assert_eq!(
+        mode(&data_dir.join("watermark")),
+        0o600,
+        "what a server made is private"
+    );
     server.terminate();
 }
 
@@ -101,7 +129,11 @@ fn a_backup_is_restored_to_a_relative_path_with_the_rights_of_new_files() {
     while let Some(path) = paths.pop() {
         assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
         if path.is_dir() {
-            paths.extend(fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("an entry").path()));
+            paths.extend(
+                fs::read_dir(&path)
+                    .expect("a folder")
+                    .map(|entry| entry.expect("an entry").path()),
+            );
         }
     }
     let output = gridhook(&["restore", "backup", "--data-dir", "data"], folder.path());
@@ -119,7 +151,10 @@ fn a_record_with_a_field_of_a_newer_version_is_refused_by_name() {
     server.terminate();
     let store = RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a store");
     let range = keys::meta_of(MetaKind::Topic);
-    let (key, value) = store.last(Family::Meta, &range.start, &range.end).expect("readable").expect("a topic");
+    let (key, value) = store
+        .last(Family::Meta, &range.start, &range.end)
+        .expect("readable")
+        .expect("a topic");
     let mut record: Value = serde_json::from_slice(&value).expect("JSON");
     record["invented_later"] = json!(1);
     let mut batch = Batch::default();
@@ -127,9 +162,15 @@ fn a_record_with_a_field_of_a_newer_version_is_refused_by_name() {
     store.write(&batch).expect("written");
     store.close().expect("closed");
     drop(store);
-    let (status, text) = server.try_restart().expect_err("a field that would be lost");
+    let (status, text) = server
+        .try_restart()
+        .expect_err("a field that would be lost");
     assert!(!status.success());
-    for part in ["orders", "unknown field `invented_later`", "A newer gridhook wrote it"] {
+    for part in [
+        "orders",
+        "unknown field `invented_later`",
+        "A newer gridhook wrote it",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }
@@ -149,10 +190,19 @@ fn a_copied_folder_is_reported_once() {
     fs::remove_dir_all(&data_dir).expect("removed");
     copy_folder(&older, &data_dir).expect("copied");
     server.restart();
-    assert!(server.logs().contains("the data folder is a copy"), "{}", server.logs());
+    assert!(
+        server.logs().contains("the data folder is a copy"),
+        "{}",
+        server.logs()
+    );
     server.terminate();
     server.restart();
-    assert_eq!(server.logs().matches("the data folder is a copy").count(), 1, "{}", server.logs());
+    assert_eq!(
+        server.logs().matches("the data folder is a copy").count(),
+        1,
+        "{}",
+        server.logs()
+    );
     server.terminate();
 }
 
@@ -162,11 +212,16 @@ fn a_copy_is_reported_although_it_has_the_inode_numbers_of_the_original() {
     server.terminate();
     let place = server.data_dir().join("place");
     let content = fs::read(&place).expect("readable");
-    // ext4 gives the new file the inode number of the removed one. Where another is given, it is a copy all the same.
+    // ext4 gives the new file the inode number of the removed one. Where another is given, it is a
+    // copy all the same.
     fs::remove_file(&place).expect("removed");
     fs::write(&place, content).expect("written");
     server.restart();
-    assert!(server.logs().contains("the data folder is a copy"), "{}", server.logs());
+    assert!(
+        server.logs().contains("the data folder is a copy"),
+        "{}",
+        server.logs()
+    );
     server.terminate();
 }
 
@@ -175,28 +230,43 @@ fn a_store_that_fails_ends_the_process_with_its_status_where_nothing_can_be_logg
     let folder = tempfile::tempdir().expect("a folder");
     let port = ReservedPort::new();
     let at = port.address;
-    // Files of the process end at a mebibyte: writing the log fails there, and not for want of room.
+    // Files of the process end at a mebibyte: writing the log fails there, and not for want of
+    // room.
     let script = format!(
         "trap '' XFSZ; ulimit -f 2048; exec {} serve --listen {at} --data-dir data 2>/dev/full",
         env!("CARGO_BIN_EXE_gridhook")
     );
     let mut command = Command::new("sh");
-    command.args(["-c", &script]).current_dir(folder.path()).stdout(Stdio::null());
+    command
+        .args(["-c", &script])
+        .current_dir(folder.path())
+        .stdout(Stdio::null());
     command.env("GRIDHOOK_SERVER__ADMIN_TOKEN", TOKEN);
     let mut child = command.spawn().expect("a shell");
     let bearer = format!("Bearer {TOKEN}");
     let headers = [("authorization", bearer.as_str())];
-    let ask = |method: &str, path: &str, body: &[u8]| Client::new(at).ask(method, path, &headers, body);
-    wait_for("the server", LONG, || ask("GET", "/readyz", b"").is_ok_and(|answer| answer.status == 200));
+    let ask =
+        |method: &str, path: &str, body: &[u8]| Client::new(at).ask(method, path, &headers, body);
+    wait_for("the server", LONG, || {
+        ask("GET", "/readyz", b"").is_ok_and(|answer| answer.status == 200)
+    });
     let path = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/orders?api-version=2025-02-15";
     let made = ask("PUT", path, b"{\"location\":\"here\"}").expect("an answer");
     assert!(made.status < 300, "{}", made.text());
     let noise = |seed: u64| {
         let mut random = fastrand::Rng::with_seed(seed);
-        (0..2000).map(|_| format!("{:032x}", random.u128(..))).collect::<String>()
+        (0..2000)
+            .map(|_| format!("{:032x}", random.u128(..)))
+            .collect::<String>()
     };
     for seed in 0..100 {
-        if ask("POST", &events_path("orders"), &load::body(&[seed.to_string()], &noise(seed))).is_err() {
+        if ask(
+            "POST",
+            &events_path("orders"),
+            &load::body(&[seed.to_string()], &noise(seed)),
+        )
+        .is_err()
+        {
             break;
         }
     }
@@ -205,5 +275,9 @@ fn a_store_that_fails_ends_the_process_with_its_status_where_nothing_can_be_logg
         status = child.try_wait().expect("a child");
         status.is_some()
     });
-    assert_eq!(status.and_then(|status| status.code()), Some(EX_IOERR), "{status:?}");
+    assert_eq!(
+        status.and_then(|status| status.code()),
+        Some(EX_IOERR),
+        "{status:?}"
+    );
 }

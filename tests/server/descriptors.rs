@@ -1,4 +1,5 @@
-//! A process that may open few files: the store has its part, publishers are refused beyond theirs, and deliveries wait.
+//! A process that may open few files: the store has its part, publishers are refused beyond theirs,
+//! and deliveries wait.
 
 use std::{fs, io::Read, net::TcpStream, path::PathBuf, process::Command, time::Duration};
 
@@ -30,19 +31,30 @@ fn limited(settings: &[(&str, &str)]) -> Server {
 /// What the open files refer to.
 fn open_files(server: &Server) -> Vec<PathBuf> {
     let files = fs::read_dir(format!("/proc/{}/fd", server.id())).expect("a process that runs");
-    files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()).collect()
+    files
+        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
+        .collect()
 }
 
 fn open_sockets(server: &Server) -> usize {
-    open_files(server).iter().filter(|file| file.to_string_lossy().starts_with("socket:")).count()
+    open_files(server)
+        .iter()
+        .filter(|file| file.to_string_lossy().starts_with("socket:"))
+        .count()
 }
 
 /// The part of the files that is for requests in flight.
 fn requests_max(server: &Server) -> usize {
     let logs = server.logs();
-    let mut parts =
-        logs.lines().rev().filter_map(|line| line.split_once("file descriptors divided")?.1.split_once(" requests="));
-    parts.next().and_then(|(_, number)| number.trim().parse().ok()).expect("a number")
+    let mut parts = logs.lines().rev().filter_map(|line| {
+        line.split_once("file descriptors divided")?
+            .1
+            .split_once(" requests=")
+    });
+    parts
+        .next()
+        .and_then(|(_, number)| number.trim().parse().ok())
+        .expect("a number")
 }
 
 #[test]
@@ -53,28 +65,58 @@ fn the_parts_of_a_budget_are_no_more_than_there_is() {
                 assert_eq!(limit, MIN, "{limit} files are enough for {threads} threads");
                 continue;
             };
-            let DescriptorBudget { limit: _, store, inbound, refusals, outbound, idle } = budget;
-            assert!(store + inbound + refusals + outbound + idle < limit, "{budget:?}");
-            assert!([store, inbound, refusals, outbound, idle].iter().all(|part| *part > 0), "{budget:?}");
+            let DescriptorBudget {
+                limit: _,
+                store,
+                inbound,
+                refusals,
+                outbound,
+                idle,
+            } = budget;
+            assert!(
+                store + inbound + refusals + outbound + idle < limit,
+                "{budget:?}"
+            );
+            assert!(
+                [store, inbound, refusals, outbound, idle]
+                    .iter()
+                    .all(|part| *part > 0),
+                "{budget:?}"
+            );
             assert!(budget.tables() > 0, "{budget:?}");
         }
     }
-    let error = DescriptorBudget::of(256, 6).expect_err("too few").to_string();
-    assert!(error.contains("256") && error.contains("LimitNOFILE"), "{error}");
-    assert!(DescriptorBudget::of(20_000, 6).expect("enough").inbound >= 8192, "the default of limits.connections");
+    let error = DescriptorBudget::of(256, 6)
+        .expect_err("too few")
+        .to_string();
+    assert!(
+        error.contains("256") && error.contains("LimitNOFILE"),
+        "{error}"
+    );
+    assert!(
+        DescriptorBudget::of(20_000, 6).expect("enough").inbound >= 8192,
+        "the default of limits.connections"
+    );
 }
 
 #[test]
 fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
     let sink = Sink::start();
     // Its logs are short, so that it opens new ones all the time.
-    let small = [("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"), ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB")];
+    let small = [
+        ("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"),
+        ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB"),
+    ];
     let mut server = limited(&small);
     let key = server.topic("orders", "EventGridSchema");
     for number in 0..SUBSCRIPTIONS {
         let path = format!("/hook{number}");
         sink.set(&path, Behavior::Slow(Duration::from_millis(500), 200));
-        server.subscribe("orders", &format!("hook{number}"), &SubscriptionSpec::of(&sink.url(&path)));
+        server.subscribe(
+            "orders",
+            &format!("hook{number}"),
+            &SubscriptionSpec::of(&sink.url(&path)),
+        );
     }
     let mut most = 0;
     for event in 0..EVENTS {
@@ -91,11 +133,16 @@ fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
     });
     let requests_max = requests_max(&server);
     println!("{most} sockets were open at once, for {requests_max} requests and others");
-    assert!(most >= requests_max, "only {most} sockets were open: nothing had to wait");
+    assert!(
+        most >= requests_max,
+        "only {most} sockets were open: nothing had to wait"
+    );
     for number in 0..SUBSCRIPTIONS {
         sink.look(&format!("/hook{number}"), |ledger| {
-            let again: Vec<_> =
-                ledger.iter().filter(|(_, arrivals)| arrivals.len() > 1 || arrivals[0].attempts > 0).collect();
+            let again: Vec<_> = ledger
+                .iter()
+                .filter(|(_, arrivals)| arrivals.len() > 1 || arrivals[0].attempts > 0)
+                .collect();
             assert!(again.is_empty(), "waiting costs no attempt: {again:.3?}");
         });
     }
@@ -105,15 +152,23 @@ fn with_few_files_slow_endpoints_wait_and_the_store_goes_on() {
 
 #[test]
 fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
-    let server = limited(&[("LIMITS__HEAD_TIMEOUT", "5m"), ("LIMITS__IDLE_TIMEOUT", "5m")]);
+    let server = limited(&[
+        ("LIMITS__HEAD_TIMEOUT", "5m"),
+        ("LIMITS__IDLE_TIMEOUT", "5m"),
+    ]);
     let key = server.topic("orders", "EventGridSchema");
     let mut publisher = server.client();
     let body = crate::support::load::body(&["one".to_owned()], "/a");
     let path = events_path("orders");
-    let mut publish = || publisher.ask("POST", &path, &[("aeg-sas-key", &key)], &body).map(|answer| answer.status);
+    let mut publish = || {
+        publisher
+            .ask("POST", &path, &[("aeg-sas-key", &key)], &body)
+            .map(|answer| answer.status)
+    };
     assert_eq!(publish().expect("an answer"), 200);
-    let mut strangers: Vec<TcpStream> =
-        (0..FILES - 100).map(|_| TcpStream::connect(server.at()).expect("a connection")).collect();
+    let mut strangers: Vec<TcpStream> = (0..FILES - 100)
+        .map(|_| TcpStream::connect(server.at()).expect("a connection"))
+        .collect();
     let last = strangers.last_mut().expect("one");
     last.set_read_timeout(Some(LONG)).expect("a timeout");
     let mut reported = [0; 12];
@@ -122,7 +177,11 @@ fn publishers_beyond_their_part_are_refused_and_the_store_goes_on() {
         assert_eq!(&reported, b"HTTP/1.1 503");
     }
     for _ in 0..20 {
-        assert_eq!(publish().expect("an answer"), 200, "connected clients are served");
+        assert_eq!(
+            publish().expect("an answer"),
+            200,
+            "connected clients are served"
+        );
     }
     let files = open_files(&server).len();
     assert!(files < FILES - 100, "{files} files are open");
@@ -134,7 +193,10 @@ const EX_IOERR: i32 = 74;
 #[test]
 fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_there() {
     let sink = Sink::start();
-    let small = [("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"), ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB")];
+    let small = [
+        ("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"),
+        ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB"),
+    ];
     let mut server = Server::start(&small);
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
@@ -146,39 +208,68 @@ fn a_store_that_can_open_no_file_ends_the_process_and_what_was_acknowledged_is_t
             "dataVersion": "1", "data": {"text": "x".repeat(100_000)},
         }]);
         let body = body.to_string();
-        publisher.ask("POST", &path, &[("aeg-sas-key", &key)], body.as_bytes()).is_ok_and(|answer| answer.status == 200)
+        publisher
+            .ask("POST", &path, &[("aeg-sas-key", &key)], body.as_bytes())
+            .is_ok_and(|answer| answer.status == 200)
     };
     assert!(publish(0), "it is served");
-    // What the budget shared out is taken away: from now on no file can be opened, and no connection.
+    // What the budget shared out is taken away: from now on no file can be opened, and no
+    // connection.
     let process = server.id().to_string();
-    let limited = Command::new("prlimit").args(["--pid", &process, "--nofile=8:"]).status();
-    assert!(limited.is_ok_and(|status| status.success()), "the limit is set");
+    let limited = Command::new("prlimit")
+        .args(["--pid", &process, "--nofile=8:"])
+        .status();
+    assert!(
+        limited.is_ok_and(|status| status.success()),
+        "the limit is set"
+    );
     let acknowledged = 1 + (1..500).take_while(|number| publish(*number)).count();
     println!("{acknowledged} events were acknowledged");
     assert!(acknowledged < 500, "the store needed no other file");
     assert_eq!(server.wait(LONG), Some(EX_IOERR), "{}", server.logs());
     let log = server.logs();
-    assert!(log.contains("the store failed, and nothing more may be written"), "{log}");
+    assert!(
+        log.contains("the store failed, and nothing more may be written"),
+        "{log}"
+    );
     assert!(log.contains("Too many open files"), "{log}");
 
     sink.set("/hook", Behavior::Answer(200));
     server.restart();
-    let arrived = |number: &usize| sink.look("/hook", |ledger| ledger.contains_key(&number.to_string()));
-    wait_for("all that was acknowledged", LONG, || (0..acknowledged).all(|number| arrived(&number)));
+    let arrived =
+        |number: &usize| sink.look("/hook", |ledger| ledger.contains_key(&number.to_string()));
+    wait_for("all that was acknowledged", LONG, || {
+        (0..acknowledged).all(|number| arrived(&number))
+    });
     server.terminate();
     server.assert_sound();
 }
 
 #[test]
 fn the_cores_of_a_node_and_its_clients_share_the_descriptors() {
-    for (limit, shards, threads) in [(20_000, 4, 4), (262_144, 16, 4), (1 << 20, 64, 4), (20_000, 2, 12)] {
-        let SharedBudget { front, core } = SharedBudget::of(limit, shards, 6, threads).expect("enough");
-        assert!(front.limit + shards * core.limit <= limit, "{limit} for {shards} shards");
+    for (limit, shards, threads) in [
+        (20_000, 4, 4),
+        (262_144, 16, 4),
+        (1 << 20, 64, 4),
+        (20_000, 2, 12),
+    ] {
+        let SharedBudget { front, core } =
+            SharedBudget::of(limit, shards, 6, threads).expect("enough");
+        assert!(
+            front.limit + shards * core.limit <= limit,
+            "{limit} for {shards} shards"
+        );
         assert!(core.limit * shards > limit * 2 / 3, "most is for the cores");
     }
-    let error = SharedBudget::of(4_096, 16, 6, 4).err().expect("too few").to_string();
-    let least: usize =
-        error.split("at least ").nth(1).and_then(|rest| rest.split(';').next()?.parse().ok()).expect("it says");
+    let error = SharedBudget::of(4_096, 16, 6, 4)
+        .err()
+        .expect("too few")
+        .to_string();
+    let least: usize = error
+        .split("at least ")
+        .nth(1)
+        .and_then(|rest| rest.split(';').next()?.parse().ok())
+        .expect("it says");
     assert!(error.contains("the limit of open files is 4096"), "{error}");
     SharedBudget::of(least, 16, 6, 4).expect("what it says is enough");
 }

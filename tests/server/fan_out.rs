@@ -12,7 +12,11 @@ use crate::support::{
     sink::{Sink, hash},
 };
 
-const TYPES: [&str; 3] = ["Orders.Order.Placed", "Microsoft.Storage.BlobCreated", "Sensors.Alarm.Raised"];
+const TYPES: [&str; 3] = [
+    "Orders.Order.Placed",
+    "Microsoft.Storage.BlobCreated",
+    "Sensors.Alarm.Raised",
+];
 
 const PREFIX: &str = "/blobs/";
 
@@ -24,18 +28,37 @@ type Expected = HashMap<String, HashMap<String, u64>>;
 
 #[test]
 fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
-    let _rows = crate::spec::shows(&["S000-003", "S000-058", "S000-068", "S002-002", "S003-002", "S003-019"]);
+    let _rows = crate::spec::shows(&[
+        "S000-003", "S000-058", "S000-068", "S002-002", "S003-002", "S003-019",
+    ]);
     let (server, sink) = (Server::start(&[]), Sink::start());
     let mut expected = Expected::new();
     let count = many(100_000, 1_000_000) / 2;
-    for (topic, name, schema) in
-        [("grid", "EventGridSchema", Schema::EventGrid), ("cloud", "CloudEventSchemaV1_0", Schema::CloudEvents)]
-    {
+    for (topic, name, schema) in [
+        ("grid", "EventGridSchema", Schema::EventGrid),
+        ("cloud", "CloudEventSchemaV1_0", Schema::CloudEvents),
+    ] {
         let key = server.topic(topic, name);
         let url = |subscription| sink.url(&path(topic, subscription));
-        server.subscribe(topic, "by-type", &SubscriptionSpec::of(&url("by-type")).types(&TYPES));
-        server.subscribe(topic, "by-subject", &SubscriptionSpec::of(&url("by-subject")).prefix(PREFIX).batch(100));
-        publish_all(&server, topic, &key, events(schema, 7).take(count), &mut expected);
+        server.subscribe(
+            topic,
+            "by-type",
+            &SubscriptionSpec::of(&url("by-type")).types(&TYPES),
+        );
+        server.subscribe(
+            topic,
+            "by-subject",
+            &SubscriptionSpec::of(&url("by-subject"))
+                .prefix(PREFIX)
+                .batch(100),
+        );
+        publish_all(
+            &server,
+            topic,
+            &key,
+            events(schema, 7).take(count),
+            &mut expected,
+        );
     }
     for topic in ["grid", "cloud"] {
         for subscription in ["by-type", "by-subject"] {
@@ -46,16 +69,30 @@ fn a_hundred_thousand_events_arrive_exactly_where_they_match() {
             assert_exact(&sink, &path, expected);
             let counter = |name| server.counter(topic, subscription, name);
             assert_eq!(counter("delivered"), expected.len() as u64, "{path}");
-            assert_eq!(counter("filtered"), (count - expected.len()) as u64, "{path}");
+            assert_eq!(
+                counter("filtered"),
+                (count - expected.len()) as u64,
+                "{path}"
+            );
             assert_eq!(counter("requestsFailed"), 0, "{path}");
         }
         let largest = |subscription| {
             let path = path(topic, subscription);
-            sink.look(&path, |ledger| ledger.values().flatten().map(|arrival| arrival.batch).max()).unwrap_or_default()
+            sink.look(&path, |ledger| {
+                ledger.values().flatten().map(|arrival| arrival.batch).max()
+            })
+            .unwrap_or_default()
         };
-        assert_eq!(largest("by-type"), 1, "{topic}: each subscription has its own setting");
+        assert_eq!(
+            largest("by-type"),
+            1,
+            "{topic}: each subscription has its own setting"
+        );
         let batched = largest("by-subject");
-        assert!((2..=100).contains(&batched), "{topic}: batches of up to {batched}");
+        assert!(
+            (2..=100).contains(&batched),
+            "{topic}: batches of up to {batched}"
+        );
     }
 }
 
@@ -71,17 +108,26 @@ fn publish_all(
     expected: &mut Expected,
 ) {
     let mut client = Client::new(server.at());
-    let headers = [("aeg-sas-key", key), ("content-type", "application/cloudevents-batch+json")];
+    let headers = [
+        ("aeg-sas-key", key),
+        ("content-type", "application/cloudevents-batch+json"),
+    ];
     let mut post = |body: String| {
-        let answer = client.ask("POST", &events_path(topic), &headers, format!("[{body}]").as_bytes());
+        let answer = client.ask(
+            "POST",
+            &events_path(topic),
+            &headers,
+            format!("[{body}]").as_bytes(),
+        );
         let answer = answer.expect("a publisher is answered");
         assert_eq!(answer.status, 200, "{}", answer.text());
     };
     let mut body = String::new();
     for event in events {
-        for (subscription, matches) in
-            [("by-type", TYPES.contains(&event.event_type.as_str())), ("by-subject", event.subject.starts_with(PREFIX))]
-        {
+        for (subscription, matches) in [
+            ("by-type", TYPES.contains(&event.event_type.as_str())),
+            ("by-subject", event.subject.starts_with(PREFIX)),
+        ] {
             let expected = expected.entry(path(topic, subscription)).or_default();
             if matches {
                 expected.insert(event.id.clone(), hash(&event.data));
@@ -102,7 +148,11 @@ fn assert_exact(sink: &Sink, path: &str, expected: &HashMap<String, u64>) {
     sink.look(path, |ledger| {
         for (id, arrivals) in ledger {
             let data: Vec<u64> = arrivals.iter().map(|arrival| arrival.data).collect();
-            assert_eq!(Some(data.as_slice()), expected.get(id).map(std::slice::from_ref), "{path}: event {id}");
+            assert_eq!(
+                Some(data.as_slice()),
+                expected.get(id).map(std::slice::from_ref),
+                "{path}: event {id}"
+            );
         }
         assert_eq!(ledger.len(), expected.len(), "{path}");
     });

@@ -27,20 +27,41 @@ impl Scene {
         let (server, sink) = (Server::start(&settings), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
         for name in ["victim", "sibling"] {
-            server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5));
+            server.subscribe(
+                "orders",
+                name,
+                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(5),
+            );
         }
         Self { server, sink, key }
     }
 
     fn load(&self, publishers: usize, events_per_request: usize) -> Load {
-        let (topic, key, pause) = ("orders".to_owned(), self.key.clone(), Duration::from_millis(10));
-        let load = Load::start(self.server.at(), &Rate { topic, key, publishers, events_per_request, pause });
-        wait_for("deliveries", LONG, || self.sink.taken("/victim") > 20 && self.sink.taken("/sibling") > 20);
+        let (topic, key, pause) = (
+            "orders".to_owned(),
+            self.key.clone(),
+            Duration::from_millis(10),
+        );
+        let load = Load::start(
+            self.server.at(),
+            &Rate {
+                topic,
+                key,
+                publishers,
+                events_per_request,
+                pause,
+            },
+        );
+        wait_for("deliveries", LONG, || {
+            self.sink.taken("/victim") > 20 && self.sink.taken("/sibling") > 20
+        });
         load
     }
 
     fn chaos(&self, what: &str, body: &Value) -> Value {
-        self.server.command("POST", &format!("/chaos/{what}"), body).json()
+        self.server
+            .command("POST", &format!("/chaos/{what}"), body)
+            .json()
     }
 
     /// How often something was done.
@@ -61,14 +82,23 @@ impl Scene {
         self.server.counter("orders", subscription, counter)
     }
 
-    /// Everything has arrived at both; says how many events were taken again at the victim. At the sibling none were.
+    /// Everything has arrived at both; says how many events were taken again at the victim. At the
+    /// sibling none were.
     fn settle(&self, acknowledged: &[String]) -> usize {
         for name in ["victim", "sibling"] {
             wait_until_settled(&self.server, "orders", name);
-            assert_eq!(self.counter(name, "delivered"), self.counter(name, "matched"), "{name}");
+            assert_eq!(
+                self.counter(name, "delivered"),
+                self.counter(name, "matched"),
+                "{name}"
+            );
         }
         assert!(!acknowledged.is_empty(), "something was acknowledged");
-        assert_eq!(assert_arrived(&self.sink, "/sibling", acknowledged).len(), 0, "at the sibling");
+        assert_eq!(
+            assert_arrived(&self.sink, "/sibling", acknowledged).len(),
+            0,
+            "at the sibling"
+        );
         assert_arrived(&self.sink, "/victim", acknowledged).len()
     }
 
@@ -86,14 +116,26 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
     for kill in 1..=kills {
         let by = if kill % 2 == 0 { "panic" } else { "stop" };
         // A message that arrives between two incarnations reaches the next one.
-        scene.server.admin("POST", "/chaos/kill", &json!({"actor": "random", "topic": "orders", "by": by}));
-        let next = started.after(Duration::from_millis(20) * u32::try_from(kill).expect("a number"));
+        scene.server.admin(
+            "POST",
+            "/chaos/kill",
+            &json!({"actor": "random", "topic": "orders", "by": by}),
+        );
+        let next =
+            started.after(Duration::from_millis(20) * u32::try_from(kill).expect("a number"));
         thread::sleep(next.since(scene.sink.now()));
     }
     let took = scene.sink.now().since(started);
     let acknowledged = load.stop();
-    assert_eq!(scene.settle(&acknowledged), 0, "a killed actor repeats nothing");
-    let report = scene.server.command("GET", "/supervision?topic=orders", &Value::Null).json();
+    assert_eq!(
+        scene.settle(&acknowledged),
+        0,
+        "a killed actor repeats nothing"
+    );
+    let report = scene
+        .server
+        .command("GET", "/supervision?topic=orders", &Value::Null)
+        .json();
     let millis = |name: &str| report["recovery"][name].as_f64().expect("a time");
     let killed = scene.acts("subscriptionsKilled") + scene.acts("topicsKilled");
     println!(
@@ -104,10 +146,13 @@ fn two_thousand_events_a_second_survive_a_random_death_every_twenty_milliseconds
         millis("longest")
     );
     assert!(killed as usize > kills / 2, "{killed} were killed");
-    // What else the machine does is in it: a few milliseconds where that is little. A restart that waits for a timer is more,
-    // and half of them wait for nothing on any machine.
+    // What else the machine does is in it: a few milliseconds where that is little. A restart that
+    // waits for a timer is more, and half of them wait for nothing on any machine.
     assert!(millis("p50") < 500.0 && millis("p99") < 5_000.0, "{report}");
-    assert_eq!(report["ends"]["panicked"], 0, "all of them were asked for: {report}");
+    assert_eq!(
+        report["ends"]["panicked"], 0,
+        "all of them were asked for: {report}"
+    );
     scene.end();
 }
 
@@ -127,7 +172,10 @@ fn while_writes_stall_publishers_wait_and_then_everything_goes_on() {
     );
     let waited = scene.sink.now().since(started);
     assert_eq!(published.expect("a publisher is answered").status, 200);
-    assert!(waited > stall.mul_f64(0.9), "the publisher was answered after {waited:?}");
+    assert!(
+        waited > stall.mul_f64(0.9),
+        "the publisher was answered after {waited:?}"
+    );
     scene.wait_until_over();
     let mut acknowledged = load.stop();
     acknowledged.push("patient".to_owned());
@@ -146,11 +194,19 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
     wait_for("a publisher to be refused", LONG, || {
         let id = format!("refused-{}", refused.len());
         let body = load::body(std::slice::from_ref(&id), "/load");
-        let answer = publisher.ask("POST", &events_path("orders"), &[("aeg-sas-key", &scene.key)], &body);
+        let answer = publisher.ask(
+            "POST",
+            &events_path("orders"),
+            &[("aeg-sas-key", &scene.key)],
+            &body,
+        );
         let answer = answer.expect("a publisher is answered");
         match answer.status {
             503 => {
-                assert!(answer.header("retry-after").is_some(), "it says when to retry");
+                assert!(
+                    answer.header("retry-after").is_some(),
+                    "it says when to retry"
+                );
                 refused.push(id);
             }
             // The writes of the load may have met with the faults instead.
@@ -159,13 +215,26 @@ fn when_writes_fail_publishers_get_503_and_the_server_recovers() {
         !refused.is_empty() || scene.acts("writesFailed") == 4
     });
     wait_for("all four to fail", LONG, || scene.acts("writesFailed") == 4);
-    let ready = || scene.server.client().ask("GET", "/readyz", &[], b"").expect("an answer").status;
+    let ready = || {
+        scene
+            .server
+            .client()
+            .ask("GET", "/readyz", &[], b"")
+            .expect("an answer")
+            .status
+    };
     wait_for("the server to be ready", LONG, || ready() == 200);
-    assert!(scene.server.logs().contains("the disk is full"), "it is logged as a full disk");
+    assert!(
+        scene.server.logs().contains("the disk is full"),
+        "it is logged as a full disk"
+    );
     let acknowledged = load.stop();
     assert_eq!(scene.settle(&acknowledged), 0);
     let arrived = scene.sink.ledger("/sibling");
-    assert!(refused.iter().all(|id| !arrived.contains_key(id)), "what was refused was not written");
+    assert!(
+        refused.iter().all(|id| !arrived.contains_key(id)),
+        "what was refused was not written"
+    );
     assert_eq!(scene.acts("writesFailed"), 4, "no more than asked for");
     scene.end();
 }
@@ -181,17 +250,29 @@ fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
     // What was in flight still arrives.
     let still = || {
         let (victim, sibling) = (scene.sink.taken("/victim"), scene.sink.taken("/sibling"));
-        wait_for("the sibling to go on", LONG, || scene.sink.taken("/sibling") > sibling + 100);
+        wait_for("the sibling to go on", LONG, || {
+            scene.sink.taken("/sibling") > sibling + 100
+        });
         scene.sink.taken("/victim") == victim
     };
-    wait_for("the victim to stand still while the sibling goes on", LONG, still);
+    wait_for(
+        "the victim to stand still while the sibling goes on",
+        LONG,
+        still,
+    );
     let victim = scene.sink.taken("/victim");
     scene.server.command("DELETE", "/chaos", &Value::Null);
-    wait_for("the victim to go on", LONG, || scene.sink.taken("/victim") > victim + 100);
+    wait_for("the victim to go on", LONG, || {
+        scene.sink.taken("/victim") > victim + 100
+    });
     let acknowledged = load.stop();
     assert_eq!(scene.settle(&acknowledged), 0);
     assert_eq!(scene.acts("actorsStalled"), 1);
-    assert_eq!(scene.server.status("orders", "victim")["actor"]["restarts"], 0, "it did not die of it");
+    assert_eq!(
+        scene.server.status("orders", "victim")["actor"]["restarts"],
+        0,
+        "it did not die of it"
+    );
     scene.end();
 }
 
@@ -199,43 +280,70 @@ fn an_actor_that_stalls_delays_no_other_and_goes_on_when_the_fault_ends() {
 fn responses_that_are_lost_or_damaged_are_tried_again_and_one_that_is_late_is_not() {
     let scene = Scene::start(&[]);
     let load = scene.load(2, 5);
-    for (fault, name) in [("drop", "responsesDropped"), ("corrupt", "responsesCorrupted")] {
+    for (fault, name) in [
+        ("drop", "responsesDropped"),
+        ("corrupt", "responsesCorrupted"),
+    ] {
         let failed = scene.counter("victim", "requestsFailed");
         let body = json!({"fault": fault, "rate": 0.2, "topic": "orders", "subscription": "victim", "duration": "30s"});
         scene.chaos("responses", &body);
-        wait_for(fault, LONG, || scene.acts(&format!("{name}/responses")) >= 5);
+        wait_for(fault, LONG, || {
+            scene.acts(&format!("{name}/responses")) >= 5
+        });
         scene.server.command("DELETE", "/chaos", &Value::Null);
-        wait_for("failures", LONG, || scene.counter("victim", "requestsFailed") >= failed + 5);
+        wait_for("failures", LONG, || {
+            scene.counter("victim", "requestsFailed") >= failed + 5
+        });
     }
     let mut body = json!({"fault": "delay", "rate": 1, "delay": "100ms", "topic": "orders", "subscription": "victim"});
     body["duration"] = "1m".into();
     scene.chaos("responses", &body);
-    wait_for("late responses", LONG, || scene.acts("responsesDelayed/responses") >= 5);
+    wait_for("late responses", LONG, || {
+        scene.acts("responsesDelayed/responses") >= 5
+    });
     scene.server.command("DELETE", "/chaos", &Value::Null);
     scene.wait_until_over();
     let acknowledged = load.stop();
     let repeated = scene.settle(&acknowledged) as u64;
     let allowed = scene.acts("responsesDropped/events") + scene.acts("responsesCorrupted/events");
     println!("{repeated} repeated, {allowed} allowed");
-    assert!(repeated > 0 && repeated <= allowed, "{repeated} were repeated, allowed are {allowed}");
+    assert!(
+        repeated > 0 && repeated <= allowed,
+        "{repeated} were repeated, allowed are {allowed}"
+    );
     assert_eq!(scene.counter("sibling", "requestsFailed"), 0);
     scene.end();
 }
 
 #[test]
 fn a_response_that_comes_after_the_wait_settles_its_events_when_it_comes() {
-    let scene = Scene::start(&[("DELIVERY__RESPONSE_TIMEOUT", "300ms"), ("DELIVERY__LATE_TIMEOUT", "30s")]);
-    // The first retry of the current edition is 10 s away: the late response is there before, also on a busy machine.
-    scene.server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
+    let scene = Scene::start(&[
+        ("DELIVERY__RESPONSE_TIMEOUT", "300ms"),
+        ("DELIVERY__LATE_TIMEOUT", "30s"),
+    ]);
+    // The first retry of the current edition is 10 s away: the late response is there before, also
+    // on a busy machine.
+    scene.server.topic_of(
+        "orders",
+        &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
+    );
     let mut body = json!({"fault": "delay", "rate": 1, "delay": "310ms", "topic": "orders", "subscription": "victim"});
     body["duration"] = "1m".into();
     scene.chaos("responses", &body);
     let ids = ["late".to_owned()];
-    scene.server.publish("orders", &scene.key, &load::body(&ids, "/load"));
+    scene
+        .server
+        .publish("orders", &scene.key, &load::body(&ids, "/load"));
     // After the wait it is queued for a retry; the late response takes it out before that.
-    wait_for("the late word", LONG, || scene.counter("victim", "late") == 1);
+    wait_for("the late word", LONG, || {
+        scene.counter("victim", "late") == 1
+    });
     assert_eq!(scene.settle(&ids), 0, "it is not sent again");
-    assert_eq!(scene.counter("victim", "requestsFailed"), 1, "the wait was over");
+    assert_eq!(
+        scene.counter("victim", "requestsFailed"),
+        1,
+        "the wait was over"
+    );
     scene.end();
 }
 
@@ -243,27 +351,45 @@ fn a_response_that_comes_after_the_wait_settles_its_events_when_it_comes() {
 fn a_wall_clock_that_is_set_makes_no_event_expire_and_no_retry_come_early_or_late() {
     for step in ["1h", "-1h"] {
         let scene = Scene::start(&[]);
-        let spec = SubscriptionSpec::of(&scene.sink.url("/victim"))
-            .also(&json!({}), &json!({"retryPolicy": {"eventTimeToLiveInMinutes": 1}}));
+        let spec = SubscriptionSpec::of(&scene.sink.url("/victim")).also(
+            &json!({}),
+            &json!({"retryPolicy": {"eventTimeToLiveInMinutes": 1}}),
+        );
         scene.server.subscribe("orders", "victim", &spec);
-        scene.sink.set("/victim", Behavior::Statuses([503, 503, 503].into()));
+        scene
+            .sink
+            .set("/victim", Behavior::Statuses([503, 503, 503].into()));
         scene.chaos("clock", &json!({"step": step, "duration": "1m"}));
         let ids = ["e".to_owned()];
-        scene.server.publish("orders", &scene.key, &load::body(&ids, "/load"));
+        scene
+            .server
+            .publish("orders", &scene.key, &load::body(&ids, "/load"));
         wait_for("the delivery", LONG, || scene.sink.taken("/victim") == 1);
         assert_eq!(scene.settle(&ids), 0);
-        let arrivals = scene.sink.ledger("/victim").remove("e").expect("it arrived");
-        let waits: Vec<Duration> = arrivals.windows(2).map(|pair| pair[1].at.since(pair[0].answered)).collect();
+        let arrivals = scene
+            .sink
+            .ledger("/victim")
+            .remove("e")
+            .expect("it arrived");
+        let waits: Vec<Duration> = arrivals
+            .windows(2)
+            .map(|pair| pair[1].at.since(pair[0].answered))
+            .collect();
         println!("{step}: {waits:?}");
         assert_eq!(waits.len(), STEPS.len());
         for (wait, least) in waits.iter().zip(STEPS) {
             // The clock follows by a twentieth; what comes on top of jitter is the machine's.
-            assert!(*wait >= least.mul_f64(0.95), "{step}: {wait:?} instead of {least:?}");
+            assert!(
+                *wait >= least.mul_f64(0.95),
+                "{step}: {wait:?} instead of {least:?}"
+            );
             let most = least.mul_f64((1.0 + JITTER) / 0.95) + Duration::from_secs(20);
             assert!(*wait <= most, "{step}: {wait:?} instead of {least:?}");
         }
         assert_eq!(scene.counter("victim", "dropped"), 0);
-        wait_for("a word of it", LONG, || scene.server.logs().contains("the wall clock was set"));
+        wait_for("a word of it", LONG, || {
+            scene.server.logs().contains("the wall clock was set")
+        });
         scene.server.command("DELETE", "/chaos", &Value::Null);
         assert_eq!(scene.acts("clockSteps"), 1);
         scene.end();
@@ -275,24 +401,52 @@ fn a_quarantined_event_ends_no_actor_when_it_is_read_again_from_the_log() {
     let scene = Scene::start(&[]);
     // A first event stays open, so that the cursor does not pass the one that kills.
     let gate = Gate::default();
-    scene.sink.set("/victim", Behavior::Gated(gate.clone(), 200));
-    scene.chaos("poison", &json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100}));
+    scene
+        .sink
+        .set("/victim", Behavior::Gated(gate.clone(), 200));
+    scene.chaos(
+        "poison",
+        &json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100}),
+    );
     let ids = ["slow".to_owned()];
-    scene.server.publish("orders", &scene.key, &load::body(&ids, "/load"));
-    wait_for("the first to leave", LONG, || scene.server.status("orders", "victim")["inFlight"] == 1);
-    scene.server.publish("orders", &scene.key, &load::body(&["poison".to_owned()], "/load"));
-    wait_for("the event to be given up", LONG, || scene.counter("victim", "dropped") == 1);
-    // With its actor the topic loses its newest events from memory: what the cursor has not passed is read from the log.
+    scene
+        .server
+        .publish("orders", &scene.key, &load::body(&ids, "/load"));
+    wait_for("the first to leave", LONG, || {
+        scene.server.status("orders", "victim")["inFlight"] == 1
+    });
+    scene.server.publish(
+        "orders",
+        &scene.key,
+        &load::body(&["poison".to_owned()], "/load"),
+    );
+    wait_for("the event to be given up", LONG, || {
+        scene.counter("victim", "dropped") == 1
+    });
+    // With its actor the topic loses its newest events from memory: what the cursor has not passed
+    // is read from the log.
     for _ in 0..5 {
-        let recoveries = || scene.server.topic_status("orders")["actor"]["recovery"]["count"].as_u64();
+        let recoveries =
+            || scene.server.topic_status("orders")["actor"]["recovery"]["count"].as_u64();
         let before = recoveries();
-        scene.chaos("kill", &json!({"actor": "topic", "topic": "orders", "by": "stop"}));
-        wait_for("the topic to be at work again", LONG, || recoveries() > before);
+        scene.chaos(
+            "kill",
+            &json!({"actor": "topic", "topic": "orders", "by": "stop"}),
+        );
+        wait_for("the topic to be at work again", LONG, || {
+            recoveries() > before
+        });
     }
     gate.open();
     wait_until_settled(&scene.server, "orders", "victim");
     assert_eq!(assert_arrived(&scene.sink, "/victim", &ids).len(), 0);
-    assert_eq!((scene.counter("victim", "delivered"), scene.counter("victim", "dropped")), (1, 1));
+    assert_eq!(
+        (
+            scene.counter("victim", "delivered"),
+            scene.counter("victim", "dropped")
+        ),
+        (1, 1)
+    );
     let victim = scene.server.status("orders", "victim");
     assert_eq!(victim["actor"]["ends"]["panicked"], 3, "{victim}");
     scene.end();
@@ -301,40 +455,76 @@ fn a_quarantined_event_ends_no_actor_when_it_is_read_again_from_the_log() {
 #[test]
 fn panics_and_quarantined_events_are_reported_by_name() {
     let scene = Scene::start(&[]);
-    let poison = json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
+    let poison =
+        json!({"topic": "orders", "subscription": "victim", "eventId": "poison", "times": 100});
     scene.chaos("poison", &poison);
-    scene.server.publish("orders", &scene.key, &load::body(&["poison".to_owned()], "/load"));
-    wait_for("the event to be given up", LONG, || scene.counter("victim", "dropped") == 1);
+    scene.server.publish(
+        "orders",
+        &scene.key,
+        &load::body(&["poison".to_owned()], "/load"),
+    );
+    wait_for("the event to be given up", LONG, || {
+        scene.counter("victim", "dropped") == 1
+    });
     scene.chaos("kill", &json!({"actor": "deadLetter", "by": "panic"}));
-    scene.chaos("kill", &json!({"actor": "topic", "topic": "orders", "by": "stop"}));
-    let report = || scene.server.command("GET", "/supervision", &Value::Null).json();
+    scene.chaos(
+        "kill",
+        &json!({"actor": "topic", "topic": "orders", "by": "stop"}),
+    );
+    let report = || {
+        scene
+            .server
+            .command("GET", "/supervision", &Value::Null)
+            .json()
+    };
     wait_for("all to be at work again", LONG, || {
         let report = report();
         // Of its three deaths in a row the subscription recovered once.
         report["ends"]["killed"] == 2 && report["recovery"]["count"].as_u64() >= Some(3)
     });
     let report = report();
-    assert_eq!((report["ends"]["panicked"].as_u64(), report["quarantined"].as_u64()), (Some(3), Some(1)), "{report}");
+    assert_eq!(
+        (
+            report["ends"]["panicked"].as_u64(),
+            report["quarantined"].as_u64()
+        ),
+        (Some(3), Some(1)),
+        "{report}"
+    );
     let first = &report["mostRestarted"][0];
     assert_eq!(
         (first["kind"].as_str(), first["subscription"].as_str()),
         (Some("subscription"), Some("victim")),
         "{report}"
     );
-    assert_eq!(first["quarantined"]["newest"][0]["id"], "poison", "{report}");
+    assert_eq!(
+        first["quarantined"]["newest"][0]["id"], "poison",
+        "{report}"
+    );
     let victim = scene.server.status("orders", "victim");
     assert_eq!(victim["actor"]["quarantined"]["count"], 1, "{victim}");
     let topic = scene.server.topic_status("orders");
     assert_eq!(topic["actor"]["lastCause"], "killed on purpose", "{topic}");
-    let bounded = scene.server.command("GET", "/supervision?top=1", &Value::Null).json();
+    let bounded = scene
+        .server
+        .command("GET", "/supervision?top=1", &Value::Null)
+        .json();
     assert_eq!(bounded["mostRestarted"].as_array().map(Vec::len), Some(1));
 
     let response = std::process::Command::new(env!("CARGO_BIN_EXE_gridhook"))
-        .args(["supervision", "--server", &format!("http://{}", scene.server.at()), "--token-file"])
+        .args([
+            "supervision",
+            "--server",
+            &format!("http://{}", scene.server.at()),
+            "--token-file",
+        ])
         .arg(scene.server.data_dir().join("admin-token"))
         .output()
         .expect("the binary starts");
     let response = String::from_utf8_lossy(&response.stdout).into_owned();
-    assert!(response.contains("orders/victim") && response.contains("dead letters"), "{response}");
+    assert!(
+        response.contains("orders/victim") && response.contains("dead letters"),
+        "{response}"
+    );
     scene.end();
 }

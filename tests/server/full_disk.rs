@@ -33,21 +33,47 @@ impl Scene {
         server.restart();
         let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
-        let doomed = SubscriptionSpec::of(&sink.url("/doomed")).batch(10).dead_letters("letters");
-        server.subscribe("orders", "doomed", &doomed.also(&json!({}), &json!({"deadLetterInProbation": true})));
+        server.subscribe(
+            "orders",
+            "hook",
+            &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+        );
+        let doomed = SubscriptionSpec::of(&sink.url("/doomed"))
+            .batch(10)
+            .dead_letters("letters");
+        server.subscribe(
+            "orders",
+            "doomed",
+            &doomed.also(&json!({}), &json!({"deadLetterInProbation": true})),
+        );
         sink.set("/doomed", Behavior::Answer(403));
-        Some(Self { server, disk, sink, key, acknowledged: Vec::new(), published: 0 })
+        Some(Self {
+            server,
+            disk,
+            sink,
+            key,
+            acknowledged: Vec::new(),
+            published: 0,
+        })
     }
 
     /// Publishes one event, with a subject that takes room.
     fn publish(&mut self) -> Answer {
         let id = vec![format!("event-{}", self.published)];
         self.published += 1;
-        let body =
-            load::body(&id, &format!("/{}", fastrand::Rng::with_seed(self.published as u64).u128(..)).repeat(2500));
+        let body = load::body(
+            &id,
+            &format!(
+                "/{}",
+                fastrand::Rng::with_seed(self.published as u64).u128(..)
+            )
+            .repeat(2500),
+        );
         let headers = [("aeg-sas-key", self.key.as_str())];
-        let answer = self.server.client().ask("POST", &events_path("orders"), &headers, &body);
+        let answer = self
+            .server
+            .client()
+            .ask("POST", &events_path("orders"), &headers, &body);
         let answer = answer.expect("a publisher is answered, whatever the disk does");
         match answer.status {
             200 => self.acknowledged.extend(id),
@@ -68,38 +94,72 @@ impl Scene {
     }
 
     fn readiness(&self) -> (u16, String) {
-        let answer = self.server.client().ask("GET", "/readyz", &[], b"").expect("somebody answers");
+        let answer = self
+            .server
+            .client()
+            .ask("GET", "/readyz", &[], b"")
+            .expect("somebody answers");
         (answer.status, answer.text())
     }
 
     fn assert_full(&self) {
-        wait_for("the server to say that its disk is full", LONG, || self.readiness().0 == 503);
+        wait_for("the server to say that its disk is full", LONG, || {
+            self.readiness().0 == 503
+        });
         let (_, reported) = self.readiness();
         assert!(
-            reported.contains(r#""journal":"full""#) && reported.contains("the disk of the data folder is full"),
+            reported.contains(r#""journal":"full""#)
+                && reported.contains("the disk of the data folder is full"),
             "{reported}"
         );
-        assert_eq!(self.server.client().ask("GET", "/healthz", &[], b"").expect("the server answers").status, 200);
+        assert_eq!(
+            self.server
+                .client()
+                .ask("GET", "/healthz", &[], b"")
+                .expect("the server answers")
+                .status,
+            200
+        );
     }
 
     /// An operator's change is refused in clear words, and nothing of it is there.
     fn assert_nothing_is_made(&self, name: &str) {
-        let answer = self.server.ask_for("orders", name, &SubscriptionSpec::of(&self.sink.url("/late")));
+        let answer = self.server.ask_for(
+            "orders",
+            name,
+            &SubscriptionSpec::of(&self.sink.url("/late")),
+        );
         assert_eq!(answer.status, 503, "{}", answer.text());
-        assert!(answer.header("retry-after").is_some() && answer.text().contains("full"), "{}", answer.text());
-        assert_eq!(self.server.get_subscription("orders", name).status, 404, "half a change");
+        assert!(
+            answer.header("retry-after").is_some() && answer.text().contains("full"),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(
+            self.server.get_subscription("orders", name).status,
+            404,
+            "half a change"
+        );
     }
 
     /// There is room again: it heals by itself, and everything arrives.
     fn assert_healed(mut self) {
-        wait_for("the server to be ready again", LONG, || self.readiness().0 == 200);
+        wait_for("the server to be ready again", LONG, || {
+            self.readiness().0 == 200
+        });
         assert_eq!(self.publish().status, 200);
         wait_until_settled(&self.server, "orders", "hook");
         let repeated = assert_arrived(&self.sink, "/hook", &self.acknowledged);
-        println!("{} acknowledged, all arrived, {} repeated", self.acknowledged.len(), repeated.len());
+        println!(
+            "{} acknowledged, all arrived, {} repeated",
+            self.acknowledged.len(),
+            repeated.len()
+        );
         wait_for("all dead letters to be in files", LONG, || {
             let written = ids_in_files(&self.server);
-            self.acknowledged.iter().all(|id| written.binary_search(id).is_ok())
+            self.acknowledged
+                .iter()
+                .all(|id| written.binary_search(id).is_ok())
         });
         self.server.terminate();
         self.server.assert_sound();
@@ -108,40 +168,69 @@ impl Scene {
 
 #[test]
 fn a_full_disk_refuses_publishers_goes_on_delivering_and_heals() {
-    let Some(mut scene) = Scene::start() else { return };
+    let Some(mut scene) = Scene::start() else {
+        return;
+    };
     for round in 0..many(1, 5) {
         let filler = scene.disk.fill(4 << 20);
         scene.publish_until_refused();
         scene.assert_full();
         let count = scene.acknowledged.len();
-        wait_for("what there is to be delivered while the disk is full", LONG, || scene.sink.taken("/hook") >= count);
+        wait_for(
+            "what there is to be delivered while the disk is full",
+            LONG,
+            || scene.sink.taken("/hook") >= count,
+        );
         scene.assert_full();
         let late = format!("late-{round}");
         scene.assert_nothing_is_made(&late);
-        println!("round {round}: {count} events acknowledged and delivered, and the disk still full");
+        println!(
+            "round {round}: {count} events acknowledged and delivered, and the disk still full"
+        );
         fs::remove_file(filler).expect("removed");
-        wait_for("the server to be ready again", LONG, || scene.readiness().0 == 200);
-        scene.server.subscribe("orders", &late, &SubscriptionSpec::of(&scene.sink.url("/late")));
+        wait_for("the server to be ready again", LONG, || {
+            scene.readiness().0 == 200
+        });
+        scene.server.subscribe(
+            "orders",
+            &late,
+            &SubscriptionSpec::of(&scene.sink.url("/late")),
+        );
     }
     scene.assert_healed();
 }
 
 #[test]
 fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
-    let Some(disk) = Mount::tmpfs(160) else { return };
+    let Some(disk) = Mount::tmpfs(160) else {
+        return;
+    };
     let mut server = Server::on(&disk.path().join("data"), &[]);
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
     let filler = disk.fill(4 << 20);
     let body = load::body(&["1".to_owned()], &"/".repeat(50_000));
     let publish = || {
-        let answer = server.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &body);
+        let answer = server.client().ask(
+            "POST",
+            &events_path("orders"),
+            &[("aeg-sas-key", &key)],
+            &body,
+        );
         answer.expect("a publisher is answered").status
     };
     let refused = (0..4000).any(|_| publish() == 503);
     assert!(refused, "the disk never filled");
-    let ready = || server.client().ask("GET", "/readyz", &[], b"").expect("somebody answers").status;
-    wait_for("the server to say that its disk is full", LONG, || ready() == 503);
+    let ready = || {
+        server
+            .client()
+            .ask("GET", "/readyz", &[], b"")
+            .expect("somebody answers")
+            .status
+    };
+    wait_for("the server to say that its disk is full", LONG, || {
+        ready() == 503
+    });
     fs::remove_file(filler).expect("removed");
     wait_for("the server to be ready again", LONG, || ready() == 200);
     assert_eq!(publish(), 200);
@@ -150,7 +239,9 @@ fn a_full_disk_heals_on_a_server_where_nothing_else_is_written() {
 #[test]
 fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals() {
     for left in [0, 300 << 10, 2 << 20] {
-        let Some(mut scene) = Scene::start() else { return };
+        let Some(mut scene) = Scene::start() else {
+            return;
+        };
         scene.sink.set("/hook", Behavior::Answer(503));
         let filler = scene.disk.fill(4 << 20);
         scene.publish_until_refused();
@@ -165,7 +256,10 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
             }
             Err((status, reported)) => {
                 assert_eq!(status.code(), Some(1), "{reported}");
-                assert!(reported.contains("is full; free some space and start again"), "{reported}");
+                assert!(
+                    reported.contains("is full; free some space and start again"),
+                    "{reported}"
+                );
                 reported
             }
         };
@@ -181,7 +275,9 @@ fn a_server_that_is_killed_on_a_full_disk_starts_there_or_says_why_not_and_heals
 
 #[test]
 fn a_read_only_disk_is_reported_at_the_start_and_loses_nothing() {
-    let Some(mut scene) = Scene::start() else { return };
+    let Some(mut scene) = Scene::start() else {
+        return;
+    };
     scene.sink.set("/hook", Behavior::Answer(503));
     for _ in 0..5 {
         scene.publish();
@@ -190,9 +286,15 @@ fn a_read_only_disk_is_reported_at_the_start_and_loses_nothing() {
     if !scene.disk.remount("ro") {
         return;
     }
-    let (status, reported) = scene.server.try_restart().expect_err("nothing can be written");
+    let (status, reported) = scene
+        .server
+        .try_restart()
+        .expect_err("nothing can be written");
     assert_eq!(status.code(), Some(1), "{reported}");
-    assert!(reported.contains("cannot be used: Read-only file system"), "{reported}");
+    assert!(
+        reported.contains("cannot be used: Read-only file system"),
+        "{reported}"
+    );
     assert!(scene.disk.remount("rw"));
     scene.server.restart();
     scene.sink.set("/hook", Behavior::Answer(200));
@@ -206,28 +308,50 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
     if !ext4(&image, 512) {
         return;
     }
-    let Some(disk) = Mount::image(&image) else { return };
+    let Some(disk) = Mount::image(&image) else {
+        return;
+    };
     let mut server = Server::on(&disk.path().join("data"), &[]);
     server.restart();
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "pending"] {
-        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(10));
+        server.subscribe(
+            "orders",
+            name,
+            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(10),
+        );
     }
     sink.set("/pending", Behavior::Answer(503));
     let pause = Duration::from_millis(2);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 3,
+        events_per_request: 5,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     for round in 0..many(1, 5) {
         let before = load.acknowledged();
-        wait_for("publishers to be served", LONG, || load.acknowledged() > before + 500);
+        wait_for("publishers to be served", LONG, || {
+            load.acknowledged() > before + 500
+        });
         // What ext4 does by itself on an error: files that are open for writing do not prevent it.
         if !disk.remount("abort") {
             return;
         }
-        assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.logs());
+        assert_eq!(
+            server.wait(LONG),
+            Some(EX_IOERR),
+            "the process ends: {}",
+            server.logs()
+        );
         let log = server.logs();
-        assert!(log.contains("the store failed, and nothing more may be written"), "{log}");
+        assert!(
+            log.contains("the store failed, and nothing more may be written"),
+            "{log}"
+        );
         assert!(disk.image_again(&image));
         server.assert_sound();
         server.restart();
@@ -239,26 +363,62 @@ fn a_disk_that_turns_read_only_under_load_ends_the_process_and_loses_nothing() {
     for name in ["hook", "pending"] {
         wait_until_settled(&server, "orders", name);
         let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged);
-        println!("{name}: {} acknowledged, none lost, {} repeated", acknowledged.len(), repeated.len());
+        println!(
+            "{name}: {} acknowledged, none lost, {} repeated",
+            acknowledged.len(),
+            repeated.len()
+        );
     }
     server.terminate();
     server.assert_sound();
 }
 
-/// The n-th sync from the start of the process fails, as it does where the disk below has gone or may only be read.
+/// The n-th sync from the start of the process fails, as it does where the disk below has gone or
+/// may only be read.
 fn a_failed_sync(error: &str, number: u32) {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+    );
     server.terminate();
     let inject = format!("-einject=fdatasync:error={error}:when={number}");
-    server.under(&["strace", "-f", "-qqq", "--seccomp-bpf", "-o", "/dev/null", "-e", "signal=none", &inject]);
+    server.under(&[
+        "strace",
+        "-f",
+        "-qqq",
+        "--seccomp-bpf",
+        "-o",
+        "/dev/null",
+        "-e",
+        "signal=none",
+        &inject,
+    ]);
     server.restart();
     let pause = Duration::from_millis(2);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 3,
+        events_per_request: 5,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
-    assert_eq!(server.wait(LONG), Some(EX_IOERR), "the process ends: {}", server.logs());
-    assert!(server.logs().contains("the store failed, and nothing more may be written"), "{}", server.logs());
+    assert_eq!(
+        server.wait(LONG),
+        Some(EX_IOERR),
+        "the process ends: {}",
+        server.logs()
+    );
+    assert!(
+        server
+            .logs()
+            .contains("the store failed, and nothing more may be written"),
+        "{}",
+        server.logs()
+    );
     server.under(&[]);
     server.assert_sound();
     server.restart();

@@ -38,10 +38,21 @@ fn wait_until_taken(server: &Server, sink: &Sink, path: &str, ids: &[&str]) {
 /// State, endpoint in service, and configured endpoint.
 fn state(reported: &Value) -> String {
     let properties = &reported["properties"];
-    let [state, in_service] = ["provisioningState", "endpointInService"].map(|name| &properties[name]);
+    let [state, in_service] =
+        ["provisioningState", "endpointInService"].map(|name| &properties[name]);
     let endpoint = &properties["destination"]["properties"]["endpointBaseUrl"];
-    let path = |url: &Value| url.as_str().and_then(|url| url.rsplit('/').next()).unwrap_or("none").to_owned();
-    format!("{}, {} in service, configured {}", state.as_str().unwrap_or("none"), path(in_service), path(endpoint))
+    let path = |url: &Value| {
+        url.as_str()
+            .and_then(|url| url.rsplit('/').next())
+            .unwrap_or("none")
+            .to_owned()
+    };
+    format!(
+        "{}, {} in service, configured {}",
+        state.as_str().unwrap_or("none"),
+        path(in_service),
+        path(endpoint)
+    )
 }
 
 /// What differs from run to run is taken out of an error's message.
@@ -71,7 +82,10 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     publish(&server, &key, "before");
     let spec = SubscriptionSpec::of(&sink.url("/hook"));
     let saved = server.ask_for("orders", "hook", &spec);
-    assert_eq!((saved.status, state(&saved.json()).as_str()), (201, "Succeeded, none in service, configured hook"));
+    assert_eq!(
+        (saved.status, state(&saved.json()).as_str()),
+        (201, "Succeeded, none in service, configured hook")
+    );
     publish(&server, &key, "after");
     wait_until_taken(&server, &sink, "/hook", &["after"]);
 
@@ -83,12 +97,23 @@ fn an_endpoint_that_answers_the_handshake_is_called_from_then_on() {
     sink.greet("/hook", HandshakeReply::AcceptRate("90"));
     let saved = server.ask_for("orders", "hook", &spec.schema(CLOUD_EVENTS));
     assert_eq!((saved.status, sink.handshakes("/hook").len()), (201, 2));
-    assert_eq!(saved.json()["properties"]["destination"]["properties"]["allowedRate"], 90);
-    let heads = sink.handshakes("/hook").into_iter().map(|reported| reported.head.split(' ').next().map(str::to_owned));
+    assert_eq!(
+        saved.json()["properties"]["destination"]["properties"]["allowedRate"],
+        90
+    );
+    let heads = sink
+        .handshakes("/hook")
+        .into_iter()
+        .map(|reported| reported.head.split(' ').next().map(str::to_owned));
     assert_eq!(heads.flatten().collect::<Vec<_>>(), ["POST", "OPTIONS"]);
     // What was allowed stays allowed as long as the endpoint is the same.
-    let patched = server.patch("orders", "hook", &json!({"labels": ["y"]})).json();
-    assert_eq!(patched["properties"]["destination"]["properties"]["allowedRate"], 90);
+    let patched = server
+        .patch("orders", "hook", &json!({"labels": ["y"]}))
+        .json();
+    assert_eq!(
+        patched["properties"]["destination"]["properties"]["allowedRate"],
+        90
+    );
 }
 
 #[test]
@@ -97,21 +122,41 @@ fn an_allowed_rate_is_obeyed() {
     let key = server.topic("orders", "EventGridSchema");
     // 600 a minute are 10 a second.
     sink.greet("/hook", HandshakeReply::AcceptRate("600"));
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).schema(CLOUD_EVENTS));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).schema(CLOUD_EVENTS),
+    );
     let ids: Vec<String> = (0..35).map(|id| id.to_string()).collect();
     server.publish("orders", &key, &load::body(&ids, "/a"));
-    wait_for("all of them", LONG, || server.counter("orders", "hook", "delivered") == 35);
-    let mut at: Vec<Timestamp> = sink.ledger("/hook").values().map(|arrivals| arrivals[0].at).collect();
+    wait_for("all of them", LONG, || {
+        server.counter("orders", "hook", "delivered") == 35
+    });
+    let mut at: Vec<Timestamp> = sink
+        .ledger("/hook")
+        .values()
+        .map(|arrivals| arrivals[0].at)
+        .collect();
     at.sort_unstable();
     // A request in the air more or less, and what a pause had saved up.
-    let busiest = at.windows(13).map(|window| window[12].since(window[0])).min().expect("more than a second's worth");
-    assert!(busiest >= Duration::from_millis(900), "13 requests within {busiest:?}");
+    let busiest = at
+        .windows(13)
+        .map(|window| window[12].since(window[0]))
+        .min()
+        .expect("more than a second's worth");
+    assert!(
+        busiest >= Duration::from_millis(900),
+        "13 requests within {busiest:?}"
+    );
 }
 
 #[test]
 fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_created() {
     let (server, sink) = (
-        Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "300ms"), ("DELIVERY__VALIDATE_PAUSE", "50ms")]),
+        Server::start(&[
+            ("DELIVERY__VALIDATE_TIMEOUT", "300ms"),
+            ("DELIVERY__VALIDATE_PAUSE", "50ms"),
+        ]),
         Sink::start(),
     );
     server.topic("orders", "EventGridSchema");
@@ -129,7 +174,10 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
     ] {
         let answer = server.ask_for("orders", "hook", &spec);
         let (status, code, detail) = answer.codes();
-        lines.push(format!("{status} {code}, {detail}: {}", message(&answer.json())));
+        lines.push(format!(
+            "{status} {code}, {detail}: {}",
+            message(&answer.json())
+        ));
     }
     let text = lines.join("\n").replace(&gone.to_string(), "GONE");
     expect![[r#"
@@ -139,7 +187,11 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
         400 Url validation, SocketError: Webhook validation handshake failed for http://… Http POST request failed with response code Unknown. Activity id:…, timestamp: … (UTC). What happened: no connection to GONE: Connection refused (os error 111).
         400 Url validation, SocketError: Webhook validation handshake failed for http://10.0.0.1/. Http POST request failed with response code Unknown. Activity id:…, timestamp: … (UTC). What happened: the address 10.0.0.1 is private or reserved; the setting delivery.allow_networks allows a network."#]]
     .assert_eq(&text);
-    assert_eq!(silent.requests().len(), 2, "who is silent is asked once more");
+    assert_eq!(
+        silent.requests().len(),
+        2,
+        "who is silent is asked once more"
+    );
     assert_eq!(sink.handshakes("/no").len(), 2, "who answers is not");
     assert_eq!(server.get_subscription("orders", "hook").status, 404);
     assert!(!server.logs().contains("secret"));
@@ -149,33 +201,66 @@ fn an_endpoint_that_fails_validation_is_reported_with_the_reason_and_nothing_is_
 fn an_endpoint_that_is_validated_by_hand_gets_what_is_published_after_that() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    for (path, schema, method) in [("/grid", "EventGridSchema", "GET"), ("/cloud", CLOUD_EVENTS, "POST")] {
+    for (path, schema, method) in [
+        ("/grid", "EventGridSchema", "GET"),
+        ("/cloud", CLOUD_EVENTS, "POST"),
+    ] {
         sink.greet(path, HandshakeReply::Defer);
-        let saved = server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url(path)).schema(schema));
+        let saved = server.ask_for(
+            "orders",
+            "hook",
+            &SubscriptionSpec::of(&sink.url(path)).schema(schema),
+        );
         assert_eq!(saved.status, 201);
-        assert!(state(&saved.json()).starts_with("AwaitingManualAction, none in service"), "{}", saved.text());
+        assert!(
+            state(&saved.json()).starts_with("AwaitingManualAction, none in service"),
+            "{}",
+            saved.text()
+        );
         let request_path = sink.handshakes(path)[0].validation_path();
-        assert!(request_path.starts_with("/eventsubscriptions/hook/validate?id="), "{request_path}");
+        assert!(
+            request_path.starts_with("/eventsubscriptions/hook/validate?id="),
+            "{request_path}"
+        );
         publish(&server, &key, "before");
 
         server.kill_9();
         server.restart();
         let reported = server.get_subscription("orders", "hook").json();
-        assert!(state(&reported).starts_with("AwaitingManualAction"), "{reported}");
+        assert!(
+            state(&reported).starts_with("AwaitingManualAction"),
+            "{reported}"
+        );
         let list = server.command("GET", &format!("{TOPIC}/eventSubscriptions"), &Value::Null);
         assert_eq!(list.json()["value"][0], reported);
-        assert_eq!(server.open("GET", &request_path.replace("token=", "token=0"), &[]).status, 404);
+        assert_eq!(
+            server
+                .open("GET", &request_path.replace("token=", "token=0"), &[])
+                .status,
+            404
+        );
         assert_eq!(server.open("OPTIONS", &request_path, &[]).status, 405);
 
         let opened = server.open(method, &request_path, &[("webhook-allowed-rate", "600")]);
         assert_eq!(opened.status, 200, "{}", opened.text());
-        assert_eq!(server.open(method, &request_path, &[]).status, 404, "it is good once");
+        assert_eq!(
+            server.open(method, &request_path, &[]).status,
+            404,
+            "it is good once"
+        );
         let reported = server.get_subscription("orders", "hook").json();
         assert!(state(&reported).starts_with("Succeeded"), "{reported}");
-        assert_eq!(reported["properties"]["destination"]["properties"]["allowedRate"], 600);
+        assert_eq!(
+            reported["properties"]["destination"]["properties"]["allowedRate"],
+            600
+        );
         publish(&server, &key, "after");
         wait_until_taken(&server, &sink, path, &["after"]);
-        assert_eq!(server.counter("orders", "hook", "matched"), 1, "what was published before is not its own");
+        assert_eq!(
+            server.counter("orders", "hook", "matched"),
+            1,
+            "what was published before is not its own"
+        );
         server.unsubscribe("orders", "hook");
     }
     server.kill_9();
@@ -189,7 +274,12 @@ fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
     for number in 0..20 {
         let (name, path) = (format!("hook-{number}"), format!("/hook-{number}"));
         sink.greet(&path, HandshakeReply::Defer);
-        assert_eq!(server.ask_for("orders", &name, &SubscriptionSpec::of(&sink.url(&path))).status, 201);
+        assert_eq!(
+            server
+                .ask_for("orders", &name, &SubscriptionSpec::of(&sink.url(&path)))
+                .status,
+            201
+        );
         let request_path = sink.handshakes(&path)[0].validation_path();
         let is_confirmed = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -203,14 +293,20 @@ fn a_subscription_is_found_all_the_time_while_its_endpoint_is_confirmed() {
             assert_eq!(server.open("GET", &request_path, &[]).status, 200);
             is_confirmed.store(true, Ordering::Release);
             let found = found.join().expect("no panic");
-            assert!(found.iter().all(|status| *status == 200), "{found:?} for {name}");
+            assert!(
+                found.iter().all(|status| *status == 200),
+                "{found:?} for {name}"
+            );
         });
     }
 }
 
 #[test]
 fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on() {
-    let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_WINDOW", "400ms")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("DELIVERY__VALIDATE_WINDOW", "400ms")]),
+        Sink::start(),
+    );
     let key = server.topic("orders", "EventGridSchema");
     sink.greet("/new", HandshakeReply::Defer);
     let shown = |expected: &str| {
@@ -218,7 +314,12 @@ fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on
         assert_eq!(state(&shown), expected);
     };
     let failed = || {
-        wait_for("the end of the wait", LONG, || server.get_subscription("orders", "hook").text().contains("Failed"))
+        wait_for("the end of the wait", LONG, || {
+            server
+                .get_subscription("orders", "hook")
+                .text()
+                .contains("Failed")
+        })
     };
 
     server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new")));
@@ -229,7 +330,12 @@ fn a_validation_that_is_not_given_in_time_fails_and_the_version_in_force_goes_on
 
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
     shown("Succeeded, none in service, configured old");
-    assert_eq!(server.ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new"))).status, 201);
+    assert_eq!(
+        server
+            .ask_for("orders", "hook", &SubscriptionSpec::of(&sink.url("/new")))
+            .status,
+        201
+    );
     shown("AwaitingManualAction, old in service, configured new");
     publish(&server, &key, "one");
     failed();
@@ -249,7 +355,14 @@ fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
     sink.greet("/new", HandshakeReply::Refuse(500));
     let change = json!({"destination": {"properties": {"endpointUrl": sink.url("/new")}}});
     let refused = server.patch("orders", "hook", &change);
-    assert_eq!(refused.codes(), (400, "Url validation".to_owned(), "UnexpectedStatus".to_owned()));
+    assert_eq!(
+        refused.codes(),
+        (
+            400,
+            "Url validation".to_owned(),
+            "UnexpectedStatus".to_owned()
+        )
+    );
     publish(&server, &key, "one");
     wait_until_taken(&server, &sink, "/old", &["one"]);
 
@@ -263,7 +376,10 @@ fn a_change_of_endpoint_is_in_force_when_the_new_one_agrees_and_not_before() {
     publish(&server, &key, "three");
     wait_until_taken(&server, &sink, "/new", &["three"]);
     assert_eq!(sink.taken("/old"), 2);
-    assert_eq!(state(&server.get_subscription("orders", "hook").json()), "Succeeded, none in service, configured new");
+    assert_eq!(
+        state(&server.get_subscription("orders", "hook").json()),
+        "Succeeded, none in service, configured new"
+    );
 }
 
 #[test]
@@ -271,12 +387,24 @@ fn the_endpoint_receives_an_event_for_a_deletion_which_does_not_wait_for_it() {
     let (server, sink) = (Server::start(&[]), Sink::start());
     for (path, schema) in [("/grid", "EventGridSchema"), ("/cloud", CLOUD_EVENTS)] {
         server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url(path)).schema(schema));
+        server.subscribe(
+            "orders",
+            "hook",
+            &SubscriptionSpec::of(&sink.url(path)).schema(schema),
+        );
         server.unsubscribe("orders", "hook");
-        wait_for("a farewell", LONG, || !sink.deletion_notices(path).is_empty());
-        server.subscribe("orders", "other", &SubscriptionSpec::of(&sink.url(path)).schema(schema));
+        wait_for("a farewell", LONG, || {
+            !sink.deletion_notices(path).is_empty()
+        });
+        server.subscribe(
+            "orders",
+            "other",
+            &SubscriptionSpec::of(&sink.url(path)).schema(schema),
+        );
         server.command("DELETE", TOPIC, &Value::Null);
-        wait_for("another farewell", LONG, || sink.deletion_notices(path).len() == 2);
+        wait_for("another farewell", LONG, || {
+            sink.deletion_notices(path).len() == 2
+        });
         let reported = sink.deletion_notices(path);
         let ids: Vec<&Value> = reported
             .iter()
@@ -301,28 +429,44 @@ fn without_validation_an_endpoint_that_hangs_delays_neither_creation_nor_deletio
     // A response that is waited for takes 30 s.
     assert!(took < Duration::from_secs(20), "it took {took:?}");
     wait_for("the farewell", LONG, || endpoint.requests().len() == 1);
-    assert_eq!(endpoint.requests()[0].header("aeg-event-type"), Some("SubscriptionDeletion"));
+    assert_eq!(
+        endpoint.requests()[0].header("aeg-event-type"),
+        Some("SubscriptionDeletion")
+    );
 }
 
 #[test]
 fn while_an_endpoint_is_asked_others_are_served_and_an_outdated_change_is_refused() {
-    let (server, sink) = (Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "20s")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("DELIVERY__VALIDATE_TIMEOUT", "20s")]),
+        Sink::start(),
+    );
     server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/old")));
     let permission = "HTTP/1.1 200 OK\r\nwebhook-allowed-origin: *\r\ncontent-length: 0\r\n\r\n";
-    let slow = vec![Step::Pause(Duration::from_millis(1500)), Step::Say(permission.as_bytes().to_vec())];
+    let slow = vec![
+        Step::Pause(Duration::from_millis(1500)),
+        Step::Say(permission.as_bytes().to_vec()),
+    ];
     let slow = Endpoint::start(vec![slow]);
-    let change =
-        json!({"destination": {"properties": {"endpointUrl": slow.url()}}, "eventDeliverySchema": CLOUD_EVENTS});
+    let change = json!({"destination": {"properties": {"endpointUrl": slow.url()}}, "eventDeliverySchema": CLOUD_EVENTS});
     thread::scope(|scope| {
         let changing = scope.spawn(|| server.patch("orders", "hook", &change));
         wait_for("the question", LONG, || slow.requests().len() == 1);
-        assert_eq!(server.patch("orders", "hook", &json!({"labels": ["x"]})).status, 201);
+        assert_eq!(
+            server
+                .patch("orders", "hook", &json!({"labels": ["x"]}))
+                .status,
+            201
+        );
         assert!(!changing.is_finished(), "nobody waited for the endpoint");
         let outdated = changing.join().expect("it is answered");
         assert_eq!(outdated.codes().0, 409, "{}", outdated.text());
     });
     let reported = server.get_subscription("orders", "hook").json();
     assert_eq!(reported["properties"]["labels"], json!(["x"]));
-    assert_eq!(state(&reported), "Succeeded, none in service, configured old");
+    assert_eq!(
+        state(&reported),
+        "Succeeded, none in service, configured old"
+    );
 }

@@ -1,5 +1,5 @@
-//! `kill -9` at any moment: what was acknowledged arrives, and only what was in flight, or whose outcome waited to be
-//! written, arrives twice.
+//! `kill -9` at any moment: what was acknowledged arrives, and only what was in flight, or whose
+//! outcome waited to be written, arrives twice.
 
 use std::{thread, time::Duration};
 
@@ -15,8 +15,8 @@ use crate::support::{
 /// In one request.
 const BATCH: u32 = 10;
 
-/// An answer this long before a kill must be durable: a group waits 10 or 40 ms for company, and one or two syncs come behind,
-/// on a machine that does other things too.
+/// An answer this long before a kill must be durable: a group waits 10 or 40 ms for company, and
+/// one or two syncs come behind, on a machine that does other things too.
 const DURABLE: Duration = Duration::from_millis(500);
 
 /// What a slow endpoint had in hand at a kill it answers within this time.
@@ -29,12 +29,29 @@ const CONCURRENCY: usize = 16;
 fn every_acknowledged_event_survives_twenty_kills_under_load() {
     let _rows = crate::spec::shows(&["S000-001", "S002-001", "S003-001"]);
     let concurrency = CONCURRENCY.to_string();
-    let (mut server, sink) = (Server::start(&[("DELIVERY__CONCURRENCY", concurrency.as_str())]), Sink::start());
+    let (mut server, sink) = (
+        Server::start(&[("DELIVERY__CONCURRENCY", concurrency.as_str())]),
+        Sink::start(),
+    );
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")));
-    server.subscribe("orders", "batched", &SubscriptionSpec::of(&sink.url("/batched")).batch(BATCH));
+    server.subscribe(
+        "orders",
+        "alone",
+        &SubscriptionSpec::of(&sink.url("/alone")),
+    );
+    server.subscribe(
+        "orders",
+        "batched",
+        &SubscriptionSpec::of(&sink.url("/batched")).batch(BATCH),
+    );
     let pause = Duration::from_millis(15);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 10, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 3,
+        events_per_request: 10,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     let mut jitter = fastrand::Rng::with_seed(20);
     let mut kills = Vec::new();
@@ -69,25 +86,48 @@ fn every_acknowledged_event_survives_twenty_kills_under_load() {
         let repeated = assert_arrived(&sink, path, &acknowledged);
         let bound = in_flight(&sink, path, &kills);
         println!(
-            "{path}: {} acknowledged, {} kills, {} repeated, of {bound} out or just back, in batches of {batch}; the oldest \
-             of them was back {:?} before the kill",
+            "{path}: {} acknowledged, {} kills, {} repeated, of {bound} out or just back, in \
+             batches of {batch}; the oldest of them was back {:?} before the kill",
             acknowledged.len(),
             kills.len(),
             repeated.len(),
-            repeated.iter().map(|at| age(*at, &kills)).max().unwrap_or_default()
+            repeated
+                .iter()
+                .map(|at| age(*at, &kills))
+                .max()
+                .unwrap_or_default()
         );
         for at in &repeated {
-            assert!(is_in_flight(*at, &kills), "an event was repeated though its answer was durable: {at} {kills:?}");
+            assert!(
+                is_in_flight(*at, &kills),
+                "an event was repeated though its answer was durable: {at} {kills:?}"
+            );
         }
-        assert!(repeated.len() <= bound, "{} repeated, {bound} in flight", repeated.len());
+        assert!(
+            repeated.len() <= bound,
+            "{} repeated, {bound} in flight",
+            repeated.len()
+        );
         // What is out, and as much again that is back and on its way to the disk.
         let places = kills.len() * CONCURRENCY * batch as usize;
-        assert!(repeated.len() <= 2 * places, "{} repeated, {places} places", repeated.len());
+        assert!(
+            repeated.len() <= 2 * places,
+            "{} repeated, {places} places",
+            repeated.len()
+        );
         let pending = server.counter("orders", subscription, "pending");
         let matched = server.counter("orders", subscription, "matched");
-        assert_eq!((pending, server.counter("orders", subscription, "delivered")), (0, matched), "{path}");
+        assert_eq!(
+            (pending, server.counter("orders", subscription, "delivered")),
+            (0, matched),
+            "{path}"
+        );
     }
-    assert!(acknowledged.len() > 20 * 50, "there was a load: {}", acknowledged.len());
+    assert!(
+        acknowledged.len() > 20 * 50,
+        "there was a load: {}",
+        acknowledged.len()
+    );
     server.kill_9();
     server.assert_sound();
 }
@@ -99,19 +139,36 @@ fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
     let topics = ["one", "two", "three", "four", "five"];
     let loads = topics.map(|topic| {
         let key = server.topic(topic, "EventGridSchema");
-        server.subscribe(topic, "hook", &SubscriptionSpec::of(&sink.url(&format!("/{topic}"))).batch(BATCH));
+        server.subscribe(
+            topic,
+            "hook",
+            &SubscriptionSpec::of(&sink.url(&format!("/{topic}"))).batch(BATCH),
+        );
         let pause = Duration::from_millis(15);
-        let rate = Rate { topic: topic.to_owned(), key, publishers: 1, events_per_request: 5, pause };
+        let rate = Rate {
+            topic: topic.to_owned(),
+            key,
+            publishers: 1,
+            events_per_request: 5,
+            pause,
+        };
         Load::start(server.at(), &rate)
     });
     for kill in 0..many(4, 100) {
         for (at, topic) in topics.iter().enumerate() {
-            let behavior = if (kill + at).is_multiple_of(2) { Behavior::Answer(200) } else { Behavior::Answer(503) };
+            let behavior = if (kill + at).is_multiple_of(2) {
+                Behavior::Answer(200)
+            } else {
+                Behavior::Answer(503)
+            };
             sink.set(&format!("/{topic}"), behavior);
         }
         let before = loads.each_ref().map(Load::acknowledged);
         wait_for("all publishers to be served", LONG, || {
-            loads.iter().zip(before).all(|(load, before)| load.acknowledged() > before + 20)
+            loads
+                .iter()
+                .zip(before)
+                .all(|(load, before)| load.acknowledged() > before + 20)
         });
         server.kill_9();
         if kill % 3 == 0 {
@@ -121,7 +178,9 @@ fn every_acknowledged_event_of_each_shard_survives_kills_under_load() {
         loads.iter().for_each(|load| load.turn_to(server.at()));
     }
     // All at once: an endpoint that refuses meanwhile would be left alone for minutes.
-    topics.iter().for_each(|topic| sink.set(&format!("/{topic}"), Behavior::Answer(200)));
+    topics
+        .iter()
+        .for_each(|topic| sink.set(&format!("/{topic}"), Behavior::Answer(200)));
     for (topic, acknowledged) in topics.iter().zip(loads.map(Load::stop)) {
         end_waits(&server, topic, "hook");
         wait_until_settled(&server, topic, "hook");
@@ -145,7 +204,11 @@ fn age(answered: Timestamp, kills: &[(Timestamp, Timestamp)]) -> Duration {
 /// How many events the endpoint had taken, or had in hand, for which that may be so.
 fn in_flight(sink: &Sink, path: &str, kills: &[(Timestamp, Timestamp)]) -> usize {
     sink.look(path, |ledger| {
-        ledger.values().flatten().filter(|arrival| arrival.is_taken() && is_in_flight(arrival.answered, kills)).count()
+        ledger
+            .values()
+            .flatten()
+            .filter(|arrival| arrival.is_taken() && is_in_flight(arrival.answered, kills))
+            .count()
     })
 }
 
@@ -154,14 +217,26 @@ fn events_published_while_the_endpoint_was_down_survive_kills_and_arrive_once() 
     let _rows = crate::spec::shows(&["S004-102"]);
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH),
+    );
     sink.set("/hook", Behavior::Dead);
     let pause = Duration::from_millis(10);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 20, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 2,
+        events_per_request: 20,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     for _ in 0..5 {
         let before = load.acknowledged();
-        wait_for("publishers to be served", LONG, || load.acknowledged() > before + 200);
+        wait_for("publishers to be served", LONG, || {
+            load.acknowledged() > before + 200
+        });
         server.kill_9();
         server.assert_sound();
         server.restart();
@@ -172,7 +247,11 @@ fn events_published_while_the_endpoint_was_down_survive_kills_and_arrive_once() 
     sink.set("/hook", Behavior::Answer(200));
     wait_until_settled(&server, "orders", "hook");
     let repeated = assert_arrived(&sink, "/hook", &acknowledged);
-    assert!(repeated.is_empty(), "{} events were repeated though nothing was in flight", repeated.len());
+    assert!(
+        repeated.is_empty(),
+        "{} events were repeated though nothing was in flight",
+        repeated.len()
+    );
     server.terminate();
     server.assert_sound();
 }

@@ -38,13 +38,19 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
     let key = server.topic("orders", "EventGridSchema");
     let path = |number: usize| format!("/hook/{number}");
     for number in 0..SUBSCRIPTIONS {
-        server.subscribe("orders", &format!("hook-{number}"), &SubscriptionSpec::of(&sink.url(&path(number))));
+        server.subscribe(
+            "orders",
+            &format!("hook-{number}"),
+            &SubscriptionSpec::of(&sink.url(&path(number))),
+        );
         sink.set(&path(number), Behavior::Hang);
         server.operate("orders", &format!("hook-{number}"), "hold");
     }
     let pad = "/".repeat(2_000);
     for request in 0..20 {
-        let ids: Vec<String> = (0..100).map(|number| format!("{request}-{number}")).collect();
+        let ids: Vec<String> = (0..100)
+            .map(|number| format!("{request}-{number}"))
+            .collect();
         server.publish("orders", &key, &load::body(&ids, &pad));
     }
     for number in 0..SUBSCRIPTIONS {
@@ -52,26 +58,47 @@ fn many_that_are_behind_after_a_crash_share_what_may_be_read() {
     }
     server.kill_9();
     server.restart();
-    wait_for("a request of each", LONG, || (0..SUBSCRIPTIONS).all(|number| !sink.heads(&path(number)).is_empty()));
+    wait_for("a request of each", LONG, || {
+        (0..SUBSCRIPTIONS).all(|number| !sink.heads(&path(number)).is_empty())
+    });
     let before = server.resident();
     std::thread::sleep(Duration::from_millis(50));
-    println!("{SUBSCRIPTIONS} that are behind: {} MiB, {} MiB at most", before >> 20, server.most_resident() >> 20);
-    assert!(server.most_resident() < ENOUGH + (100 << 20), "{} MiB", server.most_resident() >> 20);
+    println!(
+        "{SUBSCRIPTIONS} that are behind: {} MiB, {} MiB at most",
+        before >> 20,
+        server.most_resident() >> 20
+    );
+    assert!(
+        server.most_resident() < ENOUGH + (100 << 20),
+        "{} MiB",
+        server.most_resident() >> 20
+    );
 }
 
 #[test]
 fn thousands_that_are_behind_after_a_crash_read_within_the_common_budget() {
     let laggards = many(1_000, 10_000);
     let mut server = Server::start(&SETTINGS);
-    let key = server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
+    let key = server.topic_of(
+        "orders",
+        &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
+    );
     server.terminate();
     // Nobody listens there, so that no connection has to be kept for each of them.
     let nobody = ReservedPort::new();
     let endpoint = format!("http://{}/", nobody.address);
     in_store(&server, Clock::system(), async |registry, _| {
         let puts = (0..laggards).map(|number| {
-            let (registry, record) = (Arc::clone(&registry), record(&format!("hook-{number}"), &endpoint));
-            async move { registry.put_subscription("orders", record, ChangeBasis::Any).await.expect("it is put") }
+            let (registry, record) = (
+                Arc::clone(&registry),
+                record(&format!("hook-{number}"), &endpoint),
+            );
+            async move {
+                registry
+                    .put_subscription("orders", record, ChangeBasis::Any)
+                    .await
+                    .expect("it is put")
+            }
         });
         futures_util::future::join_all(puts).await;
     });
@@ -79,7 +106,9 @@ fn thousands_that_are_behind_after_a_crash_read_within_the_common_budget() {
     let idle = server.resident();
     let pad = "/".repeat(2_000);
     for request in 0..20 {
-        let ids: Vec<String> = (0..100).map(|number| format!("{request}-{number}")).collect();
+        let ids: Vec<String> = (0..100)
+            .map(|number| format!("{request}-{number}"))
+            .collect();
         server.publish("orders", &key, &load::body(&ids, &pad));
     }
     server.kill_9();
@@ -87,13 +116,24 @@ fn thousands_that_are_behind_after_a_crash_read_within_the_common_budget() {
     // One in fifty stands for all: they have their turns in a row.
     for number in (0..laggards).step_by(50) {
         let name = format!("hook-{number}");
-        wait_for(&name, LONG, || server.status("orders", &name)["counters"]["requestsFailed"].as_u64() > Some(0));
+        wait_for(&name, LONG, || {
+            server.status("orders", &name)["counters"]["requestsFailed"].as_u64() > Some(0)
+        });
     }
     let most = server.most_resident();
-    println!("{laggards} that are behind: {} MiB while idle, {} MiB at most", idle >> 20, most >> 20);
+    println!(
+        "{laggards} that are behind: {} MiB while idle, {} MiB at most",
+        idle >> 20,
+        most >> 20
+    );
     // Each that read half a MiB without a common bound: 500 MiB of a thousand.
     let bound = idle + (200 << 20) + laggards as u64 * (32 << 10);
-    assert!(most < bound, "{} MiB, {} MiB while idle", most >> 20, idle >> 20);
+    assert!(
+        most < bound,
+        "{} MiB, {} MiB while idle",
+        most >> 20,
+        idle >> 20
+    );
 }
 
 fn record(name: &str, endpoint: &str) -> SubscriptionRecord {

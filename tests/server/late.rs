@@ -41,13 +41,19 @@ fn a_success_after_the_response_timeout_takes_the_events_out_of_the_retry_queue(
     let _rows = crate::spec::shows(&["S000-036", "S002-020", "S003-056"]);
     let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT]), Sink::start());
     let key = patient_topic(&server);
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(5));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).batch(5),
+    );
     let gate = Gate::default();
     sink.set("/hook", Behavior::Gated(gate.clone(), 200));
     server.publish("orders", &key, &load::body(&ids(20), "/a"));
     wait_for("all requests to time out", LONG, || {
         let status = server.status("orders", "hook");
-        status["lateRequests"].as_u64() >= Some(1) && status["inFlight"] == 0 && status["backlog"] == 0
+        status["lateRequests"].as_u64() >= Some(1)
+            && status["inFlight"] == 0
+            && status["backlog"] == 0
     });
     gate.open();
     wait_until_settled(&server, "orders", "hook");
@@ -55,16 +61,30 @@ fn a_success_after_the_response_timeout_takes_the_events_out_of_the_retry_queue(
     let counters = &status["counters"];
     assert_eq!(counters["delivered"], 20, "{status}");
     assert_eq!(counters["late"], counters["requestsFailed"], "{status}");
-    assert_eq!((&counters["requests"], &status["lateRequests"]), (&counters["requestsFailed"], &json!(0)));
-    assert_eq!(status["health"]["failures"], counters["requests"], "a late success does not heal");
-    sink.look("/hook", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "nothing is repeated"));
+    assert_eq!(
+        (&counters["requests"], &status["lateRequests"]),
+        (&counters["requestsFailed"], &json!(0))
+    );
+    assert_eq!(
+        status["health"]["failures"], counters["requests"],
+        "a late success does not heal"
+    );
+    sink.look("/hook", |ledger| {
+        assert!(
+            ledger.values().all(|arrivals| arrivals.len() == 1),
+            "nothing is repeated"
+        )
+    });
     server.terminate();
     server.assert_sound();
 }
 
 #[test]
 fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
-    let (mut server, sink) = (Server::start(&[("DELIVERY__LATE_TIMEOUT", "0s"), PATIENT]), Sink::start());
+    let (mut server, sink) = (
+        Server::start(&[("DELIVERY__LATE_TIMEOUT", "0s"), PATIENT]),
+        Sink::start(),
+    );
     let key = patient_topic(&server);
     // Far longer and far shorter than the timeouts, so that a slow machine changes nothing.
     sink.set("/short", Behavior::Slow(Duration::from_secs(6), 200));
@@ -75,12 +95,18 @@ fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
     server.subscribe("orders", "short", &limited("/short", 1));
     server.subscribe("orders", "long", &limited("/long", 230));
     server.publish("orders", &key, &load::body(&ids(3), "/a"));
-    wait_for("a success", LONG, || server.counter("orders", "long", "delivered") == 3);
-    wait_for("timeouts", LONG, || server.counter("orders", "short", "requestsFailed") >= 3);
+    wait_for("a success", LONG, || {
+        server.counter("orders", "long", "delivered") == 3
+    });
+    wait_for("timeouts", LONG, || {
+        server.counter("orders", "short", "requestsFailed") >= 3
+    });
     assert_eq!(server.counter("orders", "long", "requestsFailed"), 0);
     assert_eq!(server.counter("orders", "short", "delivered"), 0);
     let metrics = server.admin("GET", "/metrics", &Value::Null).text();
-    let is_timeout = |line: &str| line.contains("subscription=\"short\"") && line.contains("outcome=\"TimedOut\"");
+    let is_timeout = |line: &str| {
+        line.contains("subscription=\"short\"") && line.contains("outcome=\"TimedOut\"")
+    };
     assert!(metrics.lines().any(is_timeout), "{metrics}");
     // The change applies to the next attempt, also after a restart.
     let change = json!({"destination": {"properties": {"responseTimeoutInSeconds": 60, "maxRequestsPerSecond": 7}}});
@@ -88,7 +114,13 @@ fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
     server.kill_9();
     server.restart();
     let endpoint = &server.status("orders", "short")["endpoint"];
-    assert_eq!((&endpoint["responseTimeoutInSeconds"], &endpoint["maxRequestsPerSecond"]), (&json!(60), &json!(7)));
+    assert_eq!(
+        (
+            &endpoint["responseTimeoutInSeconds"],
+            &endpoint["maxRequestsPerSecond"]
+        ),
+        (&json!(60), &json!(7))
+    );
     wait_until_settled(&server, "orders", "short");
     assert_eq!(server.counter("orders", "short", "delivered"), 3);
     server.terminate();
@@ -97,27 +129,43 @@ fn the_response_timeout_of_a_subscription_replaces_that_of_the_server() {
 
 #[test]
 fn a_killed_actor_leaves_its_lingering_requests_to_the_next_incarnation() {
-    let (mut server, sink) = (Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]), Sink::start());
+    let (mut server, sink) = (
+        Server::start(&[WAIT, LATE, PATIENT, ("CHAOS__ENABLED", "true")]),
+        Sink::start(),
+    );
     let key = patient_topic(&server);
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     let gate = Gate::default();
     sink.set("/hook", Behavior::Gated(gate.clone(), 200));
     server.publish("orders", &key, &load::body(&ids(10), "/a"));
-    wait_for("timeouts", LONG, || server.status("orders", "hook")["lateRequests"] == 10);
+    wait_for("timeouts", LONG, || {
+        server.status("orders", "hook")["lateRequests"] == 10
+    });
     for actor in ["subscription", "topic"] {
         let mut body = json!({"actor": actor, "topic": "orders", "by": "panic"});
         if actor == "subscription" {
             body["subscription"] = "hook".into();
         }
-        wait_for("somebody to kill", LONG, || server.admin("POST", "/chaos/kill", &body).status == 200);
+        wait_for("somebody to kill", LONG, || {
+            server.admin("POST", "/chaos/kill", &body).status == 200
+        });
         thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(server.status("orders", "hook")["lateRequests"], 10, "they live on");
+    assert_eq!(
+        server.status("orders", "hook")["lateRequests"],
+        10,
+        "they live on"
+    );
     gate.open();
     wait_until_settled(&server, "orders", "hook");
     assert_eq!(server.counter("orders", "hook", "delivered"), 10);
     assert_eq!(server.counter("orders", "hook", "late"), 10);
-    sink.look("/hook", |ledger| assert!(ledger.values().all(|arrivals| arrivals.len() == 1), "nothing is repeated"));
+    sink.look("/hook", |ledger| {
+        assert!(
+            ledger.values().all(|arrivals| arrivals.len() == 1),
+            "nothing is repeated"
+        )
+    });
     server.terminate();
     server.assert_sound();
 }
@@ -129,7 +177,9 @@ fn late_responses_are_bounded_take_no_request_slot_and_delay_no_stop() {
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     // More are accepted than time out, because the endpoint would be suspended otherwise.
     server.publish("orders", &key, &load::body(&ids(100), "/a"));
-    wait_for("all to be taken", LONG, || server.counter("orders", "hook", "delivered") == 100);
+    wait_for("all to be taken", LONG, || {
+        server.counter("orders", "hook", "delivered") == 100
+    });
     sink.set("/hook", Behavior::Hang);
     server.publish("orders", &key, &load::body(&ids(70), "/a"));
     wait_for("all to be tried", LONG, || {
@@ -140,7 +190,10 @@ fn late_responses_are_bounded_take_no_request_slot_and_delay_no_stop() {
     });
     assert_eq!(server.status("orders", "hook")["lateRequests"], 64);
     // They would be waited for until `late_timeout`, and requests in flight for 30 s.
-    assert!(server.terminate() < Duration::from_secs(15), "nobody waits for them");
+    assert!(
+        server.terminate() < Duration::from_secs(15),
+        "nobody waits for them"
+    );
     server.assert_sound();
 }
 
@@ -153,8 +206,12 @@ fn a_deleted_subscription_takes_its_lingering_requests_along() {
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     sink.set("/hook", Behavior::Hang);
     server.publish("orders", &key, &load::body(&ids(1), "/a"));
-    wait_for("a timeout", LONG, || server.status("orders", "hook")["lateRequests"].as_u64() >= Some(1));
+    wait_for("a timeout", LONG, || {
+        server.status("orders", "hook")["lateRequests"].as_u64() >= Some(1)
+    });
     assert!(sink.connections() >= 1);
     server.unsubscribe("orders", "hook");
-    wait_for("its connections to be closed", LONG, || sink.connections() == 0);
+    wait_for("its connections to be closed", LONG, || {
+        sink.connections() == 0
+    });
 }

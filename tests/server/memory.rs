@@ -23,8 +23,8 @@ use crate::support::{
     sink::{Behavior, Sink},
 };
 
-/// What an idle server may hold beside the pages of the program, which the benches include. With transparent huge pages it
-/// was 38 MB; without them it is 10.
+/// What an idle server may hold beside the pages of the program, which the benches include. With
+/// transparent huge pages it was 38 MB; without them it is 10.
 const IDLE: u64 = 16_000_000;
 
 const MIB: u64 = 1 << 20;
@@ -32,7 +32,9 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn an_idle_server_is_small() {
     let server = Server::start(&[]);
-    wait_for("what its start took to be given back", LONG, || process::anonymous(server.id()) < IDLE);
+    wait_for("what its start took to be given back", LONG, || {
+        process::anonymous(server.id()) < IDLE
+    });
 }
 
 #[test]
@@ -40,15 +42,36 @@ fn the_lowest_limit_of_all_control_groups_counts() {
     let files: HashMap<&str, &str> = HashMap::from([
         ("/sys/fs/cgroup/memory.max", "max\n"),
         ("/sys/fs/cgroup/system.slice/memory.max", "536870912\n"),
-        ("/sys/fs/cgroup/system.slice/gridhook.service/memory.max", "1073741824\n"),
-        ("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "268435456\n"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+        (
+            "/sys/fs/cgroup/system.slice/gridhook.service/memory.max",
+            "1073741824\n",
+        ),
+        (
+            "/sys/fs/cgroup/memory/docker/memory.limit_in_bytes",
+            "268435456\n",
+        ),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "9223372036854771712\n",
+        ),
     ]);
-    let read = |path: &Path| files.get(path.to_str().expect("text")).map(|text| (*text).to_owned());
-    assert_eq!(lowest("0::/system.slice/gridhook.service\n", read), Some(512 * MIB));
-    assert_eq!(lowest("9:name=systemd:/\n4:memory:/docker\n0::/\n", read), Some(256 * MIB));
+    let read = |path: &Path| {
+        files
+            .get(path.to_str().expect("text"))
+            .map(|text| (*text).to_owned())
+    };
+    assert_eq!(
+        lowest("0::/system.slice/gridhook.service\n", read),
+        Some(512 * MIB)
+    );
+    assert_eq!(
+        lowest("9:name=systemd:/\n4:memory:/docker\n0::/\n", read),
+        Some(256 * MIB)
+    );
     // A container that does not see where its group is, and sees it as the root.
-    let own = |path: &Path| (path == Path::new("/sys/fs/cgroup/memory.max")).then(|| "134217728".to_owned());
+    let own = |path: &Path| {
+        (path == Path::new("/sys/fs/cgroup/memory.max")).then(|| "134217728".to_owned())
+    };
     assert_eq!(lowest("0::/../../pod1/container2\n", own), Some(128 * MIB));
     assert_eq!(lowest("4:memory:/\n0::/\n", read), None);
     assert_eq!(lowest("", read), None);
@@ -58,10 +81,24 @@ fn the_lowest_limit_of_all_control_groups_counts() {
 fn budgets_are_made_to_fit_and_too_little_is_refused() {
     let defaults = || Config::load(&SettingSources::default()).expect("the defaults");
     let budgets = |config: &Config| {
-        let Config { publish, topic, journal, delivery, limits, .. } = config;
+        let Config {
+            publish,
+            topic,
+            journal,
+            delivery,
+            limits,
+            ..
+        } = config;
         let (cache, buffers) = (journal.block_cache_bytes, journal.write_buffer_bytes);
         let (reads, compute) = (limits.read_bytes, limits.compute_bytes);
-        let sizes = [publish.bytes_in_flight, topic.recent_events_bytes, cache, buffers, reads, compute];
+        let sizes = [
+            publish.bytes_in_flight,
+            topic.recent_events_bytes,
+            cache,
+            buffers,
+            reads,
+            compute,
+        ];
         (sizes, delivery.bytes_in_flight)
     };
     let whole = budgets(&defaults());
@@ -72,18 +109,35 @@ fn budgets_are_made_to_fit_and_too_little_is_refused() {
         let now = budgets(&config);
         let sum: usize = now.0.iter().sum::<usize>() + now.1;
         assert!((sum as u64) < mib * MIB, "{now:?} in {mib} MiB");
-        assert!(now.0.iter().zip(last.0).all(|(now, last)| *now >= last) && now.1 >= last.1, "more room is more");
-        assert!(now.0.iter().zip(whole.0).all(|(now, whole)| *now <= whole), "never more than was asked for");
-        assert!(config.publish.bytes_in_flight >= config.publish.request_bytes, "the largest request is taken");
+        assert!(
+            now.0.iter().zip(last.0).all(|(now, last)| *now >= last) && now.1 >= last.1,
+            "more room is more"
+        );
+        assert!(
+            now.0.iter().zip(whole.0).all(|(now, whole)| *now <= whole),
+            "never more than was asked for"
+        );
+        assert!(
+            config.publish.bytes_in_flight >= config.publish.request_bytes,
+            "the largest request is taken"
+        );
         if mib == 512 {
-            assert_eq!(now.0, whole.0, "bodies in flight beyond the first give way before anything else");
+            assert_eq!(
+                now.0, whole.0,
+                "bodies in flight beyond the first give way before anything else"
+            );
             assert!((16 << 20..whole.1).contains(&now.1), "{now:?}");
         }
         last = now;
     }
     assert_eq!(last, whole, "where there is room nothing is changed");
-    let error = fit(&mut defaults(), 64 * MIB).expect_err("too little").to_string();
-    assert!(error.contains("64.0 MiB") && error.contains("MemoryMax="), "{error}");
+    let error = fit(&mut defaults(), 64 * MIB)
+        .expect_err("too little")
+        .to_string();
+    assert!(
+        error.contains("64.0 MiB") && error.contains("MemoryMax="),
+        "{error}"
+    );
 }
 
 /// A control group with a limit of memory, of whichever version the machine has.
@@ -92,10 +146,14 @@ struct Group(PathBuf);
 impl Group {
     fn new(bytes: u64) -> Self {
         let name = format!("gridhook-test-{}", std::process::id());
-        let kinds = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+        let kinds = [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max"),
+        ];
         for (root, file) in kinds {
             let group = Path::new(root).join(&name);
-            let there = Path::new(root).join("cgroup.procs").exists() && fs::create_dir(&group).is_ok();
+            let there =
+                Path::new(root).join("cgroup.procs").exists() && fs::create_dir(&group).is_ok();
             if there && fs::write(group.join(file), bytes.to_string()).is_ok() {
                 // Nothing may go to a swap instead.
                 fs::write(group.join("memory.swappiness"), "0").ok();
@@ -121,13 +179,29 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     let group = Group::new(160 * MIB);
     let sink = Sink::start();
     let folder = tempfile::tempdir().expect("a folder");
-    let mut server = Server::on(&folder.path().join("data"), &[("DELIVERY__RESPONSE_TIMEOUT", "2s")]);
-    server.under(&["sh", "-c", &format!("echo $$ > {} && exec \"$@\"", group.procs()), "--"]);
+    let mut server = Server::on(
+        &folder.path().join("data"),
+        &[("DELIVERY__RESPONSE_TIMEOUT", "2s")],
+    );
+    server.under(&[
+        "sh",
+        "-c",
+        &format!("echo $$ > {} && exec \"$@\"", group.procs()),
+        "--",
+    ]);
     server.restart();
-    assert!(server.logs().contains("reduced to fit"), "it is logged: {}", server.logs());
+    assert!(
+        server.logs().contains("reduced to fit"),
+        "it is logged: {}",
+        server.logs()
+    );
     let key = server.topic("orders", "EventGridSchema");
     for hook in ["hang", "dead"] {
-        server.subscribe("orders", hook, &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))));
+        server.subscribe(
+            "orders",
+            hook,
+            &SubscriptionSpec::of(&sink.url(&format!("/{hook}"))),
+        );
     }
     sink.set("/hang", Behavior::Hang);
     sink.set("/dead", Behavior::Dead);
@@ -140,7 +214,12 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
             "id": taken.to_string(), "subject": "/a", "eventType": "t", "eventTime": "2026-01-01T00:00:00Z",
             "dataVersion": "1", "data": {"text": "x".repeat(1_000_000)},
         }]);
-        let answer = client.ask("POST", &path, &[("aeg-sas-key", &key)], body.to_string().as_bytes());
+        let answer = client.ask(
+            "POST",
+            &path,
+            &[("aeg-sas-key", &key)],
+            body.to_string().as_bytes(),
+        );
         let answer = answer.expect("the server answers");
         assert!([200, 503].contains(&answer.status), "{}", answer.text());
         taken += usize::from(answer.status == 200);
@@ -149,15 +228,17 @@ fn in_a_small_control_group_large_events_for_a_dead_endpoint_do_not_end_the_serv
     sink.set("/hang", Behavior::Answer(200));
     sink.set("/dead", Behavior::Answer(200));
     for hook in ["hang", "dead"] {
-        wait_for("the backlog to be delivered", 10 * LONG, || sink.taken(&format!("/{hook}")) == EVENTS);
+        wait_for("the backlog to be delivered", 10 * LONG, || {
+            sink.taken(&format!("/{hook}")) == EVENTS
+        });
     }
     println!("{} MiB were resident at most", server.most_resident() / MIB);
     server.terminate();
 }
 
-/// The sizing table of the manual with the settings of the test below, in MiB: bodies of publishers as received and as stored,
-/// recent events, events read and not sent, bodies in flight, computing with the memory of one thread, the store, and readers of
-/// `tail`.
+/// The sizing table of the manual with the settings of the test below, in MiB: bodies of publishers
+/// as received and as stored, recent events, events read and not sent, bodies in flight, computing
+/// with the memory of one thread, the store, and readers of `tail`.
 const BUDGETS: u64 = (2 * 16 + 8 + 16 + 32 + (32 + 32) + (8 + 8) + 8) * MIB;
 
 /// An event of a megabyte.
@@ -183,16 +264,21 @@ fn silent_endpoint() -> SocketAddr {
 fn stalled_publishers(server: &Server, key: &str) -> Vec<TcpStream> {
     let body = large_event(0).to_string();
     let head = format!(
-        "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST {} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\ncontent-type: \
+         application/json\r\ncontent-length: {}\r\n\r\n",
         events_path("orders"),
         body.len()
     );
     let mut stalled = Vec::new();
     for _ in 0..64 {
         let mut stream = TcpStream::connect(server.at()).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_millis(50))).expect("it is set");
+        stream
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .expect("it is set");
         // A server that refuses may close before it has read all.
-        let is_sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body.as_bytes()[1..]));
+        let is_sent = stream
+            .write_all(head.as_bytes())
+            .and_then(|()| stream.write_all(&body.as_bytes()[1..]));
         let mut status = [0; 12];
         if is_sent.is_err() || stream.read_exact(&mut status).is_ok() {
             break;
@@ -222,29 +308,53 @@ fn with_all_budgets_full_memory_stays_below_their_sum() {
         // Each sends other bodies, of which none can be shared.
         let transform = json!({"body": format!("['{hook}', @]")});
         let spec = SubscriptionSpec::of(&format!("http://{endpoint}/{hook}"));
-        server.subscribe("orders", hook, &spec.also(&json!({}), &json!({"transform": transform})));
+        server.subscribe(
+            "orders",
+            hook,
+            &spec.also(&json!({}), &json!({"transform": transform})),
+        );
     }
     let before = server.resident();
     let token = fs::read_to_string(server.data_dir().join("admin-token")).expect("a token");
     let tail = TcpStream::connect(server.at()).expect("a connection");
-    let request = format!("GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", token.trim());
+    let request = format!(
+        "GET /tail HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n",
+        token.trim()
+    );
     (&tail).write_all(request.as_bytes()).expect("it is sent");
     for id in 0..40 {
         server.publish("orders", &key, large_event(id).to_string().as_bytes());
     }
-    let in_flight =
-        || -> u64 { hooks.iter().filter_map(|hook| server.status("orders", hook)["inFlight"].as_u64()).sum() };
+    let in_flight = || -> u64 {
+        hooks
+            .iter()
+            .filter_map(|hook| server.status("orders", hook)["inFlight"].as_u64())
+            .sum()
+    };
     wait_for("the bodies in flight", LONG, || in_flight() >= 24);
     let stalled = stalled_publishers(&server, &key);
     assert!(stalled.len() < 64, "publishers are refused at the limit");
     let path = format!("{}/testTransform", subscription("orders", &hooks[0]));
     let texts = json!({"last": 40, "transform": {"body": "data.text"}});
     let results = thread::scope(|scope| {
-        let asked: Vec<_> = (0..4).map(|_| scope.spawn(|| server.admin("POST", &path, &texts).status)).collect();
-        asked.into_iter().map(|asked| asked.join().expect("an answer")).collect::<Vec<_>>()
+        let asked: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| server.admin("POST", &path, &texts).status))
+            .collect();
+        asked
+            .into_iter()
+            .map(|asked| asked.join().expect("an answer"))
+            .collect::<Vec<_>>()
     });
-    assert!(results.iter().all(|status| [400, 503].contains(status)), "their memory is bounded: {results:?}");
+    assert!(
+        results.iter().all(|status| [400, 503].contains(status)),
+        "their memory is bounded: {results:?}"
+    );
     let grown = server.most_resident().saturating_sub(before);
-    println!("{} of {} MiB, {} bodies in flight", grown / MIB, BUDGETS / MIB, in_flight());
+    println!(
+        "{} of {} MiB, {} bodies in flight",
+        grown / MIB,
+        BUDGETS / MIB,
+        in_flight()
+    );
     assert!(grown < BUDGETS, "{} of {} MiB", grown / MIB, BUDGETS / MIB);
 }

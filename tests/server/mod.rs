@@ -92,7 +92,9 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Changes the store of a server that is down, by this clock.
 fn in_store(server: &Server, clock: Clock, change: impl AsyncFnOnce(Arc<Registry>, Journal)) {
-    let store = Arc::new(RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"));
+    let store = Arc::new(
+        RocksStore::open(&server.data_dir(), &RocksOptions::default()).expect("a sound store"),
+    );
     let options = journal::JournalOptions {
         outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
@@ -115,18 +117,21 @@ fn in_store(server: &Server, clock: Clock, change: impl AsyncFnOnce(Arc<Registry
         rules.editions.insert(name.to_owned(), edition);
     }
     actix_rt::System::new().block_on(async {
-        let (registry, _starts) = Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
+        let (registry, _starts) =
+            Registry::recover(journal.clone(), rules, 1 << 20).expect("a sound store");
         change(Arc::new(registry), journal.clone()).await;
     });
     journal.close();
     drop(journal);
     writer.join();
     // The reader releases it when no client waits any more; with the last one the folder is free.
-    wait_for("the store to be let go", LONG, || Arc::strong_count(&store) == 1);
+    wait_for("the store to be let go", LONG, || {
+        Arc::strong_count(&store) == 1
+    });
 }
 
-/// Nothing is pending, nothing is on its way and everything was read. An event that failed three times, with probes at the
-/// starts of a server among the attempts, waits for more than a minute.
+/// Nothing is pending, nothing is on its way and everything was read. An event that failed three
+/// times, with probes at the starts of a server among the attempts, waits for more than a minute.
 pub(crate) fn wait_until_settled(server: &Server, topic: &str, subscription: &str) {
     wait_for(&format!("{subscription} to be settled"), 3 * LONG, || {
         let status = server.status(topic, subscription);
@@ -134,25 +139,41 @@ pub(crate) fn wait_until_settled(server: &Server, topic: &str, subscription: &st
     });
 }
 
-/// An operator ends the waits of an endpoint that is back, which are minutes after several failures.
+/// An operator ends the waits of an endpoint that is back, which are minutes after several
+/// failures.
 pub(crate) fn end_waits(server: &Server, topic: &str, subscription: &str) {
     server.try_to(topic, subscription, "resume");
-    let topic = server::subscription(topic, subscription).replace(&format!("/eventSubscriptions/{subscription}"), "");
-    operator(server, &["subscriptions", "retry", &topic, subscription]).expect("pending deliveries are sent now");
+    let topic = server::subscription(topic, subscription)
+        .replace(&format!("/eventSubscriptions/{subscription}"), "");
+    operator(server, &["subscriptions", "retry", &topic, subscription])
+        .expect("pending deliveries are sent now");
 }
 
-/// Every acknowledged event arrived, as it was published. Returns those that were taken more than once: for each one the
-/// time at which it was answered for the last time before.
+/// Every acknowledged event arrived, as it was published. Returns those that were taken more than
+/// once: for each one the time at which it was answered for the last time before.
 pub(crate) fn assert_arrived(sink: &Sink, path: &str, acknowledged: &[String]) -> Vec<Timestamp> {
     sink.look(path, |ledger| {
-        let missing: Vec<&String> = acknowledged.iter().filter(|id| !ledger.contains_key(*id)).collect();
-        assert!(missing.is_empty(), "{} of {} are missing: {missing:.10?}", missing.len(), acknowledged.len());
+        let missing: Vec<&String> = acknowledged
+            .iter()
+            .filter(|id| !ledger.contains_key(*id))
+            .collect();
+        assert!(
+            missing.is_empty(),
+            "{} of {} are missing: {missing:.10?}",
+            missing.len(),
+            acknowledged.len()
+        );
         let mut repeated = Vec::new();
         for (id, arrivals) in ledger {
-            let whole = arrivals.iter().all(|arrival| arrival.data == sink::hash(&load::data(id)));
+            let whole = arrivals
+                .iter()
+                .all(|arrival| arrival.data == sink::hash(&load::data(id)));
             assert!(whole, "{id} arrived as it was published");
-            let mut taken: Vec<Timestamp> =
-                arrivals.iter().filter(|arrival| arrival.is_taken()).map(|arrival| arrival.answered).collect();
+            let mut taken: Vec<Timestamp> = arrivals
+                .iter()
+                .filter(|arrival| arrival.is_taken())
+                .map(|arrival| arrival.answered)
+                .collect();
             taken.sort_unstable();
             taken.pop();
             repeated.extend(taken);

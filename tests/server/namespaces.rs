@@ -1,5 +1,5 @@
-//! Namespaces: addressed by path, by host, or by neither; opened by their keys; and still there after a kill. What is pushed
-//! from them, and what becomes of what is given up.
+//! Namespaces: addressed by path, by host, or by neither; opened by their keys; and still there
+//! after a kill. What is pushed from them, and what becomes of what is given up.
 
 use std::{fs, time::SystemTime};
 
@@ -22,26 +22,49 @@ const RG: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGri
 const EVENT: &str = r#"{"specversion":"1.0","id":"1","source":"/a","type":"T","data":{}}"#;
 
 fn make(server: &Server, namespace: &str, topics: &[&str]) -> String {
-    server.command("PUT", &format!("{RG}/{namespace}"), &json!({"location": "local"}));
+    server.command(
+        "PUT",
+        &format!("{RG}/{namespace}"),
+        &json!({"location": "local"}),
+    );
     for topic in topics {
-        server.command("PUT", &format!("{RG}/{namespace}/topics/{topic}"), &json!({}));
+        server.command(
+            "PUT",
+            &format!("{RG}/{namespace}/topics/{topic}"),
+            &json!({}),
+        );
     }
     key(server, namespace)
 }
 
 fn key(server: &Server, of: &str) -> String {
-    let keys = server.command("POST", &format!("{RG}/{of}/listKeys"), &Value::Null).json();
+    let keys = server
+        .command("POST", &format!("{RG}/{of}/listKeys"), &Value::Null)
+        .json();
     keys["key1"].as_str().expect("a key").to_owned()
 }
 
 /// Publishes, and tells status, body and code.
-fn publish(server: &Server, host: &str, path: &str, authorization: &str) -> (u16, String, Option<String>) {
+fn publish(
+    server: &Server,
+    host: &str,
+    path: &str,
+    authorization: &str,
+) -> (u16, String, Option<String>) {
     let head = format!(
-        "POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: {authorization}\r\ncontent-length: {}\r\n\r\n{EVENT}",
+        "POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: {authorization}\r\ncontent-length: \
+         {}\r\n\r\n{EVENT}",
         EVENT.len()
     );
-    let answer = server.client().exchange(head.as_bytes()).expect("a publisher is answered");
-    (answer.status, answer.text(), answer.header("x-ms-error-code").map(str::to_owned))
+    let answer = server
+        .client()
+        .exchange(head.as_bytes())
+        .expect("a publisher is answered");
+    (
+        answer.status,
+        answer.text(),
+        answer.header("x-ms-error-code").map(str::to_owned),
+    )
 }
 
 #[test]
@@ -49,13 +72,32 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
     let mut server = Server::start(&[]);
     let shown = format!("SharedAccessKey {}", make(&server, "plant", &["heat"]));
     let took = (200, "{}".to_owned(), None);
-    let (by_path, by_host) = ("/namespaces/plant/topics/heat:publish?api-version=2024-06-01", "/topics/heat:publish");
+    let (by_path, by_host) = (
+        "/namespaces/plant/topics/heat:publish?api-version=2024-06-01",
+        "/topics/heat:publish",
+    );
     assert_eq!(publish(&server, "127.0.0.1", by_path, &shown), took);
-    assert_eq!(publish(&server, "127.0.0.1", "/NameSpaces/PLANT/Topics/Heat:PUBLISH", &shown), took);
-    assert_eq!(publish(&server, "PLANT.events.example", by_host, &shown), took);
+    assert_eq!(
+        publish(
+            &server,
+            "127.0.0.1",
+            "/NameSpaces/PLANT/Topics/Heat:PUBLISH",
+            &shown
+        ),
+        took
+    );
+    assert_eq!(
+        publish(&server, "PLANT.events.example", by_host, &shown),
+        took
+    );
     assert_eq!(publish(&server, "127.0.0.1", by_host, &shown), took);
     assert_eq!(
-        publish(&server, "127.0.0.1", by_host, &format!("SharedAccessKey {}", key(&server, "plant/topics/heat"))),
+        publish(
+            &server,
+            "127.0.0.1",
+            by_host,
+            &format!("SharedAccessKey {}", key(&server, "plant/topics/heat"))
+        ),
         took
     );
     // With a second one it must be said which, and its keys open nothing of the first.
@@ -64,7 +106,10 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
     assert_eq!((status, code.as_deref()), (404, Some("NotFound")), "{text}");
     assert!(text.contains("as the first label of the host"), "{text}");
     assert_eq!(publish(&server, "127.0.0.1", by_path, &other).0, 401);
-    assert_eq!(publish(&server, "plant.events.example", by_host, &shown), took);
+    assert_eq!(
+        publish(&server, "plant.events.example", by_host, &shown),
+        took
+    );
     // Everything is there after a kill, keys too.
     server.kill_9();
     server.assert_sound();
@@ -73,9 +118,27 @@ fn a_topic_is_found_by_path_by_host_or_by_neither_where_there_is_one_namespace()
     assert_eq!(publish(&server, "other.example", by_host, &other), took);
     // What was deleted takes nothing, and a new one of its name has other keys.
     server.command("DELETE", &format!("{RG}/other"), &Value::Null);
-    assert_eq!(publish(&server, "127.0.0.1", "/namespaces/other/topics/heat:publish", &other).0, 404);
+    assert_eq!(
+        publish(
+            &server,
+            "127.0.0.1",
+            "/namespaces/other/topics/heat:publish",
+            &other
+        )
+        .0,
+        404
+    );
     make(&server, "other", &["heat"]);
-    assert_eq!(publish(&server, "127.0.0.1", "/namespaces/other/topics/heat:publish", &other).0, 401);
+    assert_eq!(
+        publish(
+            &server,
+            "127.0.0.1",
+            "/namespaces/other/topics/heat:publish",
+            &other
+        )
+        .0,
+        401
+    );
 }
 
 #[test]
@@ -92,20 +155,56 @@ fn a_name_that_cannot_be_a_folder_of_dead_letters_is_refused() {
         }}}),
     );
     let provider = "providers/Microsoft.EventGrid";
-    server.command("PUT", &format!("/subscriptions/s/resourceGroups/r/{provider}/topics/orders"), &topic);
+    server.command(
+        "PUT",
+        &format!("/subscriptions/s/resourceGroups/r/{provider}/topics/orders"),
+        &topic,
+    );
     make(&server, "plant", &["heat"]);
-    // The last are escaped twice, with a separator of another system, and in a letter that looks like a dot.
-    for name in ["..", "%2e%2e", "%2E.", "...", "%2e%2e%2e", ".", "%252e%252e", "a%5cb", "%E2%80%A4%E2%80%A4"] {
+    // The last are escaped twice, with a separator of another system, and in a letter that looks
+    // like a dot.
+    for name in [
+        "..",
+        "%2e%2e",
+        "%2E.",
+        "...",
+        "%2e%2e%2e",
+        ".",
+        "%252e%252e",
+        "a%5cb",
+        "%E2%80%A4%E2%80%A4",
+    ] {
         for (path, body) in [
-            (format!("/subscriptions/s/resourceGroups/{name}/{provider}/topics/other"), &topic),
-            (format!("/subscriptions/s/resourceGroups/{name}/{provider}/domains/other"), &topic),
-            (format!("/subscriptions/s/resourceGroups/{name}/{provider}/namespaces/other"), &namespace),
-            (format!("/subscriptions/{name}/resourceGroups/r/{provider}/topics/other"), &topic),
-            (format!("/subscriptions/s/resourceGroups/r/{provider}/topics/{name}"), &topic),
-            (format!("/subscriptions/s/resourceGroups/r/{provider}/domains/{name}"), &topic),
+            (
+                format!("/subscriptions/s/resourceGroups/{name}/{provider}/topics/other"),
+                &topic,
+            ),
+            (
+                format!("/subscriptions/s/resourceGroups/{name}/{provider}/domains/other"),
+                &topic,
+            ),
+            (
+                format!("/subscriptions/s/resourceGroups/{name}/{provider}/namespaces/other"),
+                &namespace,
+            ),
+            (
+                format!("/subscriptions/{name}/resourceGroups/r/{provider}/topics/other"),
+                &topic,
+            ),
+            (
+                format!("/subscriptions/s/resourceGroups/r/{provider}/topics/{name}"),
+                &topic,
+            ),
+            (
+                format!("/subscriptions/s/resourceGroups/r/{provider}/domains/{name}"),
+                &topic,
+            ),
             (format!("{RG}/{name}"), &namespace),
             (format!("{RG}/plant/topics/{name}"), &json!({})),
-            (format!("{RG}/plant/topics/heat/eventSubscriptions/{name}"), &queue),
+            (
+                format!("{RG}/plant/topics/heat/eventSubscriptions/{name}"),
+                &queue,
+            ),
             (
                 format!(
                     "/subscriptions/s/resourceGroups/r/{provider}/topics/orders/{provider}/eventSubscriptions/{name}"
@@ -115,11 +214,25 @@ fn a_name_that_cannot_be_a_folder_of_dead_letters_is_refused() {
         ] {
             let answer = server.admin("PUT", &path, body);
             assert_eq!(answer.status, 400, "{path}: {}", answer.text());
-            assert!(answer.text().contains("; allowed are "), "{path}: {}", answer.text());
+            assert!(
+                answer.text().contains("; allowed are "),
+                "{path}: {}",
+                answer.text()
+            );
         }
     }
-    let topics = server.command("GET", &format!("/subscriptions/s/{provider}/topics"), &Value::Null).json();
-    assert_eq!(topics["value"].as_array().map(Vec::len), Some(1), "{topics}");
+    let topics = server
+        .command(
+            "GET",
+            &format!("/subscriptions/s/{provider}/topics"),
+            &Value::Null,
+        )
+        .json();
+    assert_eq!(
+        topics["value"].as_array().map(Vec::len),
+        Some(1),
+        "{topics}"
+    );
 }
 
 #[test]
@@ -130,17 +243,60 @@ fn an_unauthorized_caller_is_refused_with_the_errors_of_namespaces() {
         let (status, text, code) = publish(&server, "127.0.0.1", path, authorization);
         let body: Value = serde_json::from_str(&text).expect("an error is JSON");
         assert_eq!(body["error"]["code"].as_str(), code.as_deref(), "{text}");
-        (status, code.unwrap_or_default(), body["error"]["message"].as_str().unwrap_or_default().to_owned())
+        (
+            status,
+            code.unwrap_or_default(),
+            body["error"]["message"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
+        )
     };
     let good = format!("SharedAccessKey {key}");
     let path = "/topics/heat:publish";
     for (path, authorization, status, code, says) in [
-        (path, "", 401, "Unauthorized", "SharedAccessKey, SharedAccessSignature or Bearer"),
-        (path, "Basic x", 401, "Unauthorized", "SharedAccessKey, SharedAccessSignature or Bearer"),
-        (path, "SharedAccessKey AAAA", 401, "Unauthorized", "not one of the topic's keys"),
-        (path, "SharedAccessKey ", 400, "BadRequest", "must have a value"),
-        (path, "SharedAccessSignature r=a&e=b&s=cc", 401, "Unauthorized", "SAS token"),
-        ("/topics/cold:publish", &good, 410, "Gone", "no topic 'cold' in the namespace 'plant'"),
+        (
+            path,
+            "",
+            401,
+            "Unauthorized",
+            "SharedAccessKey, SharedAccessSignature or Bearer",
+        ),
+        (
+            path,
+            "Basic x",
+            401,
+            "Unauthorized",
+            "SharedAccessKey, SharedAccessSignature or Bearer",
+        ),
+        (
+            path,
+            "SharedAccessKey AAAA",
+            401,
+            "Unauthorized",
+            "not one of the topic's keys",
+        ),
+        (
+            path,
+            "SharedAccessKey ",
+            400,
+            "BadRequest",
+            "must have a value",
+        ),
+        (
+            path,
+            "SharedAccessSignature r=a&e=b&s=cc",
+            401,
+            "Unauthorized",
+            "SAS token",
+        ),
+        (
+            "/topics/cold:publish",
+            &good,
+            410,
+            "Gone",
+            "no topic 'cold' in the namespace 'plant'",
+        ),
         (
             "/namespaces/none/topics/heat:publish",
             &good,
@@ -148,26 +304,53 @@ fn an_unauthorized_caller_is_refused_with_the_errors_of_namespaces() {
             "NotFound",
             "names no namespace, or one that does not exist",
         ),
-        ("/topics/heat:publish?api-version=latest", &good, 400, "BadRequest", "2018-01-01"),
+        (
+            "/topics/heat:publish?api-version=latest",
+            &good,
+            400,
+            "BadRequest",
+            "2018-01-01",
+        ),
     ] {
         let (is, is_code, message) = shown(path, authorization);
-        assert_eq!((is, is_code.as_str()), (status, code), "{path} {authorization}: {message}");
+        assert_eq!(
+            (is, is_code.as_str()),
+            (status, code),
+            "{path} {authorization}: {message}"
+        );
         assert!(message.contains(says), "{path} {authorization}: {message}");
     }
-    let counts = server.command("GET", &format!("{RG}/plant/topics/heat/status"), &Value::Null).json();
+    let counts = server
+        .command(
+            "GET",
+            &format!("{RG}/plant/topics/heat/status"),
+            &Value::Null,
+        )
+        .json();
     assert!(counts.is_object(), "{counts}");
 }
 
 /// Publishes to `path`, or receives there, with a SAS token and these headers; tells the status.
 fn with_token(server: &Server, path: &str, token: &str, headers: &[(&str, &str)]) -> u16 {
     let mut client = server.client();
-    let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let body = if path.ends_with(":publish") { EVENT } else { "" };
+    let lines: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let body = if path.ends_with(":publish") {
+        EVENT
+    } else {
+        ""
+    };
     let head = format!(
-        "POST {path} HTTP/1.1\r\nauthorization: SharedAccessSignature {token}\r\ncontent-length: {}\r\n{lines}\r\n{body}",
+        "POST {path} HTTP/1.1\r\nauthorization: SharedAccessSignature {token}\r\ncontent-length: \
+         {}\r\n{lines}\r\n{body}",
         body.len()
     );
-    client.exchange(head.as_bytes()).expect("a client is answered").status
+    client
+        .exchange(head.as_bytes())
+        .expect("a client is answered")
+        .status
 }
 
 #[test]
@@ -175,8 +358,11 @@ fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
     for proxies in ["", "127.0.0.0/8"] {
         // Each refusal is expected, so none is held back.
         let limits = ("LIMITS__FAILED_KEYS", "1000000");
-        let server =
-            Server::start(&[("AUTH__TRUSTED_PROXIES", proxies), ("SERVER__HOST_NAMES", "*.example.com"), limits]);
+        let server = Server::start(&[
+            ("AUTH__TRUSTED_PROXIES", proxies),
+            ("SERVER__HOST_NAMES", "*.example.com"),
+            limits,
+        ]);
         let key = make(&server, "plant", &["heat", "cold"]);
         for topic in ["heat", "cold"] {
             for queue in ["work", "rest"] {
@@ -194,18 +380,29 @@ fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
             signed(&key, &resource, "2099-01-02T03%3A04%3A05Z")
         };
         let below = |path: &str| format!("http://{own}{path}");
-        let (heat, cold) = ("/namespaces/plant/topics/heat", "/namespaces/plant/topics/cold");
-        let receive = |topic: &str, queue: &str| format!("{topic}/eventsubscriptions/{queue}:receive?maxWaitTime=10");
+        let (heat, cold) = (
+            "/namespaces/plant/topics/heat",
+            "/namespaces/plant/topics/cold",
+        );
+        let receive = |topic: &str, queue: &str| {
+            format!("{topic}/eventsubscriptions/{queue}:receive?maxWaitTime=10")
+        };
         let publish = |topic: &str| format!("{topic}:publish");
         let host = [("host", own.as_str())];
-        assert_eq!(with_token(&server, &publish(cold), &token(&below(cold)), &host), 200);
+        assert_eq!(
+            with_token(&server, &publish(cold), &token(&below(cold)), &host),
+            200
+        );
         // What it is for, and what is below that.
         for (path, resource) in [
             (publish(heat), below(heat)),
             (publish(heat), below("/NameSpaces/plant")),
             (publish("/topics/heat"), below("/topics/heat")),
             (receive(heat, "work"), below(heat)),
-            (receive(heat, "work"), below(&format!("{heat}/eventSubscriptions/work"))),
+            (
+                receive(heat, "work"),
+                below(&format!("{heat}/eventSubscriptions/work")),
+            ),
         ] {
             let status = with_token(&server, &path, &token(&resource), &host);
             assert_eq!(status, 200, "{path} with a token for {resource}");
@@ -215,12 +412,25 @@ fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
             (publish(cold), below(heat)),
             (publish("/topics/cold"), below("/topics/heat")),
             (receive(cold, "work"), below(heat)),
-            (receive(heat, "rest"), below(&format!("{heat}/eventSubscriptions/work"))),
-            (publish(heat), below(&format!("{heat}/eventSubscriptions/work"))),
-            (publish("/topics/cold"), "http://heat.example.com/topics/heat".to_owned()),
+            (
+                receive(heat, "rest"),
+                below(&format!("{heat}/eventSubscriptions/work")),
+            ),
+            (
+                publish(heat),
+                below(&format!("{heat}/eventSubscriptions/work")),
+            ),
+            (
+                publish("/topics/cold"),
+                "http://heat.example.com/topics/heat".to_owned(),
+            ),
         ] {
             let token = token(&resource);
-            assert_eq!(with_token(&server, &path, &token, &host), 401, "{path} with a token for {resource}");
+            assert_eq!(
+                with_token(&server, &path, &token, &host),
+                401,
+                "{path} with a token for {resource}"
+            );
             for forged in [
                 format!("{own}{heat}?"),
                 format!("{own}{heat}/eventsubscriptions/work?"),
@@ -232,7 +442,10 @@ fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
                 let quoted = format!("host=\"{forged}\";proto=http");
                 for headers in [
                     vec![("host", forged.as_str())],
-                    vec![("host", own.as_str()), ("x-forwarded-host", forged.as_str())],
+                    vec![
+                        ("host", own.as_str()),
+                        ("x-forwarded-host", forged.as_str()),
+                    ],
                     vec![("host", own.as_str()), ("forwarded", quoted.as_str())],
                     vec![
                         ("host", own.as_str()),
@@ -253,7 +466,8 @@ fn a_token_for_one_topic_opens_no_other_whatever_the_headers_say() {
     }
 }
 
-/// A server with the namespace `plant` and the topic `heat`, whose edition has milliseconds for minutes, and its key.
+/// A server with the namespace `plant` and the topic `heat`, whose edition has milliseconds for
+/// minutes, and its key.
 fn plant() -> (Server, String) {
     let server = Server::start(&[("CHAOS__ENABLED", "true")]);
     make(&server, "plant", &[]);
@@ -267,8 +481,8 @@ fn subscription(name: &str) -> String {
     format!("{RG}/plant/topics/heat/eventSubscriptions/{name}")
 }
 
-/// An event subscription that pushes to `url` with the headers of the documents, and a secret one; its dead letters go to
-/// `mycontainer`.
+/// An event subscription that pushes to `url` with the headers of the documents, and a secret one;
+/// its dead letters go to `mycontainer`.
 fn pushed(url: &str, attempts: u32) -> Value {
     let header = |name: &str, value: &str, secret: bool| json!({"name": name, "type": "Static", "properties": {"value": value, "isSecret": secret}});
     let headers = [
@@ -293,7 +507,12 @@ fn pushed(url: &str, attempts: u32) -> Value {
 fn publish_as(server: &Server, key: &str, headers: &[(&str, &str)], body: &[u8]) {
     let authorization = format!("SharedAccessKey {key}");
     let headers = [&[("authorization", authorization.as_str())], headers].concat();
-    let answer = server.client().ask("POST", "/namespaces/plant/topics/heat:publish", &headers, body);
+    let answer = server.client().ask(
+        "POST",
+        "/namespaces/plant/topics/heat:publish",
+        &headers,
+        body,
+    );
     let answer = answer.expect("a publisher is answered");
     assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
 }
@@ -304,20 +523,30 @@ fn letters(server: &Server) -> (Vec<Value>, Vec<String>) {
     let found = files(server);
     assert_eq!(found.len(), 1, "{found:?}");
     let text = fs::read_to_string(&found[0]).expect("a file of text");
-    let below = found[0].strip_prefix(server.data_dir().join("dead-letters")).expect("it is below");
-    let parts = below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    let below = found[0]
+        .strip_prefix(server.data_dir().join("dead-letters"))
+        .expect("it is below");
+    let parts = below
+        .iter()
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
     (serde_json::from_str(&text).expect("letters"), parts)
 }
 
 #[test]
 fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
     let _rows = crate::spec::shows(&[
-        "S001-001", "S001-002", "S001-012", "S001-032", "S001-090", "S001-114", "S001-118", "S001-120", "S001-130",
+        "S001-001", "S001-002", "S001-012", "S001-032", "S001-090", "S001-114", "S001-118",
+        "S001-120", "S001-130",
     ]);
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Behavior::Answer(401));
-    server.command("PUT", &subscription("MyEventSubscription"), &pushed(&sink.url("/alarm"), 3));
+    server.command(
+        "PUT",
+        &subscription("MyEventSubscription"),
+        &pushed(&sink.url("/alarm"), 3),
+    );
     // What documents publish in binary mode.
     let event = [
         ("ce-specversion", "1.0"),
@@ -330,16 +559,46 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
     ];
     publish_as(&server, &key, &event, b"\x00\xff{");
     let (letters, parts) = letters(&server);
-    let [container, namespace, topic, subscription, year, month, day, hour, name] = parts.as_slice() else {
+    let [
+        container,
+        namespace,
+        topic,
+        subscription,
+        year,
+        month,
+        day,
+        hour,
+        name,
+    ] = parts.as_slice()
+    else {
         panic!("{parts:?}")
     };
-    assert_eq!([container, namespace, topic, subscription], ["mycontainer", "plant", "heat", "MyEventSubscription"]);
+    assert_eq!(
+        [container, namespace, topic, subscription],
+        ["mycontainer", "plant", "heat", "MyEventSubscription"]
+    );
     for number in [year, month, day, hour] {
-        assert!(number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == *number), "{parts:?}");
+        assert!(
+            number
+                .parse::<u16>()
+                .is_ok_and(|parsed| parsed.to_string() == *number),
+            "{parts:?}"
+        );
     }
-    assert!(name.strip_suffix(".json").is_some_and(|id| id.parse::<uuid::Uuid>().is_ok()), "{name}");
-    let [letter] = letters.as_slice() else { panic!("{letters:?}") };
-    let keys: Vec<_> = letter.as_object().expect("an object").keys().map(String::as_str).collect();
+    assert!(
+        name.strip_suffix(".json")
+            .is_some_and(|id| id.parse::<uuid::Uuid>().is_ok()),
+        "{name}"
+    );
+    let [letter] = letters.as_slice() else {
+        panic!("{letters:?}")
+    };
+    let keys: Vec<_> = letter
+        .as_object()
+        .expect("an object")
+        .keys()
+        .map(String::as_str)
+        .collect();
     assert_eq!(keys.len(), 3, "{keys:?}");
     assert_eq!(
         letter["event"],
@@ -349,18 +608,37 @@ fn an_event_that_a_push_endpoint_refuses_is_a_dead_letter_of_its_namespace() {
             "datacontenttype": "application/vnd.apache.thrift.binary", "data_base64": "AP97",
         })
     );
-    assert_eq!(letter["customDeliveryProperties"], json!({"Custom-Header-1": "value1", "Custom-Header-2": "34"}));
+    assert_eq!(
+        letter["customDeliveryProperties"],
+        json!({"Custom-Header-1": "value1", "Custom-Header-2": "34"})
+    );
     let fate = &letter["deadletterProperties"];
-    assert_eq!(fate["deadletterreason"], "Undeliverable due to client error");
-    assert_eq!((&fate["deliveryresult"], &fate["deliveryattempts"]), (&json!("Unauthorized"), &json!(1)));
-    assert!(fate["publishutc"].as_str() <= fate["deliveryattemptutc"].as_str(), "{fate}");
+    assert_eq!(
+        fate["deadletterreason"],
+        "Undeliverable due to client error"
+    );
+    assert_eq!(
+        (&fate["deliveryresult"], &fate["deliveryattempts"]),
+        (&json!("Unauthorized"), &json!(1))
+    );
+    assert!(
+        fate["publishutc"].as_str() <= fate["deliveryattemptutc"].as_str(),
+        "{fate}"
+    );
     // The request had all headers, the secret one too.
     let heads = sink.heads("/alarm");
     assert_eq!(heads.len(), 1, "{heads:?}");
-    for (name, value) in [("custom-header-1", "value1"), ("custom-header-2", "34"), ("authorization", "Basic hidden")] {
+    for (name, value) in [
+        ("custom-header-1", "value1"),
+        ("custom-header-2", "34"),
+        ("authorization", "Basic hidden"),
+    ] {
         assert_eq!(header(&heads[0], name), Some(value), "{}", heads[0]);
     }
-    assert_eq!(header(&heads[0], "content-type"), Some("application/cloudevents+json; charset=utf-8"));
+    assert_eq!(
+        header(&heads[0], "content-type"),
+        Some("application/cloudevents+json; charset=utf-8")
+    );
 }
 
 #[test]
@@ -369,21 +647,44 @@ fn an_event_at_its_last_push_attempt_is_a_dead_letter_and_so_is_a_poison_message
     let (server, key) = plant();
     let sink = Sink::start();
     sink.set("/alarm", Behavior::Answer(503));
-    server.command("PUT", &subscription("alarm"), &pushed(&sink.url("/alarm"), 2));
+    server.command(
+        "PUT",
+        &subscription("alarm"),
+        &pushed(&sink.url("/alarm"), 2),
+    );
     publish_as(&server, &key, &[], EVENT.as_bytes());
     let (found, _) = letters(&server);
-    assert_eq!(found[0]["event"], serde_json::from_str::<Value>(EVENT).expect("JSON"));
+    assert_eq!(
+        found[0]["event"],
+        serde_json::from_str::<Value>(EVENT).expect("JSON")
+    );
     let fate = &found[0]["deadletterProperties"];
-    assert_eq!(fate["deadletterreason"], "Maximum delivery attempts was exceeded.");
-    assert_eq!((&fate["deliveryresult"], &fate["deliveryattempts"]), (&json!("Busy"), &json!(2)));
+    assert_eq!(
+        fate["deadletterreason"],
+        "Maximum delivery attempts was exceeded."
+    );
+    assert_eq!(
+        (&fate["deliveryresult"], &fate["deliveryattempts"]),
+        (&json!("Busy"), &json!(2))
+    );
     // The other one makes the actor that sends it panic.
     let poison = json!({"topic": "namespace:plant:heat", "subscription": "alarm", "eventId": "bad", "times": 100});
     server.command("POST", "/chaos/poison", &poison);
-    publish_as(&server, &key, &[], EVENT.replace(r#""1""#, r#""bad""#).as_bytes());
+    publish_as(
+        &server,
+        &key,
+        &[],
+        EVENT.replace(r#""1""#, r#""bad""#).as_bytes(),
+    );
     wait_for("a second file", LONG, || files(&server).len() == 2);
-    let texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
+    let texts = files(&server)
+        .into_iter()
+        .map(|file| fs::read_to_string(file).expect("a file of text"));
     let bad: Vec<String> = texts.filter(|text| text.contains(r#""bad""#)).collect();
-    assert!(bad.len() == 1 && bad[0].contains("Event is a poison message."), "{bad:?}");
+    assert!(
+        bad.len() == 1 && bad[0].contains("Event is a poison message."),
+        "{bad:?}"
+    );
 }
 
 #[test]
@@ -394,18 +695,38 @@ fn an_endpoint_of_a_namespace_says_yes_at_once_or_there_is_no_subscription() {
     sink.greet("/late", HandshakeReply::Defer);
     let refused = server.admin("PUT", &subscription("alarm"), &spec("/late"));
     assert_eq!(refused.status, 400, "{}", refused.text());
-    assert!(refused.text().contains("WebHook-Allowed-Origin"), "{}", refused.text());
-    assert_eq!(server.admin("GET", &subscription("alarm"), &Value::Null).status, 404);
+    assert!(
+        refused.text().contains("WebHook-Allowed-Origin"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(
+        server
+            .admin("GET", &subscription("alarm"), &Value::Null)
+            .status,
+        404
+    );
     // A rate that it allows is nothing that was asked for.
     sink.greet("/alarm", HandshakeReply::AcceptRate("7"));
-    let response = server.command("PUT", &subscription("alarm"), &spec("/alarm")).json();
+    let response = server
+        .command("PUT", &subscription("alarm"), &spec("/alarm"))
+        .json();
     assert_eq!(response["properties"]["provisioningState"], "Succeeded");
-    let webhook = &response["properties"]["deliveryConfiguration"]["push"]["destination"]["properties"];
+    let webhook =
+        &response["properties"]["deliveryConfiguration"]["push"]["destination"]["properties"];
     assert!(webhook["allowedRate"].is_null(), "{response}");
     let reported = sink.handshakes("/alarm");
-    assert_eq!(header(&reported[0].head, "webhook-request-origin"), Some("eventgrid.azure.net"));
+    assert_eq!(
+        header(&reported[0].head, "webhook-request-origin"),
+        Some("eventgrid.azure.net")
+    );
     for absent in ["webhook-request-callback", "webhook-request-rate"] {
-        assert_eq!(header(&reported[0].head, absent), None, "{}", reported[0].head);
+        assert_eq!(
+            header(&reported[0].head, absent),
+            None,
+            "{}",
+            reported[0].head
+        );
     }
     publish_as(&server, &key, &[], format!("[{EVENT}]").as_bytes());
     wait_for("the event", LONG, || sink.taken("/alarm") == 1);
@@ -417,43 +738,80 @@ const SOME_EVENT: &str = include_str!("../data/someevent.cloud-event.json");
 #[test]
 fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either_mode() {
     let _rows = crate::spec::shows(&[
-        "S001-028", "S001-058", "S001-060", "S001-061", "S001-062", "S001-071", "S001-073", "S001-074", "S001-075",
-        "S001-076", "S001-078", "S001-082", "S001-083", "S001-084", "S001-087",
+        "S001-028", "S001-058", "S001-060", "S001-061", "S001-062", "S001-071", "S001-073",
+        "S001-074", "S001-075", "S001-076", "S001-078", "S001-082", "S001-083", "S001-084",
+        "S001-087",
     ]);
     let server = Server::start(&[]);
     let sink = Sink::start();
     make(&server, "jfgnspsc2", &[]);
     let topic = format!("{RG}/jfgnspsc2/topics/mytopic1");
-    server.command("PUT", &topic, &json!({"properties": {"edition": "namespaces"}}));
+    server.command(
+        "PUT",
+        &topic,
+        &json!({"properties": {"edition": "namespaces"}}),
+    );
     sink.set("/alarm", Behavior::Answer(401));
-    server.command("PUT", &format!("{topic}/eventSubscriptions/alarm"), &pushed(&sink.url("/alarm"), 3));
+    server.command(
+        "PUT",
+        &format!("{topic}/eventSubscriptions/alarm"),
+        &pushed(&sink.url("/alarm"), 3),
+    );
     let shown = format!("SharedAccessKey {}", key(&server, "jfgnspsc2"));
     let now = || humantime::format_rfc3339_micros(SystemTime::now()).to_string();
     let post = |headers: &str, body: &[u8]| {
         let head = format!(
-            "POST /topics/mytopic1:publish HTTP/1.1\r\nhost: jfgnspsc2.eastus-1.eventgrid.azure.net\r\n\
+            "POST /topics/mytopic1:publish HTTP/1.1\r\nhost: \
+             jfgnspsc2.eastus-1.eventgrid.azure.net\r\n\
              authorization: {shown}\r\ncontent-length: {}\r\n{headers}\r\n",
             body.len()
         );
-        let answer = server.client().exchange(&[head.as_bytes(), body].concat()).expect("a publisher is answered");
+        let answer = server
+            .client()
+            .exchange(&[head.as_bytes(), body].concat())
+            .expect("a publisher is answered");
         assert_eq!((answer.status, answer.text().as_str()), (200, "{}"));
     };
     let before = now();
-    post("content-type: application/cloudevents+json\r\n", SOME_EVENT.as_bytes());
+    post(
+        "content-type: application/cloudevents+json\r\n",
+        SOME_EVENT.as_bytes(),
+    );
     let after = now();
     let (found, _) = letters(&server);
-    let published = found[0]["deadletterProperties"]["publishutc"].as_str().expect("a time");
+    let published = found[0]["deadletterProperties"]["publishutc"]
+        .as_str()
+        .expect("a time");
     let digits = before.len() - 1;
-    assert!((&before[..digits]..=&after[..digits]).contains(&&published[..digits]), "{before} {published} {after}");
-    assert_eq!(found[0]["event"], serde_json::from_str::<Value>(SOME_EVENT).expect("JSON"));
+    assert!(
+        (&before[..digits]..=&after[..digits]).contains(&&published[..digits]),
+        "{before} {published} {after}"
+    );
+    assert_eq!(
+        found[0]["event"],
+        serde_json::from_str::<Value>(SOME_EVENT).expect("JSON")
+    );
     let text = fs::read_to_string(&files(&server)[0]).expect("a file of text");
     assert!(text.contains(SOME_EVENT.trim()), "byte for byte: {text}");
-    let given = ["S001-073", "S001-074", "S001-075"].map(|id| stated(id).as_object().expect("headers"));
-    let given = given.into_iter().flatten().map(|(name, value)| (name, value.as_str().expect("text")));
-    post(&given.map(|(name, value)| format!("{name}: {value}\r\n")).collect::<String>(), &[0, 159, 146, 150]);
+    let given =
+        ["S001-073", "S001-074", "S001-075"].map(|id| stated(id).as_object().expect("headers"));
+    let given = given
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name, value.as_str().expect("text")));
+    post(
+        &given
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect::<String>(),
+        &[0, 159, 146, 150],
+    );
     wait_for("a second file", LONG, || files(&server).len() == 2);
-    let mut texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
-    let text = texts.find(|text| text.contains("data_base64")).expect("the event that came in binary mode");
+    let mut texts = files(&server)
+        .into_iter()
+        .map(|file| fs::read_to_string(file).expect("a file of text"));
+    let text = texts
+        .find(|text| text.contains("data_base64"))
+        .expect("the event that came in binary mode");
     let [letter]: [Value; 1] = serde_json::from_str(&text).expect("one letter");
     // A header is text: its 5 is no number.
     let expected = json!({
@@ -461,10 +819,22 @@ fn the_events_of_the_documents_are_dead_letters_as_they_were_published_in_either
         "time": "2018-04-05T17:31:00Z", "comexampleextension1": "value", "comexampleothervalue": "5",
         "datacontenttype": "application/vnd.apache.thrift.binary", "data_base64": "AJ+Slg=="});
     assert_eq!(letter["event"], expected);
-    fact("S001-086", &json!({"datacontenttype": letter["event"]["datacontenttype"]}));
-    let at = ["\"event\":", "\"customDeliveryProperties\":", "\"deadletterProperties\":"].map(|key| text.find(key));
+    fact(
+        "S001-086",
+        &json!({"datacontenttype": letter["event"]["datacontenttype"]}),
+    );
+    let at = [
+        "\"event\":",
+        "\"customDeliveryProperties\":",
+        "\"deadletterProperties\":",
+    ]
+    .map(|key| text.find(key));
     assert!(at[0].is_some() && at.is_sorted(), "{text}");
-    assert_eq!(letter.as_object().map(serde_json::Map::len), Some(3), "{letter}");
+    assert_eq!(
+        letter.as_object().map(serde_json::Map::len),
+        Some(3),
+        "{letter}"
+    );
 }
 
 #[test]
@@ -476,21 +846,43 @@ fn dead_letters_of_a_namespace_are_read_sent_again_one_by_one_or_left() {
     let place = subscription("alarm");
     server.command("PUT", &place, &pushed(&sink.url("/alarm"), 3));
     let event = |id: &str| EVENT.replace(r#""1""#, &format!(r#""{id}""#));
-    publish_as(&server, &key, &[], format!("[{},{}]", event("one"), event("two")).as_bytes());
+    publish_as(
+        &server,
+        &key,
+        &[],
+        format!("[{},{}]", event("one"), event("two")).as_bytes(),
+    );
     let listed = || {
-        let response = server.command("GET", &format!("{place}/deadLetters?stage=written"), &Value::Null).json();
+        let response = server
+            .command(
+                "GET",
+                &format!("{place}/deadLetters?stage=written"),
+                &Value::Null,
+            )
+            .json();
         response["value"].as_array().cloned().unwrap_or_default()
     };
     wait_for("both to be in files", LONG, || listed().len() == 2);
     for letter in listed() {
-        assert_eq!(letter["deadLetterReason"], "Undeliverable due to client error", "{letter}");
+        assert_eq!(
+            letter["deadLetterReason"], "Undeliverable due to client error",
+            "{letter}"
+        );
     }
     sink.set("/alarm", Behavior::Answer(200));
-    server.command("POST", &format!("{place}/deadLetters/redrive"), &json!({"filter": {"id": "one"}}));
+    server.command(
+        "POST",
+        &format!("{place}/deadLetters/redrive"),
+        &json!({"filter": {"id": "one"}}),
+    );
     wait_for("one to arrive", LONG, || sink.taken("/alarm") == 1);
     wait_for("the other one to be left", LONG, || listed().len() == 1);
     assert_eq!(listed()[0]["id"], "two");
-    assert!(sink.ledger("/alarm")["two"].iter().all(|arrival| !arrival.is_taken()));
+    assert!(
+        sink.ledger("/alarm")["two"]
+            .iter()
+            .all(|arrival| !arrival.is_taken())
+    );
 }
 
 #[test]
@@ -504,22 +896,43 @@ fn an_event_that_clients_reject_or_release_too_often_is_a_dead_letter() {
             "StorageBlob": {"blobContainerName": "mycontainer", "resourceId": "/r"},
         },
     });
-    let body = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": queue}}});
+    let body =
+        json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": queue}}});
     server.command("PUT", &subscription("work"), &body);
     let event = |id: &str| EVENT.replace(r#""1""#, &format!(r#""{id}""#));
-    publish_as(&server, &key, &[], format!("[{},{}]", event("bad"), event("late")).as_bytes());
+    publish_as(
+        &server,
+        &key,
+        &[],
+        format!("[{},{}]", event("bad"), event("late")).as_bytes(),
+    );
     let authorization = format!("SharedAccessKey {key}");
     let ask = |verb: &str, body: &str| {
         let path = format!("/namespaces/plant/topics/heat/eventsubscriptions/work:{verb}");
-        let headers = [("authorization", authorization.as_str()), ("content-type", "application/json")];
-        let answer = server.client().ask("POST", &path, &headers, body.as_bytes()).expect("a client is answered");
+        let headers = [
+            ("authorization", authorization.as_str()),
+            ("content-type", "application/json"),
+        ];
+        let answer = server
+            .client()
+            .ask("POST", &path, &headers, body.as_bytes())
+            .expect("a client is answered");
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
     };
     let mut held: Vec<(String, String)> = Vec::new();
     wait_for("both to be received", LONG, || {
-        for one in ask("receive?maxEvents=10", "")["value"].as_array().into_iter().flatten() {
-            let text = |at: &str| one.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        for one in ask("receive?maxEvents=10", "")["value"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            let text = |at: &str| {
+                one.pointer(at)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned()
+            };
             held.push((text("/event/id"), text("/brokerProperties/lockToken")));
         }
         held.len() == 2
@@ -529,8 +942,12 @@ fn an_event_that_clients_reject_or_release_too_often_is_a_dead_letter() {
         ask(verb, &json!({"lockTokens": [token]}).to_string());
     }
     let all = || -> Vec<Value> {
-        let texts = files(&server).into_iter().map(|file| fs::read_to_string(file).expect("a file of text"));
-        texts.flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).expect("letters")).collect()
+        let texts = files(&server)
+            .into_iter()
+            .map(|file| fs::read_to_string(file).expect("a file of text"));
+        texts
+            .flat_map(|text| serde_json::from_str::<Vec<Value>>(&text).expect("letters"))
+            .collect()
     };
     wait_for("both to be dead letters", LONG, || all().len() == 2);
     for letter in all() {
@@ -538,8 +955,17 @@ fn an_event_that_clients_reject_or_release_too_often_is_a_dead_letter() {
             Some("bad") => "Event was rejected.",
             _ => "Maximum delivery attempts was exceeded.",
         };
-        assert_eq!(letter["deadletterProperties"]["deadletterreason"], expected, "{letter}");
-        assert_eq!(letter["deadletterProperties"]["deliveryattempts"], 1, "{letter}");
-        assert!(letter["customDeliveryProperties"].is_null(), "nothing is sent, so no header is: {letter}");
+        assert_eq!(
+            letter["deadletterProperties"]["deadletterreason"], expected,
+            "{letter}"
+        );
+        assert_eq!(
+            letter["deadletterProperties"]["deliveryattempts"], 1,
+            "{letter}"
+        );
+        assert!(
+            letter["customDeliveryProperties"].is_null(),
+            "nothing is sent, so no header is: {letter}"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Order by key: the events of a key arrive one after the other, whatever fails and however often the server is killed.
+//! Order by key: the events of a key arrive one after the other, whatever fails and however often
+//! the server is killed.
 
 use std::{collections::VecDeque, thread, time::Duration};
 
@@ -14,17 +15,27 @@ use crate::support::{
 
 const KEYS: usize = 12;
 
-/// Of each key the pairs of events that arrived, or were taken, for the first time in the wrong order.
+/// Of each key the pairs of events that arrived, or were taken, for the first time in the wrong
+/// order.
 fn disorder(sink: &Sink, path: &str, published: usize) -> usize {
     sink.look(path, |ledger| {
         let first = |key: usize, number: usize, taken: bool| -> Timestamp {
             let arrivals = ledger.get(&format!("{key}-{number}")).expect("it arrived");
-            let counted = arrivals.iter().filter(|arrival| !taken || arrival.is_taken());
+            let counted = arrivals
+                .iter()
+                .filter(|arrival| !taken || arrival.is_taken());
             counted.map(|arrival| arrival.at).min().expect("it arrived")
         };
-        let is_early = |key, number, taken| first(key, number, taken) < first(key, number - 1, taken);
+        let is_early =
+            |key, number, taken| first(key, number, taken) < first(key, number - 1, taken);
         let pairs = (0..KEYS).flat_map(|key| (1..published).map(move |number| (key, number)));
-        pairs.filter(|(key, number)| [false, true].iter().any(|taken| is_early(*key, *number, *taken))).count()
+        pairs
+            .filter(|(key, number)| {
+                [false, true]
+                    .iter()
+                    .any(|taken| is_early(*key, *number, *taken))
+            })
+            .count()
     })
 }
 
@@ -34,25 +45,41 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     let ordered = json!({"ordering": {"key": "subject"}});
-    server.subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")).also(&json!({}), &ordered));
+    server.subscribe(
+        "orders",
+        "alone",
+        &SubscriptionSpec::of(&sink.url("/alone")).also(&json!({}), &ordered),
+    );
     server.subscribe(
         "orders",
         "batched",
-        &SubscriptionSpec::of(&sink.url("/batched")).batch(5).also(&json!({}), &ordered),
+        &SubscriptionSpec::of(&sink.url("/batched"))
+            .batch(5)
+            .also(&json!({}), &ordered),
     );
     // Events that fail wait so long that later ones of their key pass them on any machine.
     let slow = json!({"retryPolicy": {"schedule": ["3s"]}});
-    server.subscribe("orders", "unordered", &SubscriptionSpec::of(&sink.url("/unordered")).also(&json!({}), &slow));
+    server.subscribe(
+        "orders",
+        "unordered",
+        &SubscriptionSpec::of(&sink.url("/unordered")).also(&json!({}), &slow),
+    );
     let mut dice = fastrand::Rng::with_seed(19);
     let mut published = 0;
     for _ in 0..many(6, 60) {
         for path in ["/alone", "/batched", "/unordered"] {
-            let statuses: VecDeque<u16> = (0..60).map(|_| if dice.u8(..4) == 0 { 503 } else { 200 }).collect();
+            let statuses: VecDeque<u16> = (0..60)
+                .map(|_| if dice.u8(..4) == 0 { 503 } else { 200 })
+                .collect();
             sink.set(path, Behavior::Statuses(statuses));
         }
         for _ in 0..10 {
             for subject in 0..KEYS {
-                server.publish("orders", &key, &load::body(&[format!("{subject}-{published}")], &subject.to_string()));
+                server.publish(
+                    "orders",
+                    &key,
+                    &load::body(&[format!("{subject}-{published}")], &subject.to_string()),
+                );
             }
             published += 1;
         }
@@ -64,15 +91,26 @@ fn events_of_a_key_arrive_in_order_though_requests_fail_and_the_server_is_killed
     for path in ["/alone", "/batched", "/unordered"] {
         sink.set(path, Behavior::Answer(200));
     }
-    for (subscription, path) in [("alone", "/alone"), ("batched", "/batched"), ("unordered", "/unordered")] {
+    for (subscription, path) in [
+        ("alone", "/alone"),
+        ("batched", "/batched"),
+        ("unordered", "/unordered"),
+    ] {
         wait_until_settled(&server, "orders", subscription);
         let wrong = disorder(&sink, path, published);
-        println!("{path}: {wrong} of {} events arrived before an earlier one of their key", published * KEYS);
+        println!(
+            "{path}: {wrong} of {} events arrived before an earlier one of their key",
+            published * KEYS
+        );
         assert_eq!(wrong > 0, path == "/unordered", "{path}: {wrong}");
     }
     let order = &server.status("orders", "alone")["order"];
     assert_eq!(
-        (&order["holdingKeys"], &order["heldBackEvents"], &order["orderedEvents"]),
+        (
+            &order["holdingKeys"],
+            &order["heldBackEvents"],
+            &order["orderedEvents"]
+        ),
         (&json!(0), &json!(0), &json!(0))
     );
     server.terminate();
@@ -84,7 +122,9 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     let ordered = json!({"ordering": {"key": "subject", "onFailure": "block"}});
-    let spec = SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters").also(&json!({}), &ordered);
+    let spec = SubscriptionSpec::of(&sink.url("/hook"))
+        .dead_letters("letters")
+        .also(&json!({}), &ordered);
     let path = subscription("orders", "hook");
     let topic = path.split("/eventSubscriptions/").next().expect("a topic");
     server.subscribe("orders", "hook", &spec);
@@ -97,7 +137,8 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     let order = |server: &Server| server.status("orders", "hook")["order"].clone();
     let is_blocked = |server: &Server| order(server)["blockedKeys"] == 1;
     let says = |server: &Server, arguments: &[&str]| {
-        server::operator(server, arguments).unwrap_or_else(|refusal| panic!("{arguments:?}: {refusal}"))
+        server::operator(server, arguments)
+            .unwrap_or_else(|refusal| panic!("{arguments:?}: {refusal}"))
     };
     sink.set("/hook", Behavior::Answer(400));
     publish(&server, &["a1"]);
@@ -109,22 +150,35 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
         server.kill_9();
         server.assert_sound();
         server.restart();
-        wait_for("the key to be blocked again", LONG, || is_blocked(&server) && order(&server)["heldBackEvents"] == 2);
+        wait_for("the key to be blocked again", LONG, || {
+            is_blocked(&server) && order(&server)["heldBackEvents"] == 2
+        });
     }
     assert!(!arrived("a2") && !arrived("a3"));
     assert_eq!(server.counter("orders", "hook", "deadLettered"), 0);
     assert_eq!(order(&server)["firstBlockingSequence"], 1);
     let explained = says(&server, &["explain", topic, "hook", "1", "--sequence"]);
-    assert!(explained.contains("blocks its order key after BadRequest"), "{explained}");
+    assert!(
+        explained.contains("blocks its order key after BadRequest"),
+        "{explained}"
+    );
     let metrics = server.admin("GET", "/metrics", &json!(null)).text();
-    assert!(metrics.contains("gridhook_subscription_blocked_keys{") && metrics.contains("\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("gridhook_subscription_blocked_keys{") && metrics.contains("\"} 1"),
+        "{metrics}"
+    );
 
-    let refusal = server::operator(&server, &["subscriptions", "unblock", topic, "hook", "b"]).expect_err("b goes on");
+    let refusal = server::operator(&server, &["subscriptions", "unblock", topic, "hook", "b"])
+        .expect_err("b goes on");
     assert!(refusal.contains("no event blocks this key"), "{refusal}");
     says(&server, &["subscriptions", "unblock", topic, "hook", "a"]);
     wait_until_settled(&server, "orders", "hook");
     assert!(arrived("a2") && arrived("a3"));
-    assert_eq!(server.counter("orders", "hook", "deadLettered"), 1, "the event that blocked");
+    assert_eq!(
+        server.counter("orders", "hook", "deadLettered"),
+        1,
+        "the event that blocked"
+    );
     assert_eq!(order(&server)["blockedKeys"], 0);
 
     // With another attempt instead, nothing is given up.
@@ -134,7 +188,17 @@ fn an_event_that_is_given_up_blocks_its_key_until_an_operator_decides_also_after
     publish(&server, &["c2"]);
     // The decision is durable once it is answered, also if its attempt has no outcome.
     sink.set("/hook", Behavior::Hang);
-    says(&server, &["subscriptions", "unblock", topic, "hook", "--all", "--retry"]);
+    says(
+        &server,
+        &[
+            "subscriptions",
+            "unblock",
+            topic,
+            "hook",
+            "--all",
+            "--retry",
+        ],
+    );
     server.kill_9();
     server.assert_sound();
     sink.set("/hook", Behavior::Answer(200));

@@ -1,6 +1,7 @@
-//! The power goes while a server is under load: its block device is cloned in one instant, and what is found on the clone
-//! is compared with what had been acknowledged by then. The device is real as far as a kernel can tell: ext4 on a loop
-//! device, with everything that was not synced still in the page cache above it.
+//! The power goes while a server is under load: its block device is cloned in one instant, and what
+//! is found on the clone is compared with what had been acknowledged by then. The device is real as
+//! far as a kernel can tell: ext4 on a loop device, with everything that was not synced still in
+//! the page cache above it.
 //!
 //! A kill alone proves nothing of this kind: what was written and not synced survives it.
 
@@ -39,7 +40,10 @@ const LYING: [&str; 9] = [
 ];
 
 /// Small buffers: the cuts fall into flushes and compactions.
-const SMALL: [(&str, &str); 2] = [("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"), ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB")];
+const SMALL: [(&str, &str); 2] = [
+    ("JOURNAL__WRITE_BUFFER_BYTES", "1 MiB"),
+    ("JOURNAL__MAX_TOTAL_WAL_BYTES", "1 MiB"),
+];
 
 /// What was found after a cut.
 #[derive(Debug)]
@@ -68,14 +72,35 @@ impl Scene {
         server.restart();
         let sink = Sink::start();
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "taker", &SubscriptionSpec::of(&sink.url("/taker")).batch(20));
-        server.subscribe("orders", "keeper", &SubscriptionSpec::of(&sink.url("/keeper")).batch(500));
+        server.subscribe(
+            "orders",
+            "taker",
+            &SubscriptionSpec::of(&sink.url("/taker")).batch(20),
+        );
+        server.subscribe(
+            "orders",
+            "keeper",
+            &SubscriptionSpec::of(&sink.url("/keeper")).batch(500),
+        );
         server.operate("orders", "keeper", "hold");
         let pause = Duration::from_millis(5);
-        let rate = Rate { topic: "orders".to_owned(), key, publishers: 3, events_per_request: 5, pause };
+        let rate = Rate {
+            topic: "orders".to_owned(),
+            key,
+            publishers: 3,
+            events_per_request: 5,
+            pause,
+        };
         let load = Load::start(server.at(), &rate);
-        wait_for("publishers to be served", LONG, || load.acknowledged() > 200);
-        Some(Self { server, device, sink, load })
+        wait_for("publishers to be served", LONG, || {
+            load.acknowledged() > 200
+        });
+        Some(Self {
+            server,
+            device,
+            sink,
+            load,
+        })
     }
 
     /// Cuts the power so often; after each cut: how much had been acknowledged, and what was found.
@@ -85,7 +110,9 @@ impl Scene {
         for _ in 0..cuts {
             thread::sleep(Duration::from_millis(jitter.u64(20..400)));
             let acknowledged = self.load.so_far();
-            let Some(clone) = self.device.cut() else { break };
+            let Some(clone) = self.device.cut() else {
+                break;
+            };
             found.push((acknowledged.len(), look(&clone, &acknowledged)));
         }
         found
@@ -103,14 +130,22 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
     let read = &mut |key: &[u8], value: &[u8]| {
         let (_, first) = keys::parse_log(key).expect("a key of the log");
         let chunk = Chunk::decode(first, Bytes::copy_from_slice(value)).expect("a chunk");
-        ids.extend(chunk.events().expect("its events").iter().map(|event| event.id().into_owned()));
+        ids.extend(
+            chunk
+                .events()
+                .expect("its events")
+                .iter()
+                .map(|event| event.id().into_owned()),
+        );
         ControlFlow::Continue(())
     };
     if let Err(error) = store.scan(Family::Log, &range.start, &range.end, read) {
         return Found::Refused(error.to_string());
     }
-    let report = fsck::check(&store, decoders(), &mut |_| std::ops::ControlFlow::Continue(()))
-        .expect("a store that can be read");
+    let report = fsck::check(&store, decoders(), &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("a store that can be read");
     assert!(report.findings.is_empty(), "{report}");
     store.close().expect("closed");
     Found::Missing(acknowledged.iter().filter(|id| !ids.contains(*id)).count())
@@ -118,15 +153,32 @@ fn look(clone: &Mount, acknowledged: &[String]) -> Found {
 
 #[test]
 fn acknowledged_events_survive_power_cuts_under_load() {
-    let Some(scene) = Scene::start(&[]) else { return };
+    let Some(scene) = Scene::start(&[]) else {
+        return;
+    };
     let found = scene.cut(many(8, 200));
-    let most = found.iter().map(|(acknowledged, _)| *acknowledged).max().unwrap_or_default();
-    println!("{} power cuts, up to {most} events acknowledged before one", found.len());
+    let most = found
+        .iter()
+        .map(|(acknowledged, _)| *acknowledged)
+        .max()
+        .unwrap_or_default();
+    println!(
+        "{} power cuts, up to {most} events acknowledged before one",
+        found.len()
+    );
     for (acknowledged, found) in &found {
-        assert!(matches!(found, Found::Missing(0)), "{acknowledged} acknowledged: {found:?}");
+        assert!(
+            matches!(found, Found::Missing(0)),
+            "{acknowledged} acknowledged: {found:?}"
+        );
     }
     // Behind the last one a real server begins, and delivers all of it.
-    let Scene { mut server, device, sink, load } = scene;
+    let Scene {
+        mut server,
+        device,
+        sink,
+        load,
+    } = scene;
     let acknowledged = load.so_far();
     let Some(clone) = device.cut() else { return };
     server.kill_9();
@@ -138,7 +190,10 @@ fn acknowledged_events_survive_power_cuts_under_load() {
     for name in ["taker", "keeper"] {
         wait_until_settled(&server, "orders", name);
         let repeated = assert_arrived(&sink, &format!("/{name}"), &acknowledged).len();
-        println!("{name} behind the last cut: {} acknowledged, all arrived, {repeated} repeated", acknowledged.len());
+        println!(
+            "{name} behind the last cut: {} acknowledged, all arrived, {repeated} repeated",
+            acknowledged.len()
+        );
     }
     server.terminate();
     server.assert_sound();
@@ -149,15 +204,28 @@ fn on_a_disk_that_lies_about_syncs_the_same_cuts_find_losses() {
     if !has_strace() {
         return;
     }
-    let Some(scene) = Scene::start(&LYING) else { return };
+    let Some(scene) = Scene::start(&LYING) else {
+        return;
+    };
     let found = scene.cut(many(4, 20));
     scene.load.stop();
-    let refused = found.iter().filter(|(_, found)| matches!(found, Found::Refused(_))).count();
-    let lost = found.iter().filter(|(_, found)| matches!(found, Found::Missing(1..))).count();
-    println!("{} power cuts on a disk that lies: {lost} with losses, {refused} refused", found.len());
+    let refused = found
+        .iter()
+        .filter(|(_, found)| matches!(found, Found::Refused(_)))
+        .count();
+    let lost = found
+        .iter()
+        .filter(|(_, found)| matches!(found, Found::Missing(1..)))
+        .count();
+    println!(
+        "{} power cuts on a disk that lies: {lost} with losses, {refused} refused",
+        found.len()
+    );
     for (acknowledged, found) in &found {
         match found {
-            Found::Missing(missing) => println!("  {missing} of {acknowledged} acknowledged events are missing"),
+            Found::Missing(missing) => {
+                println!("  {missing} of {acknowledged} acknowledged events are missing")
+            }
             Found::Refused(why) => println!("  {why}"),
         }
     }

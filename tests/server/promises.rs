@@ -26,14 +26,20 @@ fn files(path: &Path, open: &mut Vec<PathBuf>) -> Vec<PathBuf> {
     if !meta.is_dir() {
         return vec![path.to_owned()];
     }
-    let entries = fs::read_dir(path).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let entries = fs::read_dir(path)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path());
     entries.flat_map(|path| files(&path, open)).collect()
 }
 
 fn assert_private(folder: &Path) {
     let mut open = Vec::new();
     let files = files(folder, &mut open);
-    assert!(files.len() > 3 && open.is_empty(), "of {} files others may use {open:?}", files.len());
+    assert!(
+        files.len() > 3 && open.is_empty(),
+        "of {} files others may use {open:?}",
+        files.len()
+    );
 }
 
 #[test]
@@ -45,11 +51,18 @@ fn every_file_is_private_with_any_umask_also_in_a_backup() {
     server.restart();
     let key = server.topic("orders", "EventGridSchema");
     sink.set("/hook", Behavior::Answer(400));
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"),
+    );
     server.publish("orders", &key, &load::body(&["1".to_owned()], "/a"));
     let letters = data.join("dead-letters/letters");
     wait_for("a dead letter's file", FILE_DELAY + LONG, || {
-        letters.exists() && files(&letters, &mut Vec::new()).iter().any(|file| file.extension().is_some())
+        letters.exists()
+            && files(&letters, &mut Vec::new())
+                .iter()
+                .any(|file| file.extension().is_some())
     });
     let (status, reported) = server.say(&["backup", backup.to_str().expect("text")]);
     assert!(status.success(), "{reported}");

@@ -17,15 +17,15 @@ use crate::{
 
 const TOPIC: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics/custom";
 
-const OBJECT: &str = r#"{"key": 17, "kind": "Order.Placed", "at": "2026-11-20T12:00:00Z", "total": 12.50}"#;
+const OBJECT: &str =
+    r#"{"key": 17, "kind": "Order.Placed", "at": "2026-11-20T12:00:00Z", "total": 12.50}"#;
 
 /// A topic with a schema of its own, closed to access keys.
 fn make_topic(server: &Server) {
     let mapping = json!({"inputSchemaMappingType": "Json", "properties": {
         "id": {"sourceField": "key"}, "eventTime": {"sourceField": "at"}, "eventType": {"sourceField": "kind"},
         "subject": {"defaultValue": "orders"}, "dataVersion": {"sourceField": "ver", "defaultValue": "2"}}});
-    let properties =
-        json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping, "disableLocalAuth": true});
+    let properties = json!({"inputSchema": "CustomEventSchema", "inputSchemaMapping": mapping, "disableLocalAuth": true});
     server.command("PUT", TOPIC, &json!({"properties": properties}));
 }
 
@@ -35,7 +35,9 @@ fn the_one(endpoint: &Endpoint) -> Received {
 }
 
 fn body(received: &Received) -> String {
-    String::from_utf8_lossy(&received.body).replace(OBJECT, "<object>").replace(TOPIC, "<topic>")
+    String::from_utf8_lossy(&received.body)
+        .replace(OBJECT, "<object>")
+        .replace(TOPIC, "<topic>")
 }
 
 #[test]
@@ -43,10 +45,17 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
     let signer = Signer::new();
     let issuer = Endpoint::start(vec![answer(200, "", &signer.set().to_string())]);
     let jwks = format!("{}keys", issuer.url());
-    let server =
-        Server::start(&[("AUTH__ISSUER", "https://issuer/"), ("AUTH__JWKS", &jwks), ("DELIVERY__VALIDATE", "false")]);
+    let server = Server::start(&[
+        ("AUTH__ISSUER", "https://issuer/"),
+        ("AUTH__JWKS", &jwks),
+        ("DELIVERY__VALIDATE", "false"),
+    ]);
     make_topic(&server);
-    let schemas = ["CustomInputSchema", "EventGridSchema", "CloudEventSchemaV1_0"];
+    let schemas = [
+        "CustomInputSchema",
+        "EventGridSchema",
+        "CloudEventSchemaV1_0",
+    ];
     let endpoints = schemas.map(|schema| {
         let endpoint = Endpoint::start(vec![answer(200, "", "")]);
         server.subscribe(
@@ -59,16 +68,34 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
 
     let seconds = Clock::system().now().0 / 1_000_000;
     let claims = json!({"iss": "https://issuer/", "aud": "https://eventgrid.azure.net", "exp": seconds + 600});
-    let token = format!("Bearer {}", signer.sign(Some("ec"), Algorithm::ES256, &claims));
+    let token = format!(
+        "Bearer {}",
+        signer.sign(Some("ec"), Algorithm::ES256, &claims)
+    );
     let mut client = Client::new(server.at());
     let mut publish = |name: &str, value: &str| {
         let body = format!("[{OBJECT}]");
-        client.ask("POST", &events_path("custom"), &[(name, value)], body.as_bytes()).expect("an answer").status
+        client
+            .ask(
+                "POST",
+                &events_path("custom"),
+                &[(name, value)],
+                body.as_bytes(),
+            )
+            .expect("an answer")
+            .status
     };
-    let keys = server.command("POST", &format!("{TOPIC}/listKeys"), &Value::Null).json();
-    assert_eq!(publish("aeg-sas-key", keys["key1"].as_str().expect("a key")), 401);
+    let keys = server
+        .command("POST", &format!("{TOPIC}/listKeys"), &Value::Null)
+        .json();
+    assert_eq!(
+        publish("aeg-sas-key", keys["key1"].as_str().expect("a key")),
+        401
+    );
     assert_eq!(publish("aeg-sas-key", &STANDARD.encode([7; 32])), 401);
-    wait_for("the issuer's keys", LONG, || publish("authorization", &token) == 200);
+    wait_for("the issuer's keys", LONG, || {
+        publish("authorization", &token) == 200
+    });
     assert_eq!(issuer.requests().len(), 1, "the keys are kept");
 
     let [custom, event_grid, cloud] = endpoints.each_ref().map(the_one);
@@ -82,8 +109,12 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
         r#"{"id":"17","source":"<topic>","type":"Order.Placed","time":"2026-11-20T12:00:00Z","subject":"orders","data":<object>,"specversion":"1.0"}"#
     );
     let headers = |received: &Received| {
-        ["aeg-output-event-id", "aeg-data-version", "aeg-metadata-version"]
-            .map(|name| received.header(name).map(str::to_owned).unwrap_or_default())
+        [
+            "aeg-output-event-id",
+            "aeg-data-version",
+            "aeg-metadata-version",
+        ]
+        .map(|name| received.header(name).map(str::to_owned).unwrap_or_default())
     };
     assert_eq!(headers(&custom), ["17", "", "1"]);
     assert_eq!(headers(&event_grid), ["17", "2", "1"]);
@@ -93,30 +124,50 @@ fn a_custom_event_of_a_token_s_holder_arrives_in_every_schema() {
 #[test]
 fn an_unknown_path_has_azures_error() {
     let server = Server::start(&[]);
-    let answer = Client::new(server.at()).ask("GET", "/nowhere/At/all?key=secret", &[], b"").expect("an answer");
-    assert_eq!(answer.codes(), (404, "NotFound".to_owned(), "ResourceNotFound".to_owned()));
+    let answer = Client::new(server.at())
+        .ask("GET", "/nowhere/At/all?key=secret", &[], b"")
+        .expect("an answer");
+    assert_eq!(
+        answer.codes(),
+        (404, "NotFound".to_owned(), "ResourceNotFound".to_owned())
+    );
     let text = answer.text();
     assert!(
-        text.contains("request URI 'http%3A%2F%2F127.0.0.1%3A") && text.contains("%2Fnowhere%2FAt%2Fall'."),
+        text.contains("request URI 'http%3A%2F%2F127.0.0.1%3A")
+            && text.contains("%2Fnowhere%2FAt%2Fall'."),
         "{text}"
     );
-    assert!(text.contains(" Request '") && !text.contains("secret"), "{text}");
+    assert!(
+        text.contains(" Request '") && !text.contains("secret"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_path_is_answered_however_it_is_spelled() {
     let server = Server::start(&[]);
     let key = server.topic("orders", "EventGridSchema");
-    let event = br#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
+    let event =
+        br#"[{"id":"1","subject":"/s","eventType":"T","eventTime":"2026-11-20T10:00:00Z"}]"#;
     let mut client = Client::new(server.at());
     let mut answers = |usual: &str, key: &str, body: &[u8]| {
         // The router finds the second one.
         [usual.to_owned(), usual.replace("events", "Events")].map(|path| {
-            let answer = client.ask("POST", &path, &[("aeg-sas-key", key)], body).expect("an answer");
-            assert_eq!(answer.header("x-ms-request-id"), answer.header("x-ms-correlation-request-id"), "{path}");
+            let answer = client
+                .ask("POST", &path, &[("aeg-sas-key", key)], body)
+                .expect("an answer");
+            assert_eq!(
+                answer.header("x-ms-request-id"),
+                answer.header("x-ms-correlation-request-id"),
+                "{path}"
+            );
             let id = answer.header("x-ms-request-id").expect("an id");
             assert_eq!(id.len(), 36, "{id}");
-            let problem = if answer.status == 200 { None } else { Some(answer.codes()) };
+            let problem = if answer.status == 200 {
+                None
+            } else {
+                Some(answer.codes())
+            };
             (answer.status, problem)
         })
     };

@@ -1,4 +1,5 @@
-//! An endpoint that fails and returns has its old rate again in seconds, and its neighbour is not affected.
+//! An endpoint that fails and returns has its old rate again in seconds, and its neighbour is not
+//! affected.
 
 use std::{thread, time::Duration};
 
@@ -14,8 +15,12 @@ use crate::support::{
 /// Requests that were taken on a path, and when.
 fn taken(sink: &Sink, path: &str) -> Vec<Timestamp> {
     sink.look(path, |ledger| {
-        let mut taken: Vec<Timestamp> =
-            ledger.values().flatten().filter(|arrival| arrival.is_taken()).map(|arrival| arrival.at).collect();
+        let mut taken: Vec<Timestamp> = ledger
+            .values()
+            .flatten()
+            .filter(|arrival| arrival.is_taken())
+            .map(|arrival| arrival.at)
+            .collect();
         taken.sort_unstable();
         taken
     })
@@ -23,7 +28,10 @@ fn taken(sink: &Sink, path: &str) -> Vec<Timestamp> {
 
 /// How many of them are from `from` on, for so long.
 fn within(taken: &[Timestamp], from: Timestamp, wait: Duration) -> usize {
-    taken.iter().filter(|at| from <= **at && **at < from.after(wait)).count()
+    taken
+        .iter()
+        .filter(|at| from <= **at && **at < from.after(wait))
+        .count()
 }
 
 /// How long events take from their publisher to the neighbour's endpoint: the median of some.
@@ -36,9 +44,16 @@ fn latency(server: &Server, key: &str, sink: &Sink, name: &str) -> Duration {
             (id, from)
         })
         .collect();
-    let arrived = |id: &str| sink.look("/neighbour", |ledger| ledger.get(id).map(|arrivals| arrivals[0].at));
-    wait_for("the neighbour's events", LONG, || sent.iter().all(|(id, _)| arrived(id).is_some()));
-    let took = |(id, from): &(String, Timestamp)| arrived(id).expect("it was waited for").since(*from);
+    let arrived = |id: &str| {
+        sink.look("/neighbour", |ledger| {
+            ledger.get(id).map(|arrivals| arrivals[0].at)
+        })
+    };
+    wait_for("the neighbour's events", LONG, || {
+        sent.iter().all(|(id, _)| arrived(id).is_some())
+    });
+    let took =
+        |(id, from): &(String, Timestamp)| arrived(id).expect("it was waited for").since(*from);
     let mut all: Vec<Duration> = sent.iter().map(took).collect();
     all.sort_unstable();
     all[all.len() / 2]
@@ -49,21 +64,37 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     let (server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     for name in ["hook", "neighbour"] {
-        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
+        server.subscribe(
+            "orders",
+            name,
+            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+        );
     }
     let pause = Duration::from_millis(10);
     let load = Load::start(
         server.at(),
-        &Rate { topic: "orders".to_owned(), key: key.clone(), publishers: 1, events_per_request: 1, pause },
+        &Rate {
+            topic: "orders".to_owned(),
+            key: key.clone(),
+            publishers: 1,
+            events_per_request: 1,
+            pause,
+        },
     );
     wait_for("five seconds of deliveries", LONG, || {
         let all = taken(&sink, "/hook");
-        all.last().zip(all.first()).is_some_and(|(last, first)| last.since(*first) > Duration::from_secs(5))
+        all.last()
+            .zip(all.first())
+            .is_some_and(|(last, first)| last.since(*first) > Duration::from_secs(5))
     });
     let calm = latency(&server, &key, &sink, "calm");
     sink.set("/hook", Behavior::Answer(503));
-    wait_for("the suspension", LONG, || server.status("orders", "hook")["health"]["state"] == "suspended");
-    let healthy = server.status("orders", "hook")["endpoint"]["healthyRate"].as_f64().expect("a rate");
+    wait_for("the suspension", LONG, || {
+        server.status("orders", "hook")["health"]["state"] == "suspended"
+    });
+    let healthy = server.status("orders", "hook")["endpoint"]["healthyRate"]
+        .as_f64()
+        .expect("a rate");
     let down = sink.now();
     // What gathers meanwhile is far more than a second's worth.
     thread::sleep(Duration::from_secs(4));
@@ -73,33 +104,58 @@ fn an_endpoint_that_comes_back_has_its_last_healthy_rate_within_three_seconds_an
     wait_for("the probe", LONG, || back().is_some());
     let probe = back().expect("it was waited for");
     let busy = latency(&server, &key, &sink, "busy");
-    // A few times as long, and a moment of this machine. Behind four seconds of backlog it would be seconds.
-    assert!(busy < 4 * calm + Duration::from_millis(100), "the neighbour waits: {busy:?}, and {calm:?} before");
-    wait_for("seven seconds", LONG, || sink.now() > probe.after(Duration::from_secs(7)));
+    // A few times as long, and a moment of this machine. Behind four seconds of backlog it would be
+    // seconds.
+    assert!(
+        busy < 4 * calm + Duration::from_millis(100),
+        "the neighbour waits: {busy:?}, and {calm:?} before"
+    );
+    wait_for("seven seconds", LONG, || {
+        sink.now() > probe.after(Duration::from_secs(7))
+    });
     let now = taken(&sink, "/hook");
     let half = Duration::from_millis(500);
-    let counts: Vec<usize> = (0..14).map(|slice| within(&now, probe.after(half * slice), half)).collect();
+    let counts: Vec<usize> = (0..14)
+        .map(|slice| within(&now, probe.after(half * slice), half))
+        .collect();
     println!("{healthy:.0} in a second before; then, in each half of one, {counts:?}");
     println!("the neighbour's events took {calm:?} before and {busy:?} meanwhile");
     let expected = healthy / 2.0;
-    assert!((counts[0] as f64) < 0.5 * expected, "it is not overrun at first: {counts:?}");
+    assert!(
+        (counts[0] as f64) < 0.5 * expected,
+        "it is not overrun at first: {counts:?}"
+    );
     // Four seconds together, so that a stall of this machine is a small part of them.
     let reached = counts[6..].iter().sum::<usize>() as f64;
-    assert!(reached > 0.7 * 4.0 * healthy, "after three seconds it has its rate again: {counts:?} of {healthy}");
+    assert!(
+        reached > 0.7 * 4.0 * healthy,
+        "after three seconds it has its rate again: {counts:?} of {healthy}"
+    );
     // Sums, as what a stall of this machine held back comes after it.
     let sums = counts.iter().scan(0, |sum, count| {
         *sum += count;
         Some(*sum as f64)
     });
-    let is_more = sums.zip(1u32..).any(|(sum, slices)| sum > expected * (1.2 * f64::from(slices) + 0.5));
+    let is_more = sums
+        .zip(1u32..)
+        .any(|(sum, slices)| sum > expected * (1.2 * f64::from(slices) + 0.5));
     assert!(!is_more, "and no more: {counts:?} of {healthy}");
-    assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+    assert_eq!(
+        server.status("orders", "hook")["health"]["state"],
+        "healthy"
+    );
     let beside = within(&taken(&sink, "/neighbour"), down, up.since(down)) as f64;
-    assert!(beside > 0.5 * healthy * up.since(down).as_secs_f64(), "the neighbour got {beside} meanwhile");
+    assert!(
+        beside > 0.5 * healthy * up.since(down).as_secs_f64(),
+        "the neighbour got {beside} meanwhile"
+    );
     let acknowledged = load.stop();
     for name in ["hook", "neighbour"] {
         wait_until_settled(&server, "orders", name);
-        assert!(assert_arrived(&sink, &format!("/{name}"), &acknowledged).is_empty(), "{name}: nothing is taken twice");
+        assert!(
+            assert_arrived(&sink, &format!("/{name}"), &acknowledged).is_empty(),
+            "{name}: nothing is taken twice"
+        );
     }
 }
 
@@ -113,7 +169,8 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
         let ids: Vec<String> = (0..40).map(|number| format!("{verb}-{number}")).collect();
         server.publish("orders", &key, &load::body(&ids, "/a"));
         let before = sink.taken("/hook");
-        // The longest wait of the tests' edition is a second: there is time for a command in the later ones.
+        // The longest wait of the tests' edition is a second: there is time for a command in the
+        // later ones.
         wait_for("two suspensions", LONG, || {
             server.status("orders", "hook")["health"]["consecutiveSuspensions"].as_u64() >= Some(2)
         });
@@ -121,8 +178,13 @@ fn an_operator_probes_and_releases_an_endpoint_that_is_left_alone() {
         // Its own probe may be quicker: then the command has no sense any more, and says so.
         let status = server.try_to("orders", "hook", verb);
         assert!(matches!(status, 200 | 409), "{verb}: {status}");
-        wait_for("all events", LONG, || sink.taken("/hook") == before + ids.len());
+        wait_for("all events", LONG, || {
+            sink.taken("/hook") == before + ids.len()
+        });
         wait_until_settled(&server, "orders", "hook");
-        assert_eq!(server.status("orders", "hook")["health"]["state"], "healthy");
+        assert_eq!(
+            server.status("orders", "hook")["health"]["state"],
+            "healthy"
+        );
     }
 }

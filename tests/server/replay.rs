@@ -38,22 +38,43 @@ pub(super) fn start(server: &Server, topic: &str, name: &str, body: &Value) -> S
 }
 
 fn show(server: &Server, name: &str, id: &str) -> Value {
-    server.command("GET", &replays("orders", name, &format!("/{id}")), &Value::Null).json()
+    server
+        .command(
+            "GET",
+            &replays("orders", name, &format!("/{id}")),
+            &Value::Null,
+        )
+        .json()
 }
 
 fn say(server: &Server, name: &str, id: &str, word: &str) -> Value {
-    server.command("POST", &replays("orders", name, &format!("/{id}/{word}")), &Value::Null).json()
+    server
+        .command(
+            "POST",
+            &replays("orders", name, &format!("/{id}/{word}")),
+            &Value::Null,
+        )
+        .json()
 }
 
 fn wait_until_ended(server: &Server, name: &str, id: &str) -> Value {
     let wait = LONG * many(1, 20) as u32;
-    wait_for(&format!("replay {id}"), wait, || show(server, name, id)["state"] == "completed");
+    wait_for(&format!("replay {id}"), wait, || {
+        show(server, name, id)["state"] == "completed"
+    });
     show(server, name, id)
 }
 
 /// Publishes events with these numbers, in requests of up to 1,000.
-pub(super) fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize>, subject: &str) -> Vec<String> {
-    let ids: Vec<String> = numbers.map(|number| format!("{subject}-{number}")).collect();
+pub(super) fn publish(
+    server: &Server,
+    key: &str,
+    numbers: std::ops::Range<usize>,
+    subject: &str,
+) -> Vec<String> {
+    let ids: Vec<String> = numbers
+        .map(|number| format!("{subject}-{number}"))
+        .collect();
     for ids in ids.chunks(1000) {
         server.publish("orders", key, &load::body(ids, subject));
     }
@@ -64,10 +85,19 @@ pub(super) fn publish(server: &Server, key: &str, numbers: std::ops::Range<usize
 fn taken_again(sink: &Sink, path: &str, ids: &[String]) -> (usize, usize, usize) {
     sink.look(path, |ledger| {
         let of = |id: &String| ledger.get(id).map_or(&[][..], Vec::as_slice);
-        let times = |id: &String| of(id).iter().filter(|arrival| arrival.is_taken() && arrival.job.is_some()).count();
+        let times = |id: &String| {
+            of(id)
+                .iter()
+                .filter(|arrival| arrival.is_taken() && arrival.job.is_some())
+                .count()
+        };
         let all: Vec<usize> = ids.iter().map(times).collect();
         let (least, most) = (all.iter().min(), all.iter().max());
-        (least.copied().unwrap_or(0), most.copied().unwrap_or(0), all.iter().sum())
+        (
+            least.copied().unwrap_or(0),
+            most.copied().unwrap_or(0),
+            all.iter().sum(),
+        )
     })
 }
 
@@ -76,18 +106,39 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
     let _rows = crate::spec::shows(&["S004-083"]);
     let (mut server, sink) = (Server::start(&[KEPT, FEW]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "past", &SubscriptionSpec::of(&sink.url("/past")).batch(BATCH).prefix("/past"));
-    server.subscribe("orders", "live", &SubscriptionSpec::of(&sink.url("/live")).prefix("/load"));
+    server.subscribe(
+        "orders",
+        "past",
+        &SubscriptionSpec::of(&sink.url("/past"))
+            .batch(BATCH)
+            .prefix("/past"),
+    );
+    server.subscribe(
+        "orders",
+        "live",
+        &SubscriptionSpec::of(&sink.url("/live")).prefix("/load"),
+    );
     let count = many(3_000, 1_000_000);
     let ids = publish(&server, &key, 0..count, "/past");
-    wait_for("the first delivery", LONG * 10, || sink.taken("/past") == count);
+    wait_for("the first delivery", LONG * 10, || {
+        sink.taken("/past") == count
+    });
     wait_until_settled(&server, "orders", "past");
     let before = server.status("orders", "past")["counters"].clone();
 
-    let rate =
-        Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 2, pause: Duration::from_millis(5) };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 1,
+        events_per_request: 2,
+        pause: Duration::from_millis(5),
+    };
     let traffic = Load::start(server.at(), &rate);
-    let dry_run = server.command("POST", &replays("orders", "past", ""), &json!({"toSequence": count, "dryRun": true}));
+    let dry_run = server.command(
+        "POST",
+        &replays("orders", "past", ""),
+        &json!({"toSequence": count, "dryRun": true}),
+    );
     let reported = dry_run.json();
     assert_eq!(
         (dry_run.status, &reported["stored"], &reported["matching"]),
@@ -103,12 +154,18 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
     let from = sink.now();
     for kill in 1..=3 {
         let far = count * kill / 5;
-        wait_for("a part of it", LONG * 10, || taken_again(&sink, "/past", &ids).2 > far);
+        wait_for("a part of it", LONG * 10, || {
+            taken_again(&sink, "/past", &ids).2 > far
+        });
         server.kill_9();
         server.assert_sound();
         server.restart();
         traffic.turn_to(server.at());
-        assert_eq!(show(&server, "past", &id)["state"], "running", "it goes on after a kill");
+        assert_eq!(
+            show(&server, "past", &id)["state"],
+            "running",
+            "it goes on after a kill"
+        );
     }
     let job = wait_until_ended(&server, "past", &id);
     let took = sink.now().since(from);
@@ -116,22 +173,43 @@ fn a_replay_is_whole_through_kills_while_others_have_live_traffic() {
     wait_until_settled(&server, "orders", "live");
     assert_arrived(&sink, "/live", &acknowledged);
     let (least, most, sum) = taken_again(&sink, "/past", &ids);
-    println!("{count} events again in {took:?} with 3 kills: each {least} to {most} times, {} repeated", sum - count);
+    println!(
+        "{count} events again in {took:?} with 3 kills: each {least} to {most} times, {} repeated",
+        sum - count
+    );
     assert_eq!(least, 1, "something was skipped");
     // What was in flight at a kill, in requests of 50: a quarter of 16 places.
-    assert!(sum - count <= 3 * 2 * 4 * BATCH as usize, "{} were repeated", sum - count);
+    assert!(
+        sum - count <= 3 * 2 * 4 * BATCH as usize,
+        "{} were repeated",
+        sum - count
+    );
     let counters = &job["counters"];
     assert_eq!(
-        (&counters["matched"], &counters["delivered"], &counters["pending"]),
+        (
+            &counters["matched"],
+            &counters["delivered"],
+            &counters["pending"]
+        ),
         (&count.into(), &count.into(), &0.into()),
         "{job}"
     );
     assert_eq!(job["progress"]["passed"], job["progress"]["total"], "{job}");
     let status = server.status("orders", "past");
-    assert_eq!(status["counters"]["delivered"], before["delivered"], "its own column is as it was: {status}");
+    assert_eq!(
+        status["counters"]["delivered"], before["delivered"],
+        "its own column is as it was: {status}"
+    );
     assert_eq!(status["replayed"]["delivered"], count, "{status}");
     wait_until_settled(&server, "orders", "past");
-    sink.look("/live", |ledger| assert!(ledger.values().flatten().all(|arrival| arrival.job.is_none())));
+    sink.look("/live", |ledger| {
+        assert!(
+            ledger
+                .values()
+                .flatten()
+                .all(|arrival| arrival.job.is_none())
+        )
+    });
     server.terminate();
     server.assert_sound();
 }
@@ -156,7 +234,9 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
     let traffic = Load::start(server.at(), &rate);
     wait_for("some traffic", LONG, || traffic.acknowledged() > 100);
     let past = |at: Timestamp| {
-        SubscriptionSpec::of(&sink.url("/late")).batch(BATCH).also(&json!({}), &json!({"startsFrom": at.to_string()}))
+        SubscriptionSpec::of(&sink.url("/late"))
+            .batch(BATCH)
+            .also(&json!({}), &json!({"startsFrom": at.to_string()}))
     };
     server.subscribe("orders", "late", &past(at));
     let more = traffic.acknowledged() + 200;
@@ -171,19 +251,50 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
     wait_until_settled(&server, "orders", "late");
     let repeated = assert_arrived(&sink, "/late", &wanted);
     sink.look("/late", |ledger| {
-        assert!(ledger.keys().all(|id| !id.starts_with("/old")), "something from before came");
-        assert!(ledger.values().flatten().all(|arrival| arrival.job.is_none()), "it is no replay");
+        assert!(
+            ledger.keys().all(|id| !id.starts_with("/old")),
+            "something from before came"
+        );
+        assert!(
+            ledger
+                .values()
+                .flatten()
+                .all(|arrival| arrival.job.is_none()),
+            "it is no replay"
+        );
     });
-    assert!(repeated.len() <= 2 * 16 * BATCH as usize, "{} were repeated by a kill", repeated.len());
-    assert_eq!(server.counter("orders", "late", "delivered"), server.counter("orders", "late", "passed"));
-    assert_eq!(server.get_subscription("orders", "late").json()["properties"]["startsFrom"], at.to_string());
+    assert!(
+        repeated.len() <= 2 * 16 * BATCH as usize,
+        "{} were repeated by a kill",
+        repeated.len()
+    );
+    assert_eq!(
+        server.counter("orders", "late", "delivered"),
+        server.counter("orders", "late", "passed")
+    );
+    assert_eq!(
+        server.get_subscription("orders", "late").json()["properties"]["startsFrom"],
+        at.to_string()
+    );
 
     // The same again is no change; another place is refused, and so is the future.
     server.subscribe("orders", "late", &past(at));
     let refused = server.ask_for("orders", "late", &past(at.before(Duration::from_secs(60))));
-    assert!(refused.status == 400 && refused.text().contains("is there already"), "{}", refused.text());
-    let refused = server.ask_for("orders", "later", &past(at.after(Duration::from_secs(3600))));
-    assert!(refused.status == 400 && refused.text().contains("in the future"), "{}", refused.text());
+    assert!(
+        refused.status == 400 && refused.text().contains("is there already"),
+        "{}",
+        refused.text()
+    );
+    let refused = server.ask_for(
+        "orders",
+        "later",
+        &past(at.after(Duration::from_secs(3600))),
+    );
+    assert!(
+        refused.status == 400 && refused.text().contains("in the future"),
+        "{}",
+        refused.text()
+    );
     server.terminate();
     server.assert_sound();
 }
@@ -192,20 +303,45 @@ fn a_new_subscription_that_starts_in_the_past_gets_what_is_stored_and_then_what_
 fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reason() {
     let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH),
+    );
     let refused = |body: Value| {
         let answer = server.admin("POST", &replays("orders", "hook", ""), &body);
-        (answer.status, answer.json()["error"]["message"].as_str().expect("a message").to_owned())
+        (
+            answer.status,
+            answer.json()["error"]["message"]
+                .as_str()
+                .expect("a message")
+                .to_owned(),
+        )
     };
     assert_eq!(refused(json!({})).0, 400, "nothing is stored");
     let ids = publish(&server, &key, 0..500, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 500);
     for (body, why) in [
-        (json!({"from": "yesterday"}), "from is \"yesterday\"; allowed is"),
-        (json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}), "are both given"),
-        (json!({"fromSequence": 501}), "stored events are 1 to 500, appended from"),
-        (json!({"toSequence": 0}), "the range contains no event; stored events are"),
-        (json!({"eventsPerSecond": 0}), "eventsPerSecond is 0; allowed is"),
+        (
+            json!({"from": "yesterday"}),
+            "from is \"yesterday\"; allowed is",
+        ),
+        (
+            json!({"from": "2026-01-01T00:00:00Z", "fromSequence": 3}),
+            "are both given",
+        ),
+        (
+            json!({"fromSequence": 501}),
+            "stored events are 1 to 500, appended from",
+        ),
+        (
+            json!({"toSequence": 0}),
+            "the range contains no event; stored events are",
+        ),
+        (
+            json!({"eventsPerSecond": 0}),
+            "eventsPerSecond is 0; allowed is",
+        ),
         (json!({"since": "x"}), "since"),
     ] {
         let (status, message) = refused(body);
@@ -215,41 +351,85 @@ fn a_replay_is_paused_goes_on_and_is_canceled_and_others_are_refused_with_a_reas
     wait_for("a part", LONG, || taken_again(&sink, "/hook", &ids).2 > 20);
     assert_eq!(say(&server, "hook", &id, "pause")["state"], "paused");
     // Without a durable outcome a request would be sent again after the kill.
-    wait_for("the outcomes", LONG, || server.status("orders", "hook")["inFlight"] == 0);
+    wait_for("the outcomes", LONG, || {
+        server.status("orders", "hook")["inFlight"] == 0
+    });
     let paused = taken_again(&sink, "/hook", &ids).2;
     server.kill_9();
     server.restart();
     thread::sleep(Duration::from_millis(300));
-    assert_eq!(taken_again(&sink, "/hook", &ids).2, paused, "a paused replay sends nothing, after a kill neither");
-    assert_eq!(server.admin("POST", &replays("orders", "hook", &format!("/{id}/pause")), &Value::Null).status, 409);
+    assert_eq!(
+        taken_again(&sink, "/hook", &ids).2,
+        paused,
+        "a paused replay sends nothing, after a kill neither"
+    );
+    assert_eq!(
+        server
+            .admin(
+                "POST",
+                &replays("orders", "hook", &format!("/{id}/pause")),
+                &Value::Null
+            )
+            .status,
+        409
+    );
     assert_eq!(say(&server, "hook", &id, "resume")["state"], "running");
-    wait_for("more of it", LONG, || taken_again(&sink, "/hook", &ids).2 > paused);
+    wait_for("more of it", LONG, || {
+        taken_again(&sink, "/hook", &ids).2 > paused
+    });
     say(&server, "hook", &id, "cancel");
-    wait_for("its end", LONG, || show(&server, "hook", &id)["state"] == "canceled");
-    wait_for("the outcomes", LONG, || server.status("orders", "hook")["inFlight"] == 0);
+    wait_for("its end", LONG, || {
+        show(&server, "hook", &id)["state"] == "canceled"
+    });
+    wait_for("the outcomes", LONG, || {
+        server.status("orders", "hook")["inFlight"] == 0
+    });
     let sent = taken_again(&sink, "/hook", &ids).2;
     thread::sleep(Duration::from_millis(200));
     assert_eq!(taken_again(&sink, "/hook", &ids).2, sent);
     server.operate("orders", "hook", "hold");
-    let all: Vec<String> = (0..8).map(|_| start(&server, "orders", "hook", &json!({}))).collect();
+    let all: Vec<String> = (0..8)
+        .map(|_| start(&server, "orders", "hook", &json!({})))
+        .collect();
     let status = server.status("orders", "hook");
     assert_eq!(status["backlog"], 0, "a replay is no backlog: {status}");
     let ninth = server.admin("POST", &replays("orders", "hook", ""), &json!({}));
-    assert!(ninth.status == 409 && ninth.text().contains("8 jobs of this event subscription"), "{}", ninth.text());
+    assert!(
+        ninth.status == 409 && ninth.text().contains("8 jobs of this event subscription"),
+        "{}",
+        ninth.text()
+    );
     server.operate("orders", "hook", "resume");
     for id in &all {
-        assert_eq!(wait_until_ended(&server, "hook", id)["counters"]["delivered"], 500);
+        assert_eq!(
+            wait_until_ended(&server, "hook", id)["counters"]["delivered"],
+            500
+        );
     }
-    let listed = server.command("GET", &replays("orders", "hook", ""), &Value::Null).json();
-    assert_eq!(listed["value"].as_array().map(Vec::len), Some(9), "{listed}");
-    assert_eq!(server.admin("GET", &replays("orders", "hook", "/99"), &Value::Null).status, 404);
+    let listed = server
+        .command("GET", &replays("orders", "hook", ""), &Value::Null)
+        .json();
+    assert_eq!(
+        listed["value"].as_array().map(Vec::len),
+        Some(9),
+        "{listed}"
+    );
+    assert_eq!(
+        server
+            .admin("GET", &replays("orders", "hook", "/99"), &Value::Null)
+            .status,
+        404
+    );
     server.terminate();
     server.assert_sound();
 }
 
 #[test]
 fn a_replay_from_below_the_floor_reports_the_events_that_are_gone() {
-    let (server, sink) = (Server::start(&[("JOURNAL__RETENTION", "1s")]), Sink::start());
+    let (server, sink) = (
+        Server::start(&[("JOURNAL__RETENTION", "1s")]),
+        Sink::start(),
+    );
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     publish(&server, &key, 0..10, "/a");
@@ -264,7 +444,8 @@ fn a_replay_from_below_the_floor_reports_the_events_that_are_gone() {
     let message = response.text();
     assert_eq!(response.status, 400, "{message}");
     assert!(
-        message.contains("the log was trimmed there; stored events are") || message.contains("the log is empty"),
+        message.contains("the log was trimmed there; stored events are")
+            || message.contains("the log is empty"),
         "{message}"
     );
 }
@@ -273,19 +454,43 @@ fn a_replay_from_below_the_floor_reports_the_events_that_are_gone() {
 fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
     let (mut server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).attempts(1).dead_letters("aside"));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook"))
+            .attempts(1)
+            .dead_letters("aside"),
+    );
     publish(&server, &key, 0..5, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 5);
     sink.set("/hook", Behavior::Answer(400));
     let id = start(&server, "orders", "hook", &json!({}));
     let job = wait_until_ended(&server, "hook", &id);
-    assert_eq!((&job["counters"]["deadLettered"], &job["counters"]["delivered"]), (&5.into(), &0.into()), "{job}");
-    assert_eq!(server.counter("orders", "hook", "deadLettered"), 0, "what was published was delivered");
+    assert_eq!(
+        (
+            &job["counters"]["deadLettered"],
+            &job["counters"]["delivered"]
+        ),
+        (&5.into(), &0.into()),
+        "{job}"
+    );
+    assert_eq!(
+        server.counter("orders", "hook", "deadLettered"),
+        0,
+        "what was published was delivered"
+    );
     let refused = sink.look("/hook", |ledger| {
         let all: Vec<Arrival> = ledger.values().flatten().copied().collect();
-        all.iter().filter(|arrival| !arrival.is_taken()).map(|arrival| arrival.job).collect::<Vec<_>>()
+        all.iter()
+            .filter(|arrival| !arrival.is_taken())
+            .map(|arrival| arrival.job)
+            .collect::<Vec<_>>()
     });
-    assert_eq!(refused, vec![id.parse().ok(); 5], "each says which replay it is of");
+    assert_eq!(
+        refused,
+        vec![id.parse().ok(); 5],
+        "each says which replay it is of"
+    );
     server.terminate();
     server.assert_sound();
 }
@@ -294,25 +499,61 @@ fn an_event_that_a_replay_gives_up_is_a_dead_letter_that_names_the_replay() {
 fn the_command_starts_shows_and_lists_replays() {
     let (server, sink) = (Server::start(&[KEPT]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).batch(BATCH),
+    );
     publish(&server, &key, 0..100, "/a");
     wait_for("the first delivery", LONG, || sink.taken("/hook") == 100);
     let topic = subscription("orders", "").replace("/eventSubscriptions/", "");
     let run = |words: &[&str]| {
         let token = server.data_dir().join("admin-token");
         let mut command = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-        command.args(["replay", words[0], &topic, "hook"]).args(&words[1..]);
-        command.args(["--server", &format!("http://{}", server.at()), "--token-file"]).arg(token);
+        command
+            .args(["replay", words[0], &topic, "hook"])
+            .args(&words[1..]);
+        command
+            .args([
+                "--server",
+                &format!("http://{}", server.at()),
+                "--token-file",
+            ])
+            .arg(token);
         let output = command.output().expect("the binary starts");
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
-        (printed, String::from_utf8_lossy(&output.stderr).into_owned())
+        assert!(
+            output.status.success(),
+            "{printed}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        (
+            printed,
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     let (printed, _) = run(&["start", "--from-sequence", "11", "--dry-run"]);
-    assert_eq!(printed, "90 of 90 stored events match (sequence numbers 11 to 100); nothing was sent\n");
-    let (printed, bar) = run(&["start", "--from-sequence", "11", "--rate", "500", "--watch", "--yes"]);
-    assert!(printed.contains("ID  STATE") && printed.contains("16  completed  11-100     90/90"), "{printed}");
-    assert!(bar.contains("[##############################] 90/90, 90 delivered, completed"), "{bar}");
+    assert_eq!(
+        printed,
+        "90 of 90 stored events match (sequence numbers 11 to 100); nothing was sent\n"
+    );
+    let (printed, bar) = run(&[
+        "start",
+        "--from-sequence",
+        "11",
+        "--rate",
+        "500",
+        "--watch",
+        "--yes",
+    ]);
+    assert!(
+        printed.contains("ID  STATE") && printed.contains("16  completed  11-100     90/90"),
+        "{printed}"
+    );
+    assert!(
+        bar.contains("[##############################] 90/90, 90 delivered, completed"),
+        "{bar}"
+    );
     let (printed, _) = run(&["list", "--output", "json"]);
     let listed: Value = serde_json::from_str(&printed).expect("JSON");
     assert_eq!(listed["value"][0]["counters"]["delivered"], 90, "{printed}");
@@ -323,19 +564,38 @@ fn the_command_starts_shows_and_lists_replays() {
     // Ctrl-C ends the command and not the replay.
     let token = server.data_dir().join("admin-token");
     let mut watching = Command::new(env!("CARGO_BIN_EXE_gridhook"));
-    watching.args(["replay", "show", &topic, "hook", "17", "--watch", "--token-file"]).arg(token);
-    watching.args(["--server", &format!("http://{}", server.at())]).stderr(Stdio::piped());
+    watching
+        .args([
+            "replay",
+            "show",
+            &topic,
+            "hook",
+            "17",
+            "--watch",
+            "--token-file",
+        ])
+        .arg(token);
+    watching
+        .args(["--server", &format!("http://{}", server.at())])
+        .stderr(Stdio::piped());
     let mut watching = watching.spawn().expect("the binary starts");
     let mut bar = watching.stderr.take().expect("its standard error");
     let mut first = [0];
     bar.read_exact(&mut first).expect("a progress bar");
     let interrupt = format!("kill -INT {}", watching.id());
-    assert!(Command::new("sh").args(["-c", &interrupt]).status().expect("a shell").success());
+    assert!(
+        Command::new("sh")
+            .args(["-c", &interrupt])
+            .status()
+            .expect("a shell")
+            .success()
+    );
     let mut said = String::new();
     bar.read_to_string(&mut said).expect("text");
     assert_eq!(watching.wait().expect("an end").code(), Some(1));
     assert!(
-        said.contains("gridhook: the replay 17 goes on; gridhook replay show ") && said.contains(" ends it"),
+        said.contains("gridhook: the replay 17 goes on; gridhook replay show ")
+            && said.contains(" ends it"),
         "{said}"
     );
     assert_eq!(show(&server, "hook", "17")["state"], "running");

@@ -19,17 +19,24 @@ struct Connection(BufReader<Stream>);
 
 impl Connection {
     fn open(server: &Server, tls: Option<&Arc<rustls::ClientConfig>>) -> Self {
-        Self(BufReader::new(Stream::connect(server.at(), tls).expect("a connection")))
+        Self(BufReader::new(
+            Stream::connect(server.at(), tls).expect("a connection"),
+        ))
     }
 
     fn send(&mut self, bytes: &str) {
-        self.0.get_mut().write_all(bytes.as_bytes()).and_then(|()| self.0.get_mut().flush()).expect("it is open");
+        self.0
+            .get_mut()
+            .write_all(bytes.as_bytes())
+            .and_then(|()| self.0.get_mut().flush())
+            .expect("it is open");
     }
 
     /// The head of the next response, whose body is read, too.
     fn head(&mut self) -> String {
         let head = read_head(&mut self.0).expect("a response");
-        let length = header(&head, "content-length").map_or(0, |length| length.parse().expect("a number"));
+        let length =
+            header(&head, "content-length").map_or(0, |length| length.parse().expect("a number"));
         self.0.read_exact(&mut vec![0; length]).expect("a body");
         head
     }
@@ -40,12 +47,16 @@ impl Connection {
 }
 
 fn head(path: &str, key: &str, lines: &str, length: usize) -> String {
-    format!("POST {path} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\n{lines}content-length: {length}\r\n\r\n")
+    format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\naeg-sas-key: {key}\r\n{lines}content-length: \
+         {length}\r\n\r\n"
+    )
 }
 
 /// The fields of clients that offer another protocol.
 const OFFERS: [&str; 7] = [
-    "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n",
+    "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: \
+     AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n",
     "connection: upgrade\r\n",
     "Connection: keep-alive,  UPGRADE \r\nupgrade: websocket\r\n",
     "Upgrade: h2c\r\n",
@@ -54,7 +65,12 @@ const OFFERS: [&str; 7] = [
     "",
 ];
 
-fn check_offers(server: &Server, key: &str, tls: Option<&Arc<rustls::ClientConfig>>, prefix: &str) -> usize {
+fn check_offers(
+    server: &Server,
+    key: &str,
+    tls: Option<&Arc<rustls::ClientConfig>>,
+    prefix: &str,
+) -> usize {
     let path = events_path("orders");
     let (mut connection, mut count) = (Connection::open(server, tls), 0);
     let mut next_body = || {
@@ -67,8 +83,18 @@ fn check_offers(server: &Server, key: &str, tls: Option<&Arc<rustls::ClientConfi
         let request = head(&path, key, lines, body.len()) + body;
         connection.send(&request);
         let response = connection.head();
-        assert!(response.starts_with("HTTP/1.1 200 "), "{lines:?}: {response}");
-        assert_eq!((header(&response, "connection"), header(&response, "upgrade")), (None, None), "{lines:?}");
+        assert!(
+            response.starts_with("HTTP/1.1 200 "),
+            "{lines:?}: {response}"
+        );
+        assert_eq!(
+            (
+                header(&response, "connection"),
+                header(&response, "upgrade")
+            ),
+            (None, None),
+            "{lines:?}"
+        );
         // Byte by byte, so that every name and value is cut.
         let body = next_body();
         let body = std::str::from_utf8(&body).expect("JSON");
@@ -78,20 +104,27 @@ fn check_offers(server: &Server, key: &str, tls: Option<&Arc<rustls::ClientConfi
         assert_eq!(connection.status(), "200", "{lines:?}");
         let chunk = next_body();
         let chunk = std::str::from_utf8(&chunk).expect("JSON");
-        let chunks = head(&path, key, lines, 0).replace("content-length: 0", "transfer-encoding: chunked");
-        connection.send(&format!("{chunks}{:x}\r\n{chunk}\r\n0\r\n\r\n", chunk.len()));
+        let chunks =
+            head(&path, key, lines, 0).replace("content-length: 0", "transfer-encoding: chunked");
+        connection.send(&format!(
+            "{chunks}{:x}\r\n{chunk}\r\n0\r\n\r\n",
+            chunk.len()
+        ));
         assert_eq!(connection.status(), "200", "{lines:?}");
     }
     // Two requests at once, of which the first has the text of an offer in its body.
     let text = format!("{prefix}-text\r\nconnection: upgrade\r\n");
-    let body =
-        serde_json::to_string(&serde_json::json!([{"id": format!("{prefix}-0"), "subject": "/a", "eventType": "T",
-        "eventTime": "2026-11-20T10:00:00Z", "data": text}]))
-        .expect("JSON");
+    let body = serde_json::to_string(
+        &serde_json::json!([{"id": format!("{prefix}-0"), "subject": "/a", "eventType": "T",
+        "eventTime": "2026-11-20T10:00:00Z", "data": text}]),
+    )
+    .expect("JSON");
     let offer = head(&path, key, OFFERS[0], body.len()) + &body;
     connection.send(&(offer.clone() + &offer));
     assert_eq!([connection.status(), connection.status()], ["200", "200"]);
-    connection.send("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n");
+    connection.send(
+        "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+    );
     assert_eq!(connection.status(), "200");
     connection.send("GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: upgrade, close\r\n\r\n");
     assert_eq!(header(&connection.head(), "connection"), Some("close"));
@@ -105,13 +138,18 @@ fn an_offer_of_another_protocol_is_ignored_and_its_connection_is_kept() {
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     let count = check_offers(&server, &key, None, "plain");
-    wait_for("every event", LONG, || server.counter("orders", "all", "delivered") == count as u64);
+    wait_for("every event", LONG, || {
+        server.counter("orders", "all", "delivered") == count as u64
+    });
 
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
     authority.issue("127.0.0.1").write(folder.path(), "server");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (certificate, private) = (path("server.crt"), path("server.key"));
-    let settings = [("SERVER__TLS_CERTIFICATE", certificate.as_str()), ("SERVER__TLS_KEY", &private)];
+    let settings = [
+        ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
+        ("SERVER__TLS_KEY", &private),
+    ];
     let server = Server::start_tls(&settings, authority.client());
     let key = server.topic("orders", "EventGridSchema");
     check_offers(&server, &key, Some(&authority.client()), "tls");
@@ -133,18 +171,34 @@ fn a_body_is_asked_for_only_where_it_is_read() {
     let admin = format!("Bearer {}", admin.trim());
     for (name, request, status) in [
         ("a wrong key", head(&path, "wrong", waits, 1_000_000), "401"),
-        ("too long a body", head(&path, &key, waits, 50_000_000), "413"),
-        ("no such topic", head(&events_path("nobody"), &key, waits, 1_000), "404"),
+        (
+            "too long a body",
+            head(&path, &key, waits, 50_000_000),
+            "413",
+        ),
+        (
+            "no such topic",
+            head(&events_path("nobody"), &key, waits, 1_000),
+            "404",
+        ),
         ("no such path", head("/nowhere", &key, waits, 1_000), "404"),
         ("an operator without a token", put("", 1_000), "401"),
-        ("an operator with too long a body", put(&admin, 50_000_000), "413"),
+        (
+            "an operator with too long a body",
+            put(&admin, 50_000_000),
+            "413",
+        ),
     ] {
         let mut connection = Connection::open(&server, None);
         connection.send(&request);
         assert_eq!(connection.status(), status, "{name}");
     }
     let mut connection = Connection::open(&server, None);
-    for lines in [waits, "expect: 100-Continue\r\nconnection: upgrade\r\n", waits] {
+    for lines in [
+        waits,
+        "expect: 100-Continue\r\nconnection: upgrade\r\n",
+        waits,
+    ] {
         let body = load::body(&["one".to_owned()], "/a");
         let body = std::str::from_utf8(&body).expect("JSON");
         connection.send(&head(&path, &key, lines, body.len()));
@@ -173,7 +227,12 @@ fn a_body_is_asked_for_only_where_it_is_read() {
 #[test]
 fn a_malformed_request_is_no_error_of_the_server() {
     let mut server = Server::start(&[]);
-    for lines in ["bad header: x\r\n", "x\u{1}: y\r\n", "content-length: -1\r\n", "transfer-encoding: what\r\n"] {
+    for lines in [
+        "bad header: x\r\n",
+        "x\u{1}: y\r\n",
+        "content-length: -1\r\n",
+        "transfer-encoding: what\r\n",
+    ] {
         let mut connection = Connection::open(&server, None);
         connection.send(&format!("GET /healthz HTTP/1.1\r\nhost: x\r\n{lines}\r\n"));
         assert_eq!(connection.status(), "400", "{lines:?}");

@@ -1,5 +1,6 @@
-//! The negative controls of the tests that kill a server: between two of its processes the test changes what is on its disk, as a
-//! bug would have left it, and the checks of those tests must detect. Each check is the one that they use.
+//! The negative controls of the tests that kill a server: between two of its processes the test
+//! changes what is on its disk, as a bug would have left it, and the checks of those tests must
+//! detect. Each check is the one that they use.
 
 use std::{
     ops::ControlFlow,
@@ -46,59 +47,130 @@ enum Left {
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
 const fn bug(name: &'static str, family: Family, leave: fn(&mut Records)) -> Bug {
-    Bug { name, left: Left::Records(family, leave) }
+    Bug {
+        name,
+        left: Left::Records(family, leave),
+    }
 }
 
 const BUGS: [Bug; 12] = [
-    bug("a pending record was forgotten", Family::Pending, |records| drop(records.pop())),
-    bug("a due key was lost", Family::Due, |records| drop(records.pop())),
-    bug("a dead letter was forgotten", Family::Dead, |records| drop(records.pop())),
-    bug("an event that is still asked for went with the log", Family::Carried, |records| drop(records.pop())),
-    bug("the newest chunk was acknowledged and not written", Family::Log, |records| drop(records.pop())),
-    bug("a file of the log went before its floor", Family::Log, |records| drop(records.remove(0))),
-    bug("a subscription's cursor was lost", Family::Cursor, |records| drop(records.remove(0))),
-    bug("a cursor passed events that nobody sent", Family::Cursor, |records| {
-        change_cursor(records, |cursor| {
-            // Both equations hold.
-            cursor.lanes[0].read = cursor.lanes[0].read.plus(5);
-            cursor.counters.passed += 5;
-            cursor.counters.filtered += 5;
-        });
+    bug(
+        "a pending record was forgotten",
+        Family::Pending,
+        |records| drop(records.pop()),
+    ),
+    bug("a due key was lost", Family::Due, |records| {
+        drop(records.pop())
     }),
-    bug("a cursor was written before the outcomes it stands for", Family::Cursor, |records| {
-        change_cursor(records, |cursor| cursor.lanes[0].read = Seq(cursor.lanes[0].read.0 - 1));
+    bug("a dead letter was forgotten", Family::Dead, |records| {
+        drop(records.pop())
     }),
+    bug(
+        "an event that is still asked for went with the log",
+        Family::Carried,
+        |records| drop(records.pop()),
+    ),
+    bug(
+        "the newest chunk was acknowledged and not written",
+        Family::Log,
+        |records| drop(records.pop()),
+    ),
+    bug(
+        "a file of the log went before its floor",
+        Family::Log,
+        |records| drop(records.remove(0)),
+    ),
+    bug(
+        "a subscription's cursor was lost",
+        Family::Cursor,
+        |records| drop(records.remove(0)),
+    ),
+    bug(
+        "a cursor passed events that nobody sent",
+        Family::Cursor,
+        |records| {
+            change_cursor(records, |cursor| {
+                // Both equations hold.
+                cursor.lanes[0].read = cursor.lanes[0].read.plus(5);
+                cursor.counters.passed += 5;
+                cursor.counters.filtered += 5;
+            });
+        },
+    ),
+    bug(
+        "a cursor was written before the outcomes it stands for",
+        Family::Cursor,
+        |records| {
+            change_cursor(records, |cursor| {
+                cursor.lanes[0].read = Seq(cursor.lanes[0].read.0 - 1)
+            });
+        },
+    ),
     bug("a delivery was counted twice", Family::Cursor, |records| {
         change_cursor(records, |cursor| cursor.counters.delivered += 1);
     }),
-    bug("a byte of what was published is another", Family::Log, |records| {
-        for (_, value) in records {
-            let at = value.windows(8).rposition(|bytes| bytes == b"\"data\":{").expect("an event with data");
-            value[at + 8 + 6] ^= 1;
-        }
-    }),
-    Bug { name: "a success was answered and not written", left: Left::Batch(owe_again) },
+    bug(
+        "a byte of what was published is another",
+        Family::Log,
+        |records| {
+            for (_, value) in records {
+                let at = value
+                    .windows(8)
+                    .rposition(|bytes| bytes == b"\"data\":{")
+                    .expect("an event with data");
+                value[at + 8 + 6] ^= 1;
+            }
+        },
+    ),
+    Bug {
+        name: "a success was answered and not written",
+        left: Left::Batch(owe_again),
+    },
 ];
 
 /// An event that was taken is pending, and every account says so.
 fn owe_again(store: &RocksStore) -> Batch {
     let first = |family| {
         let range = keys::all(family);
-        store.last(family, &range.start, &range.end).expect("readable").expect("a record")
+        store
+            .last(family, &range.start, &range.end)
+            .expect("readable")
+            .expect("a record")
     };
     let ((pending_key, pending), (_, event)) = (first(Family::Pending), first(Family::Carried));
-    let (partition, _, subscription, lane) = keys::parse_pending(&pending_key).expect("the key of a pending delivery");
-    let subscription_key = SubscriptionKey { partition, subscription };
-    let due = PendingDelivery::decode(&pending).expect("a pending record").due;
-    let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key)).expect("readable").expect("a cursor");
+    let (partition, _, subscription, lane) =
+        keys::parse_pending(&pending_key).expect("the key of a pending delivery");
+    let subscription_key = SubscriptionKey {
+        partition,
+        subscription,
+    };
+    let due = PendingDelivery::decode(&pending)
+        .expect("a pending record")
+        .due;
+    let cursor = store
+        .get(Family::Cursor, &keys::cursor(subscription_key))
+        .expect("readable")
+        .expect("a cursor");
     let mut cursor = Cursor::decode(&cursor).expect("a cursor");
     cursor.counters.delivered -= 1;
     cursor.counters.pending += 1;
     let mut batch = Batch::default();
-    batch.put(Family::Pending, keys::pending(partition, Seq(1), subscription, lane), pending);
-    batch.put(Family::Due, keys::due(subscription_key, due, lane, Seq(1)), Vec::new());
+    batch.put(
+        Family::Pending,
+        keys::pending(partition, Seq(1), subscription, lane),
+        pending,
+    );
+    batch.put(
+        Family::Due,
+        keys::due(subscription_key, due, lane, Seq(1)),
+        Vec::new(),
+    );
     batch.put(Family::Carried, keys::carried(partition, Seq(1)), event);
-    batch.put(Family::Cursor, keys::cursor(subscription_key), cursor.encode());
+    batch.put(
+        Family::Cursor,
+        keys::cursor(subscription_key),
+        cursor.encode(),
+    );
     batch
 }
 
@@ -131,12 +203,17 @@ fn changed(store: &RocksStore, family: Family, leave: fn(&mut Records)) -> Batch
         before.push((key.to_vec(), value.to_vec()));
         ControlFlow::Continue(())
     };
-    store.scan(family, &range.start, &range.end, read).expect("readable");
+    store
+        .scan(family, &range.start, &range.end, read)
+        .expect("readable");
     assert!(!before.is_empty(), "{family:?} has nothing to do it to");
     let mut after = before.clone();
     leave(&mut after);
     let mut batch = Batch::default();
-    for (key, _) in before.iter().filter(|(key, _)| after.iter().all(|(left, _)| left != key)) {
+    for (key, _) in before
+        .iter()
+        .filter(|(key, _)| after.iter().all(|(left, _)| left != key))
+    {
         match family {
             Family::Due => batch.single_delete(family, key.clone()),
             _ => batch.delete(family, key.clone()),
@@ -160,14 +237,22 @@ impl Scene {
     fn start() -> Self {
         let (mut server, sink) = (Server::start(&[]), Sink::start());
         let key = server.topic("orders", "EventGridSchema");
-        server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).batch(10));
-        let doomed = SubscriptionSpec::of(&sink.url("/doomed")).batch(10).dead_letters("letters");
+        server.subscribe(
+            "orders",
+            "hook",
+            &SubscriptionSpec::of(&sink.url("/hook")).batch(10),
+        );
+        let doomed = SubscriptionSpec::of(&sink.url("/doomed"))
+            .batch(10)
+            .dead_letters("letters");
         server.subscribe("orders", "doomed", &doomed);
         sink.set("/doomed", Behavior::Answer(400));
         let mut acknowledged = Vec::new();
         let mut publish = |from: usize| {
             for first in (from..from + 50).step_by(10) {
-                let ids: Vec<String> = (first..first + 10).map(|number| format!("event-{number}")).collect();
+                let ids: Vec<String> = (first..first + 10)
+                    .map(|number| format!("event-{number}"))
+                    .collect();
                 server.publish("orders", &key, &load::body(&ids, "/a"));
                 acknowledged.extend(ids);
             }
@@ -178,20 +263,29 @@ impl Scene {
         wait_until_settled(&server, "orders", "hook");
         sink.set("/hook", Behavior::Answer(503));
         publish(100);
-        wait_for("failures", LONG, || server.counter("orders", "hook", "pending") >= 10);
+        wait_for("failures", LONG, || {
+            server.counter("orders", "hook", "pending") >= 10
+        });
         // The floor follows, and what is pending is held.
         thread::sleep(Duration::from_millis(1500));
         // What comes now nobody reads.
         server.operate("orders", "hook", "hold");
         publish(150);
-        wait_for("dead letters", LONG, || server.counter("orders", "doomed", "deadLettered") == 200);
+        wait_for("dead letters", LONG, || {
+            server.counter("orders", "doomed", "deadLettered") == 200
+        });
         // What was answered is on the disk by now, so that nothing may come twice.
         thread::sleep(Duration::from_millis(400));
         server.kill_9();
         let folder = tempfile::tempdir().expect("a folder");
         copy_folder(&server.data_dir(), &folder.path().join("data")).expect("copied");
         let taken = sink.ledger("/hook");
-        Self { folder, sink, acknowledged, taken }
+        Self {
+            folder,
+            sink,
+            acknowledged,
+            taken,
+        }
     }
 
     /// The checks of the tests that kill, one after another, on what a process with this bug left.
@@ -202,7 +296,8 @@ impl Scene {
         if let Some(bug) = bug {
             plant(bug, &data_dir);
         }
-        catch_unwind(AssertUnwindSafe(|| self.check_folder(&data_dir))).map_err(|panic| first_line(&*panic))
+        catch_unwind(AssertUnwindSafe(|| self.check_folder(&data_dir)))
+            .map_err(|panic| first_line(&*panic))
     }
 
     fn check_folder(&self, data_dir: &Path) {
@@ -215,12 +310,18 @@ impl Scene {
         wait_until_settled(&server, "orders", "hook");
         wait_until_settled(&server, "orders", "doomed");
         let repeated = assert_arrived(&self.sink, "/hook", &self.acknowledged);
-        assert!(repeated.is_empty(), "{} events were repeated though nothing was in flight", repeated.len());
+        assert!(
+            repeated.is_empty(),
+            "{} events were repeated though nothing was in flight",
+            repeated.len()
+        );
         let mut written = Vec::new();
         wait_for("all dead letters to be in files", LONG, || {
             written = ids_in_files(&server);
             written.dedup();
-            self.acknowledged.iter().all(|id| written.binary_search(id).is_ok())
+            self.acknowledged
+                .iter()
+                .all(|id| written.binary_search(id).is_ok())
         });
         server.terminate();
         server.assert_sound();
@@ -230,7 +331,11 @@ impl Scene {
 #[test]
 fn the_checks_of_the_kill_tests_detect_every_seeded_bug_of_an_incarnation() {
     let scene = Scene::start();
-    assert_eq!(scene.check(None), Ok(()), "without a bug there is nothing to detect");
+    assert_eq!(
+        scene.check(None),
+        Ok(()),
+        "without a bug there is nothing to detect"
+    );
     let mut missed = Vec::new();
     for bug in &BUGS {
         match scene.check(Some(bug)) {
@@ -243,23 +348,39 @@ fn the_checks_of_the_kill_tests_detect_every_seeded_bug_of_an_incarnation() {
 }
 
 fn first_line(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     let mut lines = text.unwrap_or("something").lines();
     // Of fsck's report, the complaint.
-    let (first, wrong) = (lines.next().unwrap_or_default(), lines.find(|line| line.starts_with("wrong: ")));
+    let (first, wrong) = (
+        lines.next().unwrap_or_default(),
+        lines.find(|line| line.starts_with("wrong: ")),
+    );
     wrong.unwrap_or(first).chars().take(140).collect()
 }
 
-/// The next incarnation of a killed actor has its requests in flight and repeats nothing. A killed process hands over none: so the
-/// check of the tests that kill actors is held against that.
+/// The next incarnation of a killed actor has its requests in flight and repeats nothing. A killed
+/// process hands over none: so the check of the tests that kill actors is held against that.
 #[test]
 fn the_check_of_the_chaos_tests_detects_an_incarnation_without_its_requests_in_flight() {
     let (mut server, sink) = (Server::start(&[]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
-    server.subscribe("orders", "victim", &SubscriptionSpec::of(&sink.url("/victim")).batch(5));
+    server.subscribe(
+        "orders",
+        "victim",
+        &SubscriptionSpec::of(&sink.url("/victim")).batch(5),
+    );
     sink.set("/victim", Behavior::Slow(Duration::from_millis(50), 200));
     let pause = Duration::from_millis(10);
-    let rate = Rate { topic: "orders".to_owned(), key, publishers: 2, events_per_request: 5, pause };
+    let rate = Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 2,
+        events_per_request: 5,
+        pause,
+    };
     let load = Load::start(server.at(), &rate);
     for kills in 1..=3 {
         wait_for("deliveries", LONG, || sink.taken("/victim") > 100 * kills);
@@ -270,6 +391,8 @@ fn the_check_of_the_chaos_tests_detects_an_incarnation_without_its_requests_in_f
     let acknowledged = load.stop();
     wait_until_settled(&server, "orders", "victim");
     let repeated = assert_arrived(&sink, "/victim", &acknowledged).len();
-    println!("caught: {repeated} events were repeated by three incarnations without requests in flight");
+    println!(
+        "caught: {repeated} events were repeated by three incarnations without requests in flight"
+    );
     assert!(repeated > 0, "the check would detect nothing");
 }

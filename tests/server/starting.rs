@@ -28,18 +28,43 @@ fn a_server_that_reads_its_store_is_alive_and_not_ready() {
     let text = fs::read(&current).expect("a store");
     fs::remove_file(&current).expect("removed");
     // Opening it blocks until another process writes to it: the store takes for ever to open.
-    assert!(Command::new("mkfifo").arg(&current).status().expect("mkfifo").success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(&current)
+            .status()
+            .expect("mkfifo")
+            .success()
+    );
     server.begin();
     wait_for("an answer", LONG, || ask(at, "GET", "/healthz").is_some());
     let alive = ask(at, "GET", "/healthz").expect("an answer");
-    assert_eq!((alive.status, &alive.json()["status"]), (200, &"starting".into()), "{}", alive.text());
+    assert_eq!(
+        (alive.status, &alive.json()["status"]),
+        (200, &"starting".into()),
+        "{}",
+        alive.text()
+    );
     assert!(alive.json()["step"].is_string(), "{}", alive.text());
     let ready = ask(at, "GET", "/readyz").expect("an answer");
-    assert_eq!((ready.status, &ready.json()["phase"]), (503, &"recovering".into()), "{}", ready.text());
-    assert!(ready.text().contains("the store is being read"), "{}", ready.text());
+    assert_eq!(
+        (ready.status, &ready.json()["phase"]),
+        (503, &"recovering".into()),
+        "{}",
+        ready.text()
+    );
+    assert!(
+        ready.text().contains("the store is being read"),
+        "{}",
+        ready.text()
+    );
     for (method, path) in [("POST", "/topics/orders/api/events"), ("GET", "/metrics")] {
         let refused = ask(at, method, path).expect("an answer");
-        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{}", refused.text());
+        assert_eq!(
+            (refused.status, refused.header("retry-after")),
+            (503, Some("1")),
+            "{}",
+            refused.text()
+        );
     }
     server.kill_9();
     fs::remove_file(&current).expect("removed");
@@ -50,7 +75,8 @@ fn a_server_that_reads_its_store_is_alive_and_not_ready() {
     server.terminate();
 }
 
-/// As Kubernetes makes a volume for `fsGroup: 65534` and mounts it into a pod that runs as another user.
+/// As Kubernetes makes a volume for `fsGroup: 65534` and mounts it into a pod that runs as another
+/// user.
 #[test]
 fn a_folder_of_a_group_that_may_write_it_is_a_data_folder() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -71,14 +97,23 @@ fn a_folder_of_a_group_that_may_write_it_is_a_data_folder() {
         .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
         .arg(&data)
         // And what a service of its name sets in every pod does no harm.
-        .envs([("GRIDHOOK_PORT", "tcp://10.0.0.1:80"), ("GRIDHOOK_SERVICE_HOST", "10.0.0.1")])
+        .envs([
+            ("GRIDHOOK_PORT", "tcp://10.0.0.1:80"),
+            ("GRIDHOOK_SERVICE_HOST", "10.0.0.1"),
+        ])
         .env("GRIDHOOK_SERVER_LISTEN", "127.0.0.1:1")
         .stdin(Stdio::null())
         .stdout(fs::File::create(&out).expect("a file"))
         .stderr(fs::File::create(&log).expect("a file"))
         .spawn()
         .expect("setpriv");
-    let output = || format!("{}{}", fs::read_to_string(&out).expect("text"), fs::read_to_string(&log).expect("text"));
+    let output = || {
+        format!(
+            "{}{}",
+            fs::read_to_string(&out).expect("text"),
+            fs::read_to_string(&log).expect("text")
+        )
+    };
     let mut ended = None;
     wait_for("the server to listen", LONG, || {
         ended = child.try_wait().expect("a child");
@@ -87,7 +122,15 @@ fn a_folder_of_a_group_that_may_write_it_is_a_data_folder() {
     child.kill().ok();
     child.wait().expect("a child");
     assert!(ended.is_none(), "{}", output());
-    assert!(output().contains("GRIDHOOK_SERVER__LISTEN"), "a near miss is reported: {}", output());
+    assert!(
+        output().contains("GRIDHOOK_SERVER__LISTEN"),
+        "a near miss is reported: {}",
+        output()
+    );
     let token = fs::metadata(data.join("admin-token")).expect("a token");
-    assert_eq!(token.permissions().mode() & 0o777, 0o600, "what it makes there is its own");
+    assert_eq!(
+        token.permissions().mode() & 0o777,
+        0o600,
+        "what it makes there is its own"
+    );
 }

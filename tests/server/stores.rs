@@ -1,5 +1,6 @@
-//! Dead letters in object stores: the paths and contents of files, and outages and kills, which cost only time. Azure
-//! Blob Storage is Azurite, S3 is moto, Google Cloud Storage is a scripted endpoint.
+//! Dead letters in object stores: the paths and contents of files, and outages and kills, which
+//! cost only time. Azure Blob Storage is Azurite, S3 is moto, Google Cloud Storage is a scripted
+//! endpoint.
 
 use serde_json::{Value, json};
 
@@ -22,7 +23,10 @@ fn files(cloud: &Cloud, folder: &str) -> Vec<(String, String)> {
     ask(async {
         let (sink, mut found) = (cloud.sink(), Vec::new());
         for listed in sink.list(folder, None, 100).await.unwrap_or_default() {
-            let file = sink.get(&listed.name, 1 << 20).await.expect("a file that is listed");
+            let file = sink
+                .get(&listed.name, 1 << 20)
+                .await
+                .expect("a file that is listed");
             assert_eq!(file.len() as u64, listed.bytes);
             found.push((listed.name, String::from_utf8(file.to_vec()).expect("text")));
         }
@@ -30,13 +34,19 @@ fn files(cloud: &Cloud, folder: &str) -> Vec<(String, String)> {
     })
 }
 
-/// The ids of the events in all files of a folder, sorted: an id that is there twice is listed twice.
+/// The ids of the events in all files of a folder, sorted: an id that is there twice is listed
+/// twice.
 fn ids(cloud: &Cloud, folder: &str) -> Vec<String> {
     let letters = files(cloud, folder).into_iter().flat_map(|(name, file)| {
-        serde_json::from_str::<Vec<Value>>(&file).unwrap_or_else(|error| panic!("{name}: {error}: {file}"))
+        serde_json::from_str::<Vec<Value>>(&file)
+            .unwrap_or_else(|error| panic!("{name}: {error}: {file}"))
     });
     let id = |letter: Value| {
-        let event = if letter["event"].is_object() { &letter["event"] } else { &letter };
+        let event = if letter["event"].is_object() {
+            &letter["event"]
+        } else {
+            &letter
+        };
         event["id"].as_str().expect("an id").to_owned()
     };
     let mut ids: Vec<String> = letters.map(id).collect();
@@ -51,12 +61,20 @@ fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
 /// A file without its times: what stands behind these names is a moment.
 fn timeless(file: &str) -> String {
     let mut out = file.to_owned();
-    for name in ["publishTime", "lastDeliveryAttemptTime", "publishutc", "deliveryattemptutc"] {
+    for name in [
+        "publishTime",
+        "lastDeliveryAttemptTime",
+        "publishutc",
+        "deliveryattemptutc",
+    ] {
         let key = format!("\"{name}\":\"");
         let mut from = 0;
         while let Some(at) = out[from..].find(&key).map(|at| from + at + key.len()) {
             let time = &out[at..at + 28];
-            assert!(time.ends_with('Z') && time.as_bytes()[19] == b'.', "{name} is {time}");
+            assert!(
+                time.ends_with('Z') && time.as_bytes()[19] == b'.',
+                "{name} is {time}"
+            );
             out.replace_range(at..at + 28, "…");
             from = at;
         }
@@ -72,29 +90,45 @@ struct Stage {
 }
 
 impl Stage {
-    /// A server with a topic of this edition whose only endpoint refuses everything, and a store for what was given up.
+    /// A server with a topic of this edition whose only endpoint refuses everything, and a store
+    /// for what was given up.
     fn start(address: &str, edition: &str, place: &Value) -> Self {
         let cloud = Cloud::start(address);
         let settings = cloud.settings();
-        let settings: Vec<(&str, &str)> =
-            settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let settings: Vec<(&str, &str)> = settings
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
         let (server, sink) = (Server::start(&settings), Sink::start());
-        let key = server.topic_of("orders", &json!({"inputSchema": "EventGridSchema", "edition": edition}));
+        let key = server.topic_of(
+            "orders",
+            &json!({"inputSchema": "EventGridSchema", "edition": edition}),
+        );
         let header = json!([
             {"name": "X-Kind", "type": "Static", "properties": {"value": "a", "isSecret": false}},
             {"name": "X-Secret", "type": "Static", "properties": {"value": "hidden", "isSecret": true}}
         ]);
-        let spec = SubscriptionSpec::of(&sink.url("/hook")).batch(10).webhook("deliveryAttributeMappings", header);
+        let spec = SubscriptionSpec::of(&sink.url("/hook"))
+            .batch(10)
+            .webhook("deliveryAttributeMappings", header);
         server.subscribe("orders", "Hook", &spec.dead_letters_at(place));
         sink.set("/hook", Behavior::Answer(400));
-        Self { cloud, server, sink, key }
+        Self {
+            cloud,
+            server,
+            sink,
+            key,
+        }
     }
 
     fn give_up(&self, range: std::ops::Range<usize>) {
         let before = self.server.counter("orders", "Hook", "deadLettered");
         let all = before + range.len() as u64;
-        self.server.publish("orders", &self.key, &load::body(&numbers(range), "/a"));
-        wait_for("the events to be given up", LONG, || self.server.counter("orders", "Hook", "deadLettered") == all);
+        self.server
+            .publish("orders", &self.key, &load::body(&numbers(range), "/a"));
+        wait_for("the events to be given up", LONG, || {
+            self.server.counter("orders", "Hook", "deadLettered") == all
+        });
     }
 
     fn wait_for_files(&self, folder: &str, expected: &[String]) {
@@ -105,7 +139,9 @@ impl Stage {
     fn outage(&mut self, range: std::ops::Range<usize>, killed: bool) {
         self.cloud.stop();
         self.give_up(range);
-        wait_for("a file to be refused", LONG, || self.server.logs().contains("cannot store dead-letter file"));
+        wait_for("a file to be refused", LONG, || {
+            self.server.logs().contains("cannot store dead-letter file")
+        });
         if killed {
             self.server.kill_9();
             self.server.restart();
@@ -116,7 +152,10 @@ impl Stage {
     fn end(mut self) {
         assert_eq!(self.sink.taken("/hook"), 0);
         let log = self.server.logs();
-        assert!(!log.contains("are lost") && !log.contains("hidden"), "{log}");
+        assert!(
+            !log.contains("are lost") && !log.contains("hidden"),
+            "{log}"
+        );
         self.server.terminate();
         self.server.assert_sound();
     }
@@ -124,12 +163,26 @@ impl Stage {
 
 /// A path's parts, the hour's numbers without zeros in front and a GUID at the end.
 fn assert_path(name: &str, folder: &str) {
-    let rest = name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/'));
-    let parts: Vec<&str> = rest.unwrap_or_else(|| panic!("{name} is not in {folder}")).split('/').collect();
-    let [numbers @ .., file] = parts.as_slice() else { panic!("{name}") };
-    let plain = |part: &&str| part.parse::<u16>().is_ok_and(|number| number.to_string() == **part);
+    let rest = name
+        .strip_prefix(folder)
+        .and_then(|rest| rest.strip_prefix('/'));
+    let parts: Vec<&str> = rest
+        .unwrap_or_else(|| panic!("{name} is not in {folder}"))
+        .split('/')
+        .collect();
+    let [numbers @ .., file] = parts.as_slice() else {
+        panic!("{name}")
+    };
+    let plain = |part: &&str| {
+        part.parse::<u16>()
+            .is_ok_and(|number| number.to_string() == **part)
+    };
     assert!(numbers.len() == 4 && numbers.iter().all(plain), "{name}");
-    assert!(file.strip_suffix(".json").is_some_and(|id| id.parse::<uuid::Uuid>().is_ok()), "{name}");
+    assert!(
+        file.strip_suffix(".json")
+            .is_some_and(|id| id.parse::<uuid::Uuid>().is_ok()),
+        "{name}"
+    );
 }
 
 #[test]
@@ -139,7 +192,11 @@ fn azure_blob_storage_has_every_dead_letter_once_after_an_outage_and_a_kill() {
     }
     // The address ends before the container: the subscription names it.
     let place = json!({"resourceId": "/subscriptions/s/resourceGroups/g/providers/Microsoft.Storage/storageAccounts/Archive", "blobContainerName": "letters"});
-    let mut stage = Stage::start("https://devstoreaccount1.blob.core.windows.net", "test", &place);
+    let mut stage = Stage::start(
+        "https://devstoreaccount1.blob.core.windows.net",
+        "test",
+        &place,
+    );
     stage.give_up(0..2);
     stage.wait_for_files("letters/HOOK", &numbers(0..2));
     let found = files(&stage.cloud, "letters/HOOK");
@@ -150,41 +207,57 @@ fn azure_blob_storage_has_every_dead_letter_once_after_an_outage_and_a_kill() {
         let fate = r#""deadLetterReason":"UndeliverableDueToHttpBadRequest","deliveryAttempts":1,"lastDeliveryOutcome":"BadRequest","publishTime":"…","lastDeliveryAttemptTime":"…","lastHttpStatusCode":400"#;
         format!("{},{fate}}}", event(&id))
     });
-    assert_eq!(timeless(file), format!("[{}]", letters.collect::<Vec<_>>().join(",\n")));
+    assert_eq!(
+        timeless(file),
+        format!("[{}]", letters.collect::<Vec<_>>().join(",\n"))
+    );
 
     stage.outage(2..5, true);
     stage.wait_for_files("letters/HOOK", &numbers(0..5));
     ask(async {
         let sink = stage.cloud.sink();
         let all = sink.list("letters/HOOK", None, 9).await.expect("a listing");
-        let behind = sink.list("letters/HOOK", Some(&all[0].name), 1).await.expect("a listing");
+        let behind = sink
+            .list("letters/HOOK", Some(&all[0].name), 1)
+            .await
+            .expect("a listing");
         assert_eq!((all.len(), &behind[..]), (2, &all[1..]));
         sink.delete(&all[0].name).await.expect("taken away");
         sink.delete(&all[0].name).await.expect("it is gone already");
-        assert!(sink.get(&all[0].name, 9).await.is_err_and(|error| error.is_not_found()));
+        assert!(
+            sink.get(&all[0].name, 9)
+                .await
+                .is_err_and(|error| error.is_not_found())
+        );
     });
     stage.end();
 }
 
-/// A bucket with a prefix and an address in place of an account, in the form of namespaces; `after` is there after an outage.
+/// A bucket with a prefix and an address in place of an account, in the form of namespaces; `after`
+/// is there after an outage.
 fn bucket(address: &str, resource_id: &str, folder: &str, after: &[String]) {
     let mut stage = Stage::start(address, "namespaces", &json!({"resourceId": resource_id}));
     stage.give_up(0..2);
     stage.wait_for_files(folder, &numbers(0..2));
     for (name, file) in files(&stage.cloud, folder) {
         assert_path(&name, folder);
-        let first = serde_json::from_str::<Vec<Value>>(&file).expect("letters")[0]["event"]["id"].clone();
+        let first =
+            serde_json::from_str::<Vec<Value>>(&file).expect("letters")[0]["event"]["id"].clone();
         let id = first.as_str().expect("an id");
         let fate = r#"{"deadletterreason":"Undeliverable due to client error","deliveryattempts":1,"deliveryresult":"BadRequest","publishutc":"…","deliveryattemptutc":"…"}"#;
         let headers = r#"{"X-Kind":"a"}"#;
         let event = cloud_event(id);
-        let expected =
-            format!(r#"{{"event":{event},"customDeliveryProperties":{headers},"deadletterProperties":{fate}}}"#);
+        let expected = format!(
+            r#"{{"event":{event},"customDeliveryProperties":{headers},"deadletterProperties":{fate}}}"#
+        );
         assert!(timeless(&file).contains(&expected), "{expected}\n{file}");
     }
     stage.outage(2..5, false);
     stage.wait_for_files(folder, after);
-    let names: Vec<String> = files(&stage.cloud, folder).into_iter().map(|(name, _)| name).collect();
+    let names: Vec<String> = files(&stage.cloud, folder)
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect();
     ask(async {
         let sink = stage.cloud.sink();
         for name in &names {
@@ -220,12 +293,22 @@ fn s3_has_every_dead_letter_after_an_outage_below_the_prefix_of_its_address() {
         return;
     }
     // What moto had goes with it.
-    bucket("s3://letters/kept", "s3://letters/kept/here", "here/r/orders/Hook", &numbers(2..5));
+    bucket(
+        "s3://letters/kept",
+        "s3://letters/kept/here",
+        "here/r/orders/Hook",
+        &numbers(2..5),
+    );
 }
 
 #[test]
 fn google_cloud_storage_has_every_dead_letter_after_an_outage_in_the_bucket_that_is_named() {
-    bucket("gs://", "gs://letters/kept", "letters/kept/r/orders/Hook", &numbers(0..5));
+    bucket(
+        "gs://",
+        "gs://letters/kept",
+        "letters/kept/r/orders/Hook",
+        &numbers(0..5),
+    );
 }
 
 #[test]
@@ -235,7 +318,10 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
         ("DEAD_LETTER__STORES__CLOUD__URL", "s3://letters/kept"),
         ("DEAD_LETTER__STORES__CLOUD__ACCOUNTS", "archive"),
         ("DEAD_LETTER__STORES__CLOUD__ACCESS_KEY_ID", "hidden-id"),
-        ("DEAD_LETTER__STORES__CLOUD__SECRET_ACCESS_KEY", "hidden-key"),
+        (
+            "DEAD_LETTER__STORES__CLOUD__SECRET_ACCESS_KEY",
+            "hidden-key",
+        ),
     ];
     let (mut server, sink) = (Server::start(&settings), Sink::start());
     server.topic("orders", "EventGridSchema");
@@ -244,20 +330,42 @@ fn a_destination_in_no_store_is_refused_and_no_credential_is_shown() {
         server.ask_for("orders", "Hook", &spec)
     };
     for (place, expected) in [
-        (json!({"resourceId": "/r", "blobContainerName": "letters"}), "allowed is one of archive"),
-        (json!({"resourceId": "s3://letters/other"}), "allowed is one of s3://letters/kept"),
-        (json!({"resourceId": "s3://letters/kept/../other"}), "can't be a part of a dead-letter path"),
-        (json!({"resourceId": "file:///etc"}), "allowed is one of s3://letters/kept"),
+        (
+            json!({"resourceId": "/r", "blobContainerName": "letters"}),
+            "allowed is one of archive",
+        ),
+        (
+            json!({"resourceId": "s3://letters/other"}),
+            "allowed is one of s3://letters/kept",
+        ),
+        (
+            json!({"resourceId": "s3://letters/kept/../other"}),
+            "can't be a part of a dead-letter path",
+        ),
+        (
+            json!({"resourceId": "file:///etc"}),
+            "allowed is one of s3://letters/kept",
+        ),
     ] {
         let answer = asked(place.clone());
         assert_eq!(answer.status, 400, "{place}: {}", answer.text());
-        assert!(answer.text().contains(expected), "{place}: {}", answer.text());
+        assert!(
+            answer.text().contains(expected),
+            "{place}: {}",
+            answer.text()
+        );
     }
     let place = json!({"resourceId": "s3://letters/kept/here"});
     assert!([200, 201].contains(&asked(place.clone()).status));
     let reported = server.get_subscription("orders", "Hook");
-    assert_eq!(reported.json()["properties"]["deadLetterDestination"]["properties"]["resourceId"], place["resourceId"]);
+    assert_eq!(
+        reported.json()["properties"]["deadLetterDestination"]["properties"]["resourceId"],
+        place["resourceId"]
+    );
     assert!(!reported.text().contains("hidden") && !server.logs().contains("hidden"));
-    assert_eq!(dead_letter::files(&server), Vec::<std::path::PathBuf>::new());
+    assert_eq!(
+        dead_letter::files(&server),
+        Vec::<std::path::PathBuf>::new()
+    );
     server.terminate();
 }

@@ -21,23 +21,34 @@ pub(super) const INTERVAL: (&str, &str) = ("SYSTEM_TOPIC__INTERVAL", "100ms");
 
 /// The events that arrived at the endpoint.
 fn events(endpoint: &Endpoint) -> Vec<Value> {
-    endpoint.requests().iter().map(|request| serde_json::from_slice(&request.body).expect("JSON")).collect()
+    endpoint
+        .requests()
+        .iter()
+        .map(|request| serde_json::from_slice(&request.body).expect("JSON"))
+        .collect()
 }
 
 /// The events with this type.
 fn of_type(endpoint: &Endpoint, event_type: &str) -> Vec<Value> {
-    events(endpoint).into_iter().filter(|event| event["type"] == event_type).collect()
+    events(endpoint)
+        .into_iter()
+        .filter(|event| event["type"] == event_type)
+        .collect()
 }
 
 fn wait_for_type(endpoint: &Endpoint, event_type: &str) -> Value {
-    wait_for(event_type, LONG, || !of_type(endpoint, event_type).is_empty());
+    wait_for(event_type, LONG, || {
+        !of_type(endpoint, event_type).is_empty()
+    });
     of_type(endpoint, event_type).swap_remove(0)
 }
 
 fn counted(server: &Server, result: &str) -> u64 {
     let text = server.command("GET", "/metrics", &Value::Null).text();
     let line = format!("gridhook_system_events_total{{result=\"{result}\"}} ");
-    text.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok()).expect("a counter")
+    text.lines()
+        .find_map(|found| found.strip_prefix(&line)?.parse().ok())
+        .expect("a counter")
 }
 
 fn cloud_spec(endpoint: &Endpoint) -> SubscriptionSpec {
@@ -46,38 +57,70 @@ fn cloud_spec(endpoint: &Endpoint) -> SubscriptionSpec {
 
 #[test]
 fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
-    let mut server = Server::start(&[TOPIC, INTERVAL, UNASKED, ("DELIVERY__SUSPEND_AFTER_FAILURES", "1")]);
+    let mut server = Server::start(&[
+        TOPIC,
+        INTERVAL,
+        UNASKED,
+        ("DELIVERY__SUSPEND_AFTER_FAILURES", "1"),
+    ]);
     let (subscriber, sink) = (Endpoint::start(vec![answer(200, "", "")]), Sink::start());
     let key = server.topic("orders", "EventGridSchema");
     server.topic("server", "CloudEventSchemaV1_0");
     server.subscribe("server", "all", &cloud_spec(&subscriber));
-    server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"));
+    server.subscribe(
+        "orders",
+        "hook",
+        &SubscriptionSpec::of(&sink.url("/hook")).dead_letters("letters"),
+    );
     let created = wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionCreated");
     let path = subscription("orders", "hook");
     let id = path.split('?').next().expect("a path").to_owned();
-    assert_eq!((&created["subject"], &created["data"]), (&json!(id), &json!({ "eventSubscriptionId": id })));
-    assert!(created["source"].as_str().is_some_and(|source| source.ends_with("/topics/server")), "{created}");
-    assert!(created["id"].is_string() && created["time"].is_string() && created["specversion"] == "1.0", "{created}");
+    assert_eq!(
+        (&created["subject"], &created["data"]),
+        (&json!(id), &json!({ "eventSubscriptionId": id }))
+    );
+    assert!(
+        created["source"]
+            .as_str()
+            .is_some_and(|source| source.ends_with("/topics/server")),
+        "{created}"
+    );
+    assert!(
+        created["id"].is_string() && created["time"].is_string() && created["specversion"] == "1.0",
+        "{created}"
+    );
 
     server.patch("orders", "hook", &json!({ "labels": ["new"] }));
     wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionUpdated");
     server.operate("orders", "hook", "hold");
     let held = wait_for_type(&subscriber, "Gridhook.SubscriptionHeld");
-    assert_eq!(held["data"], json!({ "eventSubscriptionId": id, "cause": "operator" }));
+    assert_eq!(
+        held["data"],
+        json!({ "eventSubscriptionId": id, "cause": "operator" })
+    );
     server.operate("orders", "hook", "resume");
     wait_for_type(&subscriber, "Gridhook.SubscriptionResumed");
 
     sink.set("/hook", Behavior::Answer(400));
     server.publish("orders", &key, &load::body(&["a".to_owned()], "/a"));
     let dead = wait_for_type(&subscriber, "Gridhook.SubscriptionDeadLettered");
-    assert_eq!(dead["data"], json!({ "eventSubscriptionId": id, "deadLettered": 1, "deadLetteredTotal": 1 }));
+    assert_eq!(
+        dead["data"],
+        json!({ "eventSubscriptionId": id, "deadLettered": 1, "deadLetteredTotal": 1 })
+    );
     let blob = wait_for_type(&subscriber, "Microsoft.Storage.BlobCreated");
     assert_eq!(blob["data"]["contentType"], "application/json", "{blob}");
 
     sink.set("/hook", Behavior::Answer(503));
     server.publish("orders", &key, &load::body(&["b".to_owned()], "/a"));
     let suspended = wait_for_type(&subscriber, "Gridhook.SubscriptionSuspended");
-    assert_eq!((&suspended["subject"], &suspended["data"]["consecutiveSuspensions"]), (&json!(id), &json!(1)));
+    assert_eq!(
+        (
+            &suspended["subject"],
+            &suspended["data"]["consecutiveSuspensions"]
+        ),
+        (&json!(id), &json!(1))
+    );
     for key in ["cause", "since", "until"] {
         assert!(suspended["data"][key].is_string(), "{suspended}");
     }
@@ -85,22 +128,38 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
     server.terminate();
     sink.set("/hook", Behavior::Answer(503));
     server.restart();
-    wait_for("the state again", LONG, || of_type(&subscriber, "Gridhook.SubscriptionSuspended").len() == 2);
+    wait_for("the state again", LONG, || {
+        of_type(&subscriber, "Gridhook.SubscriptionSuspended").len() == 2
+    });
 
     server.unsubscribe("orders", "hook");
     let deleted = wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionDeleted");
     assert_eq!(deleted["data"], json!({ "eventSubscriptionId": id }));
     // It is recorded behind the change.
     let is_deletion = |event: &Value| event["data"]["method"] == "DELETE";
-    let deletion = || of_type(&subscriber, "Gridhook.OperatorAction").into_iter().find(is_deletion);
+    let deletion = || {
+        of_type(&subscriber, "Gridhook.OperatorAction")
+            .into_iter()
+            .find(is_deletion)
+    };
     wait_for("the record of the deletion", LONG, || deletion().is_some());
     let deletion = deletion().expect("it was there");
-    assert!(deletion["data"]["path"].as_str().is_some_and(|path| path.ends_with("/hook")), "{deletion}");
-    assert!(deletion["data"]["requestId"].is_string() && deletion["data"]["status"].is_number(), "{deletion}");
+    assert!(
+        deletion["data"]["path"]
+            .as_str()
+            .is_some_and(|path| path.ends_with("/hook")),
+        "{deletion}"
+    );
+    assert!(
+        deletion["data"]["requestId"].is_string() && deletion["data"]["status"].is_number(),
+        "{deletion}"
+    );
 
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for event in events(&subscriber) {
-        *counts.entry(event["type"].as_str().expect("a type").to_owned()).or_default() += 1;
+        *counts
+            .entry(event["type"].as_str().expect("a type").to_owned())
+            .or_default() += 1;
     }
     counts.remove("Gridhook.OperatorAction");
     counts.remove("Gridhook.DiskLow");
@@ -114,7 +173,12 @@ fn changes_health_and_dead_letters_of_event_subscriptions_are_published_once() {
         ("Microsoft.EventGrid.SubscriptionUpdated", 1),
         ("Microsoft.Storage.BlobCreated", 1),
     ];
-    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)).into());
+    assert_eq!(
+        counts,
+        expected
+            .map(|(name, count)| (name.to_owned(), count))
+            .into()
+    );
     server.terminate();
     server.assert_sound();
 }
@@ -137,10 +201,15 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
             "Microsoft.Storage.BlobCreated",
         ]),
     );
-    let deaf = || SubscriptionSpec::of(&sink.url("/deaf")).schema("CloudEventSchemaV1_0").dead_letters("letters");
+    let deaf = || {
+        SubscriptionSpec::of(&sink.url("/deaf"))
+            .schema("CloudEventSchemaV1_0")
+            .dead_letters("letters")
+    };
     server.subscribe("server", "deaf", &deaf());
     // It reaches another topic, whose event subscription is just as deaf.
-    let namespace = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/relay";
+    let namespace =
+        "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/namespaces/relay";
     let relayed = format!("{namespace}/topics/relayed");
     let push = json!({
         "maxDeliveryCount": 1,
@@ -149,13 +218,19 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
             "endpointType": "StorageBlob", "StorageBlob": {"blobContainerName": "relayed", "resourceId": "/r"},
         },
     });
-    let pushed = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": push}}});
+    let pushed =
+        json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Push", "push": push}}});
     server.command("PUT", namespace, &json!({"location": "local"}));
     server.command("PUT", &relayed, &json!({}));
-    server.command("PUT", &format!("{relayed}/eventSubscriptions/deaf"), &pushed);
+    server.command(
+        "PUT",
+        &format!("{relayed}/eventSubscriptions/deaf"),
+        &pushed,
+    );
     // Before it receives system events.
     wait_for_type(&subscriber, "Microsoft.EventGrid.SubscriptionCreated");
-    let destination = json!({"endpointType": "NamespaceTopic", "properties": {"resourceId": relayed}});
+    let destination =
+        json!({"endpointType": "NamespaceTopic", "properties": {"resourceId": relayed}});
     let chain = SubscriptionSpec::of("").also(&json!({}), &json!({"destination": destination}));
     server.subscribe("server", "chain", &chain.schema("CloudEventSchemaV1_0"));
 
@@ -163,20 +238,44 @@ fn event_subscriptions_that_receive_system_events_cause_none() {
     server.operate("orders", "hook", "hold");
     wait_for_type(&subscriber, "Gridhook.SubscriptionHeld");
     wait_until_settled(&server, "server", "deaf");
-    let status = |path: &str| server.command("GET", &format!("{path}/status"), &Value::Null).json();
-    for path in [subscription("server", "deaf"), format!("{relayed}/eventSubscriptions/deaf")] {
-        wait_for("dead letters of both", LONG, || status(&path)["counters"]["deadLettered"].as_u64() > Some(0));
+    let status = |path: &str| {
+        server
+            .command("GET", &format!("{path}/status"), &Value::Null)
+            .json()
+    };
+    for path in [
+        subscription("server", "deaf"),
+        format!("{relayed}/eventSubscriptions/deaf"),
+    ] {
+        wait_for("dead letters of both", LONG, || {
+            status(&path)["counters"]["deadLettered"].as_u64() > Some(0)
+        });
     }
     server.operate("orders", "hook", "resume");
     wait_for_type(&subscriber, "Gridhook.SubscriptionResumed");
     // The look that found the end of the hold has seen the dead letters, too.
-    wait_for("what was published before", LONG, || events(&subscriber).len() >= 4);
-    let subjects: Vec<String> =
-        events(&subscriber).iter().map(|event| event["subject"].as_str().expect("a subject").to_owned()).collect();
-    let about = |end: &str| subjects.iter().filter(|subject| subject.ends_with(end)).count();
-    let (of_hook, of_relayed) =
-        (about("/topics/orders/eventSubscriptions/hook"), about("/topics/relayed/eventSubscriptions/deaf"));
-    assert_eq!((of_hook, of_relayed, subjects.len()), (3, 1, 4), "{subjects:?}");
+    wait_for("what was published before", LONG, || {
+        events(&subscriber).len() >= 4
+    });
+    let subjects: Vec<String> = events(&subscriber)
+        .iter()
+        .map(|event| event["subject"].as_str().expect("a subject").to_owned())
+        .collect();
+    let about = |end: &str| {
+        subjects
+            .iter()
+            .filter(|subject| subject.ends_with(end))
+            .count()
+    };
+    let (of_hook, of_relayed) = (
+        about("/topics/orders/eventSubscriptions/hook"),
+        about("/topics/relayed/eventSubscriptions/deaf"),
+    );
+    assert_eq!(
+        (of_hook, of_relayed, subjects.len()),
+        (3, 1, 4),
+        "{subjects:?}"
+    );
     server.terminate();
     server.assert_sound();
 }
@@ -186,11 +285,21 @@ fn a_full_disk_and_certificates_that_end_are_reported_once() {
     let folder = TempDir::new().expect("a folder");
     let identity = TempDir::new().expect("a folder");
     Authority::new().expired("hook").write(folder.path(), "erp");
-    Authority::new().expired_rsa("gridhook").write(identity.path(), "identity");
-    let [certificate, key] =
-        ["crt", "key"].map(|kind| identity.path().join(format!("identity.{kind}")).display().to_string());
+    Authority::new()
+        .expired_rsa("gridhook")
+        .write(identity.path(), "identity");
+    let [certificate, key] = ["crt", "key"].map(|kind| {
+        identity
+            .path()
+            .join(format!("identity.{kind}"))
+            .display()
+            .to_string()
+    });
     let disk = ("SYSTEM_TOPIC__DISK_FREE_BYTES", "64 TiB");
-    let certificates = ("DELIVERY__CLIENT_CERTIFICATES_DIR", folder.path().to_str().expect("UTF-8"));
+    let certificates = (
+        "DELIVERY__CLIENT_CERTIFICATES_DIR",
+        folder.path().to_str().expect("UTF-8"),
+    );
     // Nobody misses what is published before the topic exists.
     let server = Server::start(&[
         TOPIC,
@@ -203,7 +312,9 @@ fn a_full_disk_and_certificates_that_end_are_reported_once() {
         ("DELIVERY__IDENTITY_CERTIFICATE_FILE", &certificate),
         ("DELIVERY__IDENTITY_KEY_FILE", &key),
     ]);
-    wait_for("three events without a topic", LONG, || counted(&server, "dropped") >= 3);
+    wait_for("three events without a topic", LONG, || {
+        counted(&server, "dropped") >= 3
+    });
     assert!(server.logs().contains("the topic does not exist"));
     let subscriber = Endpoint::start(vec![answer(200, "", "")]);
     server.topic("server", "EventGridSchema");
@@ -212,21 +323,40 @@ fn a_full_disk_and_certificates_that_end_are_reported_once() {
     server.terminate();
     server.restart();
     let bodies = |event_type: &str| -> Vec<Value> {
-        let one = |body: &[u8]| serde_json::from_slice::<[Value; 1]>(body).expect("an array of one")[0].clone();
-        let all: Vec<Value> = subscriber.requests().iter().map(|request| one(&request.body)).collect();
-        all.into_iter().filter(|event| event["eventType"] == event_type).collect()
+        let one = |body: &[u8]| {
+            serde_json::from_slice::<[Value; 1]>(body).expect("an array of one")[0].clone()
+        };
+        let all: Vec<Value> = subscriber
+            .requests()
+            .iter()
+            .map(|request| one(&request.body))
+            .collect();
+        all.into_iter()
+            .filter(|event| event["eventType"] == event_type)
+            .collect()
     };
     let certificates = || bodies("Gridhook.CertificateNearExpiry");
-    wait_for("all events", LONG, || certificates().len() >= 2 && !bodies("Gridhook.DiskLow").is_empty());
-    let mut subjects: Vec<Value> = certificates().iter().map(|event| event["subject"].clone()).collect();
+    wait_for("all events", LONG, || {
+        certificates().len() >= 2 && !bodies("Gridhook.DiskLow").is_empty()
+    });
+    let mut subjects: Vec<Value> = certificates()
+        .iter()
+        .map(|event| event["subject"].clone())
+        .collect();
     subjects.sort_by_key(Value::to_string);
     assert_eq!(subjects, ["delivery.identity_certificate_file", "erp"]);
     for certificate in certificates() {
         let data = &certificate["data"];
-        assert_eq!((&data["expired"], &data["expires"]), (&json!(true), &json!("2020-01-01T00:00:00.0000000Z")));
+        assert_eq!(
+            (&data["expired"], &data["expires"]),
+            (&json!(true), &json!("2020-01-01T00:00:00.0000000Z"))
+        );
     }
     let disk = bodies("Gridhook.DiskLow");
-    assert_eq!((disk.len(), &disk[0]["data"]["limitBytes"]), (1, &json!(64_u64 << 40)));
+    assert_eq!(
+        (disk.len(), &disk[0]["data"]["limitBytes"]),
+        (1, &json!(64_u64 << 40))
+    );
     assert!(counted(&server, "published") >= 3);
 }
 
@@ -236,5 +366,8 @@ fn a_full_queue_drops_events_and_counts_them() {
     for _ in 0..1030 {
         events.report("Gridhook.DiskLow", "disk".to_owned(), None, json!({}));
     }
-    assert_eq!((waiting.len(), events.counts()), (1024, [("published", 0), ("dropped", 6)]));
+    assert_eq!(
+        (waiting.len(), events.counts()),
+        (1024, [("published", 0), ("dropped", 6)])
+    );
 }

@@ -20,7 +20,9 @@ fn publish(server: &Server, key: &str, ids: &[&str], subject: &str) {
 }
 
 fn trace(server: &Server, query: &str) -> Value {
-    server.command("GET", &format!("{TOPIC}/trace?{query}"), &Value::Null).json()
+    server
+        .command("GET", &format!("{TOPIC}/trace?{query}"), &Value::Null)
+        .json()
 }
 
 /// Waits until a subscription has passed `count` events, and each of them has ended.
@@ -40,13 +42,21 @@ fn histories(server: &Server, id: &str) -> BTreeMap<String, Value> {
     let histories = events[0]["subscriptions"].as_array().expect("a list");
     histories
         .iter()
-        .map(|history| (history["subscription"].as_str().expect("a name").to_owned(), history.clone()))
+        .map(|history| {
+            (
+                history["subscription"].as_str().expect("a name").to_owned(),
+                history.clone(),
+            )
+        })
         .collect()
 }
 
 fn steps(history: &Value) -> Vec<&str> {
     let lines = history["lines"].as_array().expect("a list");
-    lines.iter().map(|line| line["step"].as_str().expect("a word")).collect()
+    lines
+        .iter()
+        .map(|line| line["step"].as_str().expect("a word"))
+        .collect()
 }
 
 /// Times, durations and names of files differ from run to run.
@@ -79,18 +89,35 @@ fn masked(text: &str) -> String {
 
 #[test]
 fn the_story_of_an_event_reads_like_this() {
-    let mut server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "100"), ("JOURNAL__RETENTION", "1h")]);
+    let mut server = Server::start(&[
+        ("DELIVERY__SUSPEND_AFTER_FAILURES", "100"),
+        ("JOURNAL__RETENTION", "1h"),
+    ]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     server.subscribe("orders", "hook", &SubscriptionSpec::of(&sink.url("/hook")));
     server.subscribe(
         "orders",
         "dead-letters",
-        &SubscriptionSpec::of(&sink.url("/dead-letters")).attempts(2).dead_letters("dead"),
+        &SubscriptionSpec::of(&sink.url("/dead-letters"))
+            .attempts(2)
+            .dead_letters("dead"),
     );
-    server.subscribe("orders", "gone", &SubscriptionSpec::of(&sink.url("/gone")).attempts(1));
-    server.subscribe("orders", "narrow", &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/b"));
-    server.subscribe("orders", "short", &SubscriptionSpec::of(&sink.url("/short")));
+    server.subscribe(
+        "orders",
+        "gone",
+        &SubscriptionSpec::of(&sink.url("/gone")).attempts(1),
+    );
+    server.subscribe(
+        "orders",
+        "narrow",
+        &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/b"),
+    );
+    server.subscribe(
+        "orders",
+        "short",
+        &SubscriptionSpec::of(&sink.url("/short")),
+    );
     let busy = (503, "{\"error\": \"busy\u{1b}[31m, come back\"}");
     sink.set("/hook", Behavior::StatusesAndBodies([busy, busy].into()));
     sink.set("/dead-letters", Behavior::Answer(500));
@@ -99,11 +126,21 @@ fn the_story_of_an_event_reads_like_this() {
     for name in ["hook", "dead-letters", "gone", "narrow", "short"] {
         wait_until_passed(&server, name, 1);
     }
-    wait_for("the file", LONG, || steps(&histories(&server, "first")["dead-letters"]).contains(&"written"));
+    wait_for("the file", LONG, || {
+        steps(&histories(&server, "first")["dead-letters"]).contains(&"written")
+    });
     // What stopped the event is not in force any more, and one of those who had it is gone.
-    server.subscribe("orders", "narrow", &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/a"));
+    server.subscribe(
+        "orders",
+        "narrow",
+        &SubscriptionSpec::of(&sink.url("/narrow")).prefix("/a"),
+    );
     server.unsubscribe("orders", "short");
-    server.subscribe("orders", "later", &SubscriptionSpec::of(&sink.url("/later")));
+    server.subscribe(
+        "orders",
+        "later",
+        &SubscriptionSpec::of(&sink.url("/later")),
+    );
     server.kill_9();
     server.restart();
 
@@ -140,22 +177,46 @@ fn the_story_of_an_event_reads_like_this() {
     "#]]
     .assert_eq(&masked(&text));
 
-    let found =
-        operator(&server, &["trace", "first", "--subscription-id", "s", "--output", "json"]).expect("it is found");
+    let found = operator(
+        &server,
+        &[
+            "trace",
+            "first",
+            "--subscription-id",
+            "s",
+            "--output",
+            "json",
+        ],
+    )
+    .expect("it is found");
     let found: Value = serde_json::from_str(&found).expect("JSON");
     assert_eq!(found["value"][0]["events"][0]["id"], "first");
-    let nobody = operator(&server, &["trace", "nobody", "--topic", TOPIC]).expect_err("it is not there");
+    let nobody =
+        operator(&server, &["trace", "nobody", "--topic", TOPIC]).expect_err("it is not there");
     assert_eq!(
         nobody,
-        "gridhook: event 'nobody' was not found: orders stores the events 1 to 1. Delivered events are stored for journal.retention; the history of older ones may be found with --topic and --sequence"
+        "gridhook: event 'nobody' was not found: orders stores the events 1 to 1. Delivered events \
+         are stored for journal.retention; the history of older ones may be found with --topic and \
+         --sequence"
     );
-    let failed = operator(&server, &["ledger", TOPIC, "dead-letters", "--outcome", "deferred"]).expect("it answers");
+    let failed = operator(
+        &server,
+        &["ledger", TOPIC, "dead-letters", "--outcome", "deferred"],
+    )
+    .expect("it answers");
     expect![[r#"
         TIME  sequence 1: attempt 1: 500 GenericError after … ms; next attempt at TIME or later
     "#]]
     .assert_eq(&masked(&failed));
-    let refused = operator(&server, &["ledger", TOPIC, "dead-letters", "--outcome", "bad"]).expect_err("there is none");
-    assert!(refused.contains("outcome is \"bad\"; did you mean BadRequest?"), "{refused}");
+    let refused = operator(
+        &server,
+        &["ledger", TOPIC, "dead-letters", "--outcome", "bad"],
+    )
+    .expect_err("there is none");
+    assert!(
+        refused.contains("outcome is \"bad\"; did you mean BadRequest?"),
+        "{refused}"
+    );
     server.terminate();
     server.assert_sound();
 }
@@ -168,7 +229,10 @@ struct Model {
 
 #[test]
 fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
-    let mut server = Server::start(&[("DELIVERY__SUSPEND_AFTER_FAILURES", "1000"), ("JOURNAL__RETENTION", "1h")]);
+    let mut server = Server::start(&[
+        ("DELIVERY__SUSPEND_AFTER_FAILURES", "1000"),
+        ("JOURNAL__RETENTION", "1h"),
+    ]);
     let sink = Sink::start();
     let key = server.topic("orders", "EventGridSchema");
     let mut jitter = fastrand::Rng::with_seed(11);
@@ -176,8 +240,20 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
     let mut models: BTreeMap<&str, Model> = BTreeMap::new();
     for (name, attempts) in [("one", 30), ("two", 2), ("three", 30)] {
         let path = format!("/{name}");
-        server.subscribe("orders", name, &SubscriptionSpec::of(&sink.url(&path)).prefix("/b").attempts(attempts));
-        models.insert(name, Model { prefix: "/b", version: 1 });
+        server.subscribe(
+            "orders",
+            name,
+            &SubscriptionSpec::of(&sink.url(&path))
+                .prefix("/b")
+                .attempts(attempts),
+        );
+        models.insert(
+            name,
+            Model {
+                prefix: "/b",
+                version: 1,
+            },
+        );
     }
     // By id and subscription: which version stopped it, or none.
     let mut truth: BTreeMap<(String, &str), Option<u64>> = BTreeMap::new();
@@ -187,26 +263,45 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
             if jitter.bool() {
                 let prefix = prefixes[jitter.usize(..prefixes.len())];
                 let attempts = if *name == "two" { 2 } else { 30 };
-                let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}"))).prefix(prefix).attempts(attempts);
+                let spec = SubscriptionSpec::of(&sink.url(&format!("/{name}")))
+                    .prefix(prefix)
+                    .attempts(attempts);
                 server.subscribe("orders", name, &spec);
-                *model = Model { prefix, version: model.version + 1 };
+                *model = Model {
+                    prefix,
+                    version: model.version + 1,
+                };
             }
-            sink.set(&format!("/{name}"), Behavior::Statuses([503, 200, 500, 200, 200].into()));
+            sink.set(
+                &format!("/{name}"),
+                Behavior::Statuses([503, 200, 500, 200, 200].into()),
+            );
         }
-        // The last two match every prefix: a subscription that delivers writes down at once what it has filtered out.
+        // The last two match every prefix: a subscription that delivers writes down at once what it
+        // has filtered out.
         for batch in 0..6 {
             let (subject, events) = match batch {
                 4 => ("/a/1", 1),
                 5 => ("/b/1", 1),
-                _ => (["/a/1", "/a/2", "/b/1", "/c"][jitter.usize(..4)], jitter.usize(1..30)),
+                _ => (
+                    ["/a/1", "/a/2", "/b/1", "/c"][jitter.usize(..4)],
+                    jitter.usize(1..30),
+                ),
             };
             // In the midst of it, and while what the filter stopped is in no record yet.
             if batch == 4 && round % 3 == 1 {
                 server.kill_9();
                 server.restart();
             }
-            let ids: Vec<String> = (0..events).map(|at| format!("{round}-{batch}-{at}")).collect();
-            publish(&server, &key, &ids.iter().map(String::as_str).collect::<Vec<_>>(), subject);
+            let ids: Vec<String> = (0..events)
+                .map(|at| format!("{round}-{batch}-{at}"))
+                .collect();
+            publish(
+                &server,
+                &key,
+                &ids.iter().map(String::as_str).collect::<Vec<_>>(),
+                subject,
+            );
             published += ids.len() as u64;
             for id in ids {
                 for (name, model) in &models {
@@ -230,12 +325,18 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
         let histories = histories(&server, &id);
         for name in models.keys() {
             let history = &histories[*name];
-            let arrivals = sink.look(&format!("/{name}"), |ledger| ledger.get(&id).cloned()).unwrap_or_default();
+            let arrivals = sink
+                .look(&format!("/{name}"), |ledger| ledger.get(&id).cloned())
+                .unwrap_or_default();
             let known = format!("{id} for {name}, {} arrivals: {history}", arrivals.len());
             match truth[&(id.clone(), *name)] {
                 Some(version) => {
                     assert!(arrivals.is_empty(), "{known}");
-                    assert_eq!((steps(history), &history["result"]), (vec!["filtered"], &json!("filtered")), "{known}");
+                    assert_eq!(
+                        (steps(history), &history["result"]),
+                        (vec!["filtered"], &json!("filtered")),
+                        "{known}"
+                    );
                     let filter = &history["lines"][0]["filter"];
                     assert_eq!(
                         (&filter["version"], &filter["stoppedBy"]),
@@ -243,15 +344,26 @@ fn every_event_has_the_story_of_the_model_through_changes_and_kills() {
                         "{known}"
                     );
                     let text = history["text"].as_str().expect("a sentence");
-                    assert_eq!(text, format!("filtered by subjectBeginsWith of version {version}"));
+                    assert_eq!(
+                        text,
+                        format!("filtered by subjectBeginsWith of version {version}")
+                    );
                 }
                 None => {
                     let taken = arrivals.iter().any(|arrival| arrival.is_taken());
-                    assert_eq!(&history["result"], if taken { "delivered" } else { "dropped" }, "{known}");
+                    assert_eq!(
+                        &history["result"],
+                        if taken { "delivered" } else { "dropped" },
+                        "{known}"
+                    );
                     let words = steps(history);
                     assert!(!words.contains(&"filtered"), "{known}");
-                    // A kill may repeat a request, or forget how it ended: its line is then that of the repetition.
-                    let attempts = words.iter().filter(|word| !matches!(**word, "dropped" | "late")).count();
+                    // A kill may repeat a request, or forget how it ended: its line is then that of
+                    // the repetition.
+                    let attempts = words
+                        .iter()
+                        .filter(|word| !matches!(**word, "dropped" | "late"))
+                        .count();
                     assert!((1..=arrivals.len()).contains(&attempts), "{known}");
                 }
             }

@@ -20,16 +20,30 @@ fn done(server: &Server, arguments: &[&str]) -> String {
     operator(server, arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
 }
 
-/// A topic `orders` with two subscriptions, one of them for an endpoint that is down; and the topic's key.
+/// A topic `orders` with two subscriptions, one of them for an endpoint that is down; and the
+/// topic's key.
 fn well_and_sick(server: &Server, sink: &Sink) -> String {
     done(server, &["topics", "create", "orders"]);
     for name in ["well", "sick"] {
         let url = sink.url(&format!("/{name}"));
-        done(server, &["subscriptions", "create", "orders", name, "--endpoint", &url]);
+        done(
+            server,
+            &[
+                "subscriptions",
+                "create",
+                "orders",
+                name,
+                "--endpoint",
+                &url,
+            ],
+        );
     }
     sink.set("/sick", Behavior::Answer(503));
-    let keys: Value =
-        serde_json::from_str(&done(server, &["topics", "keys", "orders", "--output", "json"])).expect("JSON");
+    let keys: Value = serde_json::from_str(&done(
+        server,
+        &["topics", "keys", "orders", "--output", "json"],
+    ))
+    .expect("JSON");
     keys["key1"].as_str().expect("a key").to_owned()
 }
 
@@ -42,7 +56,11 @@ fn publish(server: &Server, key: &str, ids: &[&str], subject: &str) {
 fn typed(server: &Server, command: &str) -> String {
     let token = server.data_dir().join("admin-token");
     let binary = env!("CARGO_BIN_EXE_gridhook");
-    format!("{binary} {command} --server http://{} --token-file {}", server.at(), token.display())
+    format!(
+        "{binary} {command} --server http://{} --token-file {}",
+        server.at(),
+        token.display()
+    )
 }
 
 #[test]
@@ -55,16 +73,42 @@ fn top_shows_the_busiest_and_the_sickest_once_for_scripts() {
     wait_for("a suspension and a window", LONG, || {
         published += 1;
         publish(&server, &key, &[&published.to_string()], "/a");
-        let output = done(&server, &["top", "--once", "--every", "500ms", "--output", "json", "--by", "health"]);
+        let output = done(
+            &server,
+            &[
+                "top", "--once", "--every", "500ms", "--output", "json", "--by", "health",
+            ],
+        );
         report = serde_json::from_str(&output).expect("JSON");
-        report["top"][0]["subscription"] == "sick" && report["suspended"] == 1 && report["windowSeconds"].is_number()
+        report["top"][0]["subscription"] == "sick"
+            && report["suspended"] == 1
+            && report["windowSeconds"].is_number()
     });
-    assert_eq!((&report["subscriptions"], &report["top"].as_array().map(Vec::len)), (&2.into(), &Some(2)), "{report}");
+    assert_eq!(
+        (
+            &report["subscriptions"],
+            &report["top"].as_array().map(Vec::len)
+        ),
+        (&2.into(), &Some(2)),
+        "{report}"
+    );
     assert!(report["windowSeconds"].as_f64() >= Some(1.0), "{report}");
     let well = &report["top"][1];
-    assert_eq!((&well["subscription"], &well["health"]["state"]), (&"well".into(), &"healthy".into()), "{report}");
-    let table = done(&server, &["top", "--once", "--limit", "1", "--by", "health"]);
-    assert!(table.contains("by health") && table.contains("orders/sick") && !table.contains("orders/well"), "{table}");
+    assert_eq!(
+        (&well["subscription"], &well["health"]["state"]),
+        (&"well".into(), &"healthy".into()),
+        "{report}"
+    );
+    let table = done(
+        &server,
+        &["top", "--once", "--limit", "1", "--by", "health"],
+    );
+    assert!(
+        table.contains("by health")
+            && table.contains("orders/sick")
+            && !table.contains("orders/well"),
+        "{table}"
+    );
     let refused = operator(&server, &["top", "--every", "1ms"]).expect_err("a refusal");
     assert!(refused.contains("500ms to 30s"), "{refused}");
 }
@@ -75,7 +119,13 @@ fn top_is_watched_in_a_terminal_which_is_as_it_was_afterwards() {
     let sink = Sink::start();
     let key = well_and_sick(&server, &sink);
     let pause = Duration::from_millis(50);
-    let rate = load::Rate { topic: "orders".to_owned(), key, publishers: 1, events_per_request: 5, pause };
+    let rate = load::Rate {
+        topic: "orders".to_owned(),
+        key,
+        publishers: 1,
+        events_per_request: 5,
+        pause,
+    };
     let load = load::Load::start(server.at(), &rate);
     let terminal = Terminal::open(120, 24);
     terminal.enter("echo what was there before");
@@ -89,26 +139,56 @@ fn top_is_watched_in_a_terminal_which_is_as_it_was_afterwards() {
         })
     };
     let screen = terminal.wait_until("rates", has_rate);
-    assert!(screen.contains("2 event subscriptions") && screen.contains("by activity"), "{screen}");
-    assert!(!screen.contains("what was there before") && terminal.is("alternate_on"), "{screen}");
+    assert!(
+        screen.contains("2 event subscriptions") && screen.contains("by activity"),
+        "{screen}"
+    );
+    assert!(
+        !screen.contains("what was there before") && terminal.is("alternate_on"),
+        "{screen}"
+    );
     terminal.press("h");
-    let is_first = |screen: &str| screen.lines().nth(4).is_some_and(|line| line.starts_with("orders/sick"));
-    let screen = terminal.wait_until("the sick one", |screen| screen.contains("by health") && is_first(screen));
+    let is_first = |screen: &str| {
+        screen
+            .lines()
+            .nth(4)
+            .is_some_and(|line| line.starts_with("orders/sick"))
+    };
+    let screen = terminal.wait_until("the sick one", |screen| {
+        screen.contains("by health") && is_first(screen)
+    });
     assert!(screen.contains("probe"), "{screen}");
     terminal.press("d");
-    terminal.wait_until("another order", |screen| screen.contains("sorted by dead letters"));
+    terminal.wait_until("another order", |screen| {
+        screen.contains("sorted by dead letters")
+    });
     terminal.resize(60, 4);
-    let screen = terminal
-        .wait_until("a small screen", |screen| screen.lines().count() <= 4 && screen.contains("event subscriptions"));
-    assert!(screen.lines().all(|line| line.chars().count() <= 60), "{screen}");
+    let screen = terminal.wait_until("a small screen", |screen| {
+        screen.lines().count() <= 4 && screen.contains("event subscriptions")
+    });
+    assert!(
+        screen.lines().all(|line| line.chars().count() <= 60),
+        "{screen}"
+    );
     terminal.resize(120, 24);
     terminal.wait_until("all of it again", |screen| screen.contains("orders/well"));
     terminal.press("q");
-    let screen = terminal.wait_until("the shell", |screen| screen.contains("what was there before"));
-    assert!(!screen.contains("SUBSCRIPTION") && !terminal.is("alternate_on") && terminal.is("cursor_flag"), "{screen}");
+    let screen = terminal.wait_until("the shell", |screen| {
+        screen.contains("what was there before")
+    });
+    assert!(
+        !screen.contains("SUBSCRIPTION")
+            && !terminal.is("alternate_on")
+            && terminal.is("cursor_flag"),
+        "{screen}"
+    );
     terminal.enter("clear; stty -a");
     let modes = terminal.wait_until("its modes", |screen| screen.contains("icanon"));
-    let has = |mode: &str| modes.split_whitespace().any(|word| word.trim_end_matches(';') == mode);
+    let has = |mode: &str| {
+        modes
+            .split_whitespace()
+            .any(|word| word.trim_end_matches(';') == mode)
+    };
     assert!(has("icanon") && has("echo") && has("isig"), "{modes}");
     assert!(!load.stop().is_empty());
 }
@@ -132,7 +212,11 @@ impl Following {
     }
 
     fn next(&mut self) -> Value {
-        let line = self.lines.next().expect("a line").expect("a line that can be read");
+        let line = self
+            .lines
+            .next()
+            .expect("a line")
+            .expect("a line that can be read");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 }
@@ -170,18 +254,27 @@ fn tail_follows_events_and_outcomes_in_a_terminal() {
             && screen.contains("deferred orders/sick")
     });
     let screen = terminal.screen();
-    assert!(screen.contains("Load.Event  subject /a  id event-") && screen.contains("attempt 1: 503 Busy"), "{screen}");
+    assert!(
+        screen.contains("Load.Event  subject /a  id event-")
+            && screen.contains("attempt 1: 503 Busy"),
+        "{screen}"
+    );
     terminal.press("C-c");
     terminal.wait_until("the shell", |screen| screen.trim_end().ends_with('$'));
     // `q` ends it, too, and leaves the terminal as it was.
     terminal.enter("clear");
     terminal.enter(&typed(&server, "tail orders"));
-    publish_until(&server, &key, || terminal.screen().contains("event    orders  "));
+    publish_until(&server, &key, || {
+        terminal.screen().contains("event    orders  ")
+    });
     terminal.press("q");
     terminal.wait_until("the shell", |screen| screen.trim_end().ends_with('$'));
     terminal.enter("clear; stty -a");
     let modes = terminal.wait_until("its modes", |screen| screen.contains("icanon"));
-    assert!(!modes.contains("-icanon") && !modes.contains("-isig"), "{modes}");
+    assert!(
+        !modes.contains("-icanon") && !modes.contains("-isig"),
+        "{modes}"
+    );
 }
 
 #[test]
@@ -190,7 +283,10 @@ fn tail_prints_what_is_selected_and_ends_with_its_count() {
     let sink = Sink::start();
     let key = well_and_sick(&server, &sink);
     let mut sick = Following::start(&server, "orders/sick --status 503 --limit 1");
-    let mut events = Following::start(&server, "orders --events --type Load.Event --data --limit 1");
+    let mut events = Following::start(
+        &server,
+        "orders --events --type Load.Event --data --limit 1",
+    );
     let mut ended = [false, false];
     publish_until(&server, &key, || {
         for (following, ended) in [&mut sick, &mut events].into_iter().zip(&mut ended) {
@@ -200,11 +296,19 @@ fn tail_prints_what_is_selected_and_ends_with_its_count() {
     });
     let (outcome, event) = (sick.next(), events.next());
     assert_eq!(
-        (&outcome["kind"], &outcome["subscription"], &outcome["status"]),
+        (
+            &outcome["kind"],
+            &outcome["subscription"],
+            &outcome["status"]
+        ),
         (&"outcome".into(), &"sick".into(), &503.into())
     );
     assert_eq!(
-        (&event["kind"], &event["eventType"], &event["event"]["subject"]),
+        (
+            &event["kind"],
+            &event["eventType"],
+            &event["event"]["subject"]
+        ),
         (&"event".into(), &"Load.Event".into(), &"/a".into())
     );
     assert!(sick.lines.next().is_none() && events.lines.next().is_none());
@@ -226,7 +330,9 @@ fn a_caller_that_watches_delays_no_stop() {
             following.next();
             tells.store(true, std::sync::atomic::Ordering::Release);
         });
-        publish_until(&server, &key, || received.load(std::sync::atomic::Ordering::Acquire));
+        publish_until(&server, &key, || {
+            received.load(std::sync::atomic::Ordering::Acquire)
+        });
     });
     server.terminate();
     while following.lines.next().is_some() {}

@@ -1,15 +1,17 @@
-//! The specification as rows, and for each row the test that shows it: `rows/` has the facts of the source documents,
-//! `coverage.txt` a line for each that applies.
+//! The specification as rows, and for each row the test that shows it: `rows/` has the facts of the
+//! source documents, `coverage.txt` a line for each that applies.
 //!
 //! A line is the row's id and one of these:
-//! - names of tests, each of which has the row's id: it calls [`shows`] with it, or [`fact`] with what it found;
+//! - names of tests, each of which has the row's id: it calls [`shows`] with it, or [`fact`] with
+//!   what it found;
 //! - `partly: `, names of tests, `; `, and what is missing;
 //! - `may: ` and how the server uses what the row permits;
 //! - `waits: ` and the capability that it waits for;
 //! - `not applicable: ` and the reason.
 //!
-//! A row that does not apply says why in its own file and needs no line. Of a document that is done no row waits. At the
-//! end of a whole run `.ci/test` looks whether the tests of all rows ran to their end.
+//! A row that does not apply says why in its own file and needs no line. Of a document that is done
+//! no row waits. At the end of a whole run `.ci/test` looks whether the tests of all rows ran to
+//! their end.
 
 use std::{
     collections::BTreeMap,
@@ -46,8 +48,13 @@ const SEEDS: [&str; 5] = ["000", "001", "002", "003", "004"];
 /// The documents that nothing may wait for any more: all that they ask for is there.
 const DONE: [&str; 4] = ["001", "002", "003", "004"];
 
-static ROWS: LazyLock<BTreeMap<String, Row>> =
-    LazyLock::new(|| SEEDS.into_iter().flat_map(rows).map(|row| (row.id.clone(), row)).collect());
+static ROWS: LazyLock<BTreeMap<String, Row>> = LazyLock::new(|| {
+    SEEDS
+        .into_iter()
+        .flat_map(rows)
+        .map(|row| (row.id.clone(), row))
+        .collect()
+});
 
 /// The rows of a document.
 fn rows(seed: &str) -> Vec<Row> {
@@ -77,7 +84,10 @@ impl Drop for Shown {
 
 /// The value of a row, for a test that compares a part of it, or more than one.
 pub(crate) fn stated(id: &str) -> &'static Value {
-    &ROWS.get(id).unwrap_or_else(|| panic!("{id} is no row")).value
+    &ROWS
+        .get(id)
+        .unwrap_or_else(|| panic!("{id} is no row"))
+        .value
 }
 
 /// What was found is what the row says.
@@ -89,9 +99,11 @@ pub(crate) fn fact(id: &str, found: &Value) {
 
 /// Adds a row to the list of those whose tests have run, if there is one.
 fn note(id: &str) {
-    let list = env::var_os("GRIDHOOK_ROWS_LIST").and_then(|list| OpenOptions::new().append(true).open(list).ok());
+    let list = env::var_os("GRIDHOOK_ROWS_LIST")
+        .and_then(|list| OpenOptions::new().append(true).open(list).ok());
     if let Some(mut list) = list {
-        list.write_all(format!("{id}\n").as_bytes()).expect("a list that can be written");
+        list.write_all(format!("{id}\n").as_bytes())
+            .expect("a list that can be written");
     }
 }
 
@@ -104,7 +116,10 @@ fn tests(folder: &Path, found: &mut BTreeMap<String, String>) {
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = fs::read_to_string(&path).expect("a test's source");
             for after in text.split("test]\n").skip(1) {
-                let Some((name, body)) = after.split_once("fn ").and_then(|(_, rest)| rest.split_once('(')) else {
+                let Some((name, body)) = after
+                    .split_once("fn ")
+                    .and_then(|(_, rest)| rest.split_once('('))
+                else {
                     continue;
                 };
                 let body = body.split("\n}\n").next().unwrap_or_default();
@@ -120,13 +135,15 @@ fn wrong_with<'a>(
     names: &'a str,
     known: &'a BTreeMap<String, String>,
 ) -> impl Iterator<Item = String> + 'a {
-    names.split(", ").filter_map(move |name| match known.get(name) {
-        None => Some(format!("{id}: there is no test \"{name}\"")),
-        Some(body) if !body.contains(&format!("\"{id}\"")) => {
-            Some(format!("{id}: \"{name}\" does not have this row's id"))
-        }
-        Some(_) => None,
-    })
+    names
+        .split(", ")
+        .filter_map(move |name| match known.get(name) {
+            None => Some(format!("{id}: there is no test \"{name}\"")),
+            Some(body) if !body.contains(&format!("\"{id}\"")) => {
+                Some(format!("{id}: \"{name}\" does not have this row's id"))
+            }
+            Some(_) => None,
+        })
 }
 
 #[test]
@@ -135,7 +152,9 @@ fn every_row_that_applies_has_a_test_or_a_reason() {
     let mut known = BTreeMap::new();
     tests(&folder, &mut known);
     let coverage = fs::read_to_string(folder.join("spec/coverage.txt")).expect("the coverage");
-    let lines = coverage.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = coverage
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let mut coverage: BTreeMap<&str, &str> = BTreeMap::new();
     let mut wrong = Vec::new();
     for line in lines {
@@ -152,7 +171,10 @@ fn every_row_that_applies_has_a_test_or_a_reason() {
             let Some(what) = coverage.remove(row.id.as_str()) else {
                 *counts.entry("not applicable").or_default() += 1;
                 if row.applies || row.reason.is_none() {
-                    wrong.push(format!("{} has neither a test nor a reason: {}", row.id, row.statement));
+                    wrong.push(format!(
+                        "{} has neither a test nor a reason: {}",
+                        row.id, row.statement
+                    ));
                 }
                 continue;
             };
@@ -189,12 +211,21 @@ fn a_test_without_the_rows_id_is_detected() {
     let known = BTreeMap::from([("there".to_owned(), body.to_owned())]);
     let wrong = |id: &'static str, names| wrong_with(id, names, &known).collect::<Vec<_>>();
     assert_eq!(wrong("S000-001", "there"), Vec::<String>::new());
-    assert_eq!(wrong("S000-002", "there"), ["S000-002: \"there\" does not have this row's id"]);
-    assert_eq!(wrong("S000-001", "there, gone"), ["S000-001: there is no test \"gone\""]);
+    assert_eq!(
+        wrong("S000-002", "there"),
+        ["S000-002: \"there\" does not have this row's id"]
+    );
+    assert_eq!(
+        wrong("S000-001", "there, gone"),
+        ["S000-001: there is no test \"gone\""]
+    );
 }
 
 #[test]
 #[should_panic(expected = "S000-167: The probation caused by Unauthorized lasts 5 minutes.")]
 fn another_fact_than_the_rows_fails() {
-    fact("S000-167", &serde_json::json!({"outcome": "Unauthorized", "seconds": 299}));
+    fact(
+        "S000-167",
+        &serde_json::json!({"outcome": "Unauthorized", "seconds": 299}),
+    );
 }

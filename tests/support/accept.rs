@@ -19,7 +19,9 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     /// Calls `serve` with each connection.
-    pub(crate) fn start(serve: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static) -> Self {
+    pub(crate) fn start(
+        serve: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
         let at = listener.local_addr().expect("a listener has an address");
         let (stop, serve) = (Arc::new(AtomicBool::new(false)), Arc::new(serve));
@@ -29,7 +31,9 @@ impl Acceptor {
                 if stopped.load(Ordering::SeqCst) {
                     return;
                 }
-                let (Ok(stream), serve) = (stream, Arc::clone(&serve)) else { continue };
+                let (Ok(stream), serve) = (stream, Arc::clone(&serve)) else {
+                    continue;
+                };
                 // An error means that the peer has disconnected.
                 thread::spawn(move || serve(stream).ok());
             }

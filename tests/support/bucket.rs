@@ -1,5 +1,6 @@
-//! An endpoint that answers what `object_store` asks of Google Cloud Storage: put, get, list and delete of objects. There is no
-//! server on PyPI or npm that speaks this protocol, so that this one is scripted.
+//! An endpoint that answers what `object_store` asks of Google Cloud Storage: put, get, list and
+//! delete of objects. There is no server on PyPI or npm that speaks this protocol, so that this one
+//! is scripted.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +26,11 @@ impl Bucket {
     pub(crate) fn new() -> Self {
         let objects = Mutex::new(Objects::new());
         Self(HttpService::new(Arc::new(move |head, body| {
-            let (status, body) = answer(head, body, &mut objects.lock().unwrap_or_else(PoisonError::into_inner));
+            let (status, body) = answer(
+                head,
+                body,
+                &mut objects.lock().unwrap_or_else(PoisonError::into_inner),
+            );
             (status, HEADERS, body)
         })))
     }
@@ -50,13 +55,17 @@ fn answer(head: &str, body: &[u8], objects: &mut Objects) -> (u16, Vec<u8>) {
     let (method, target) = head.split_once(' ').unwrap_or_default();
     let target = target.split(' ').next().unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let path = percent_decode_str(path.trim_matches('/')).decode_utf8_lossy().into_owned();
+    let path = percent_decode_str(path.trim_matches('/'))
+        .decode_utf8_lossy()
+        .into_owned();
     match (method, objects.get(&path)) {
         ("PUT", _) => {
             objects.insert(path, body.to_vec());
             (200, Vec::new())
         }
-        ("GET", _) if query.contains("list-type=2") => (200, listing(&path, query, objects).into_bytes()),
+        ("GET", _) if query.contains("list-type=2") => {
+            (200, listing(&path, query, objects).into_bytes())
+        }
         ("GET", Some(object)) => (200, object.clone()),
         ("DELETE", Some(_)) => {
             objects.remove(&path);
@@ -70,16 +79,22 @@ fn answer(head: &str, body: &[u8], objects: &mut Objects) -> (u16, Vec<u8>) {
 fn listing(bucket: &str, query: &str, objects: &Objects) -> String {
     let asked = |wanted: &str| {
         let value = url::form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == wanted);
-        value.map(|(_, value)| value.into_owned()).unwrap_or_default()
+        value
+            .map(|(_, value)| value.into_owned())
+            .unwrap_or_default()
     };
     let (prefix, after) = (asked("prefix"), asked("start-after"));
-    let keys =
-        objects.iter().filter_map(|(path, object)| Some((path.strip_prefix(bucket)?.strip_prefix('/')?, object)));
+    let keys = objects
+        .iter()
+        .filter_map(|(path, object)| Some((path.strip_prefix(bucket)?.strip_prefix('/')?, object)));
     let contents = keys.filter(|(key, _)| key.starts_with(&prefix) && *key > after.as_str()).map(|(key, object)| {
         format!(
             "<Contents><Key>{key}</Key><LastModified>2026-11-20T12:00:00.000Z</LastModified><ETag>\"e\"</ETag><Size>{}</Size></Contents>",
             object.len()
         )
     });
-    format!("<ListBucketResult>{}</ListBucketResult>", contents.collect::<String>())
+    format!(
+        "<ListBucketResult>{}</ListBucketResult>",
+        contents.collect::<String>()
+    )
 }

@@ -13,8 +13,8 @@ use base64::{
 };
 use gridhook::clock::Clock;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_RSA_SHA256, PublicKeyData,
-    SignatureAlgorithm,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, PKCS_RSA_SHA256,
+    PublicKeyData, SignatureAlgorithm,
 };
 use ring::{
     digest::{SHA256, digest},
@@ -37,7 +37,8 @@ pub(crate) fn days_left(metrics: &str) -> BTreeMap<String, u64> {
     let days_left = |line: &str| {
         let rest = line.strip_prefix("gridhook_certificate_not_after_timestamp_seconds{file=\"")?;
         let (file, end) = rest.split_once("\"} ").expect("a label and a value");
-        let left = Duration::from_secs(end.parse().expect("seconds")) - Duration::from_micros(Clock::system().now().0);
+        let left = Duration::from_secs(end.parse().expect("seconds"))
+            - Duration::from_micros(Clock::system().now().0);
         Some((file.to_owned(), (left + DAY / 2).as_secs() / DAY.as_secs()))
     };
     metrics.lines().filter_map(days_left).collect()
@@ -57,7 +58,8 @@ pub(crate) struct Issued {
 const RSA: &[u8] = include_bytes!("../data/issuer.rsa.der");
 
 /// The same as a key pair.
-pub(crate) static RSA_KEY: LazyLock<RsaKeyPair> = LazyLock::new(|| RsaKeyPair::from_der(RSA).expect("a key"));
+pub(crate) static RSA_KEY: LazyLock<RsaKeyPair> =
+    LazyLock::new(|| RsaKeyPair::from_der(RSA).expect("a key"));
 
 /// The public half of it.
 struct RsaPublicKey;
@@ -82,8 +84,15 @@ impl IssuedRsa {
     /// Writes it and its key as `NAME.crt` and `NAME.key`.
     pub(crate) fn write(&self, folder: &Path, name: &str) {
         let key = BASE64_STANDARD.encode(RSA);
-        let lines: Vec<&str> = key.as_bytes().chunks(64).map(|line| str::from_utf8(line).expect("base64")).collect();
-        let key = format!("-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----\n", lines.join("\n"));
+        let lines: Vec<&str> = key
+            .as_bytes()
+            .chunks(64)
+            .map(|line| str::from_utf8(line).expect("base64"))
+            .collect();
+        let key = format!(
+            "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----\n",
+            lines.join("\n")
+        );
         std::fs::write(folder.join(format!("{name}.crt")), &self.pem).expect("written");
         std::fs::write(folder.join(format!("{name}.key")), key).expect("written");
     }
@@ -104,8 +113,13 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // OpenSSL takes a certificate for self-signed whose issuer is called like its subject.
-        params.distinguished_name.push(DnType::CommonName, "an authority of the tests");
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("an authority"))
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "an authority of the tests");
+        Self(
+            CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"))
+                .expect("an authority"),
+        )
     }
 
     /// Its own certificate, for who shall believe it.
@@ -130,7 +144,10 @@ impl Authority {
 
     fn sign_rsa(&self, params: CertificateParams) -> IssuedRsa {
         let certificate = params.signed_by(&RsaPublicKey, &self.0).expect("signed");
-        IssuedRsa { der: certificate.der().clone(), pem: certificate.pem() }
+        IssuedRsa {
+            der: certificate.der().clone(),
+            pem: certificate.pem(),
+        }
     }
 
     /// One that ended with the year 2019.
@@ -149,18 +166,31 @@ impl Authority {
     fn sign(&self, params: CertificateParams) -> Issued {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("signed");
-        Issued { certificate: certificate.der().clone(), pem: certificate.pem(), key }
+        Issued {
+            certificate: certificate.der().clone(),
+            pem: certificate.pem(),
+            key,
+        }
     }
 
     /// An endpoint with a certificate for `name` that speaks `versions`.
-    pub(crate) fn endpoint(&self, name: &str, versions: &[&'static SupportedProtocolVersion]) -> Arc<ServerConfig> {
+    pub(crate) fn endpoint(
+        &self,
+        name: &str,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Arc<ServerConfig> {
         self.server(name, versions, WebPkiClientVerifier::no_client_auth())
     }
 
     /// An endpoint that demands a client certificate of this authority.
     pub(crate) fn demanding(&self, name: &str) -> Arc<ServerConfig> {
-        let builder = WebPkiClientVerifier::builder_with_provider(self.roots(), Arc::new(default_provider()));
-        self.server(name, rustls::ALL_VERSIONS, builder.build().expect("an authority"))
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(self.roots(), Arc::new(default_provider()));
+        self.server(
+            name,
+            rustls::ALL_VERSIONS,
+            builder.build().expect("an authority"),
+        )
     }
 
     fn server(
@@ -169,12 +199,17 @@ impl Authority {
         versions: &[&'static SupportedProtocolVersion],
         callers: Arc<dyn ClientCertVerifier>,
     ) -> Arc<ServerConfig> {
-        let Issued { certificate, key, .. } = self.issue(name);
+        let Issued {
+            certificate, key, ..
+        } = self.issue(name);
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(versions)
             .expect("versions")
             .with_client_cert_verifier(callers)
-            .with_single_cert(vec![certificate], PrivateKeyDer::Pkcs8(key.serialize_der().into()))
+            .with_single_cert(
+                vec![certificate],
+                PrivateKeyDer::Pkcs8(key.serialize_der().into()),
+            )
             .expect("an identity");
         Arc::new(config)
     }
@@ -207,6 +242,7 @@ impl Issued {
     /// Writes both as `NAME.crt` and `NAME.key`.
     pub(crate) fn write(&self, folder: &Path, name: &str) {
         std::fs::write(folder.join(format!("{name}.crt")), &self.pem).expect("written");
-        std::fs::write(folder.join(format!("{name}.key")), self.key.serialize_pem()).expect("written");
+        std::fs::write(folder.join(format!("{name}.key")), self.key.serialize_pem())
+            .expect("written");
     }
 }

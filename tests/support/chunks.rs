@@ -14,9 +14,17 @@ pub(crate) fn sealed(events: &[(&str, usize)]) -> Vec<SealedChunk> {
             let start = out.len() as u32;
             out.put_slice(subject.as_bytes());
             out.put_bytes(b'.', *bytes);
-            let spans =
-                EventRanges { subject: TextRange { start, len: subject.len() as u32 }, ..EventRanges::default() };
-            WriterStamp { wire_end: out.len(), spans }
+            let spans = EventRanges {
+                subject: TextRange {
+                    start,
+                    len: subject.len() as u32,
+                },
+                ..EventRanges::default()
+            };
+            WriterStamp {
+                wire_end: out.len(),
+                spans,
+            }
         });
     }
     draft.into_chunks()

@@ -1,5 +1,5 @@
-//! Servers that stand for object stores: Azurite for Azure Blob Storage, moto for S3, and an endpoint of our own,
-//! [`Bucket`], for Google Cloud Storage.
+//! Servers that stand for object stores: Azurite for Azure Blob Storage, moto for S3, and an
+//! endpoint of our own, [`Bucket`], for Google Cloud Storage.
 
 use std::{
     fs::{self, File},
@@ -23,7 +23,8 @@ use super::{
 use crate::sdk::packages::MOTO;
 
 /// A key of Google's that asks for no token.
-const SERVICE_ACCOUNT: &str = r#"{"private_key":"k","private_key_id":"i","client_email":"e","disable_oauth":true}"#;
+const SERVICE_ACCOUNT: &str =
+    r#"{"private_key":"k","private_key_id":"i","client_email":"e","disable_oauth":true}"#;
 
 /// An interpreter that starts on a machine with other work.
 const START: Duration = Duration::from_secs(120);
@@ -48,7 +49,16 @@ impl Cloud {
         let folder = tempfile::tempdir().expect("a folder");
         let port = ReservedPort::new();
         let (at, address, azurite) = (port.address, address.to_owned(), Azurite::new("blob"));
-        let mut cloud = Self { kind, azurite, child: None, bucket: None, folder, _port: port, at, address };
+        let mut cloud = Self {
+            kind,
+            azurite,
+            child: None,
+            bucket: None,
+            folder,
+            _port: port,
+            at,
+            address,
+        };
         cloud.resume();
         cloud
     }
@@ -74,7 +84,11 @@ impl Cloud {
         self.child = Some(command.stdout(out).stderr(err).spawn().expect("it starts"));
         let mut found = None;
         wait_for("the store to listen", START, || {
-            found = azurite::listening(&logs.each_ref().map(|log| fs::read_to_string(log).unwrap_or_default()));
+            found = azurite::listening(
+                &logs
+                    .each_ref()
+                    .map(|log| fs::read_to_string(log).unwrap_or_default()),
+            );
             found.is_some_and(|at| Client::new(at).ask("GET", "/", &[], b"").is_ok())
         });
         self.at = found.expect("it was waited for");
@@ -91,16 +105,25 @@ impl Cloud {
         }
         let mut child = self.child.take().expect("a store that runs");
         let id = child.id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status().expect("a shell");
+        let sent = Command::new("sh")
+            .args(["-c", "kill -TERM \"$0\"", &id])
+            .status()
+            .expect("a shell");
         assert!(sent.success(), "a signal is sent");
-        wait_for("the store to end", START, || child.try_wait().expect("a child is waited for").is_some());
+        wait_for("the store to end", START, || {
+            child.try_wait().expect("a child is waited for").is_some()
+        });
     }
 
     fn make_bucket(&self) {
         let answer = match self.kind {
             StoreKind::Azure => {
-                let (target, headers) = azurite::sign("PUT", "letters", &[("restype", "container")]);
-                let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+                let (target, headers) =
+                    azurite::sign("PUT", "letters", &[("restype", "container")]);
+                let headers: Vec<(&str, &str)> = headers
+                    .iter()
+                    .map(|(name, value)| (*name, value.as_str()))
+                    .collect();
                 Client::new(self.at).ask("PUT", &target, &headers, b"")
             }
             StoreKind::S3 | StoreKind::Google | StoreKind::Folder => {
@@ -109,7 +132,10 @@ impl Cloud {
         };
         let status = answer.expect("an answer").status;
         // 409: Azurite kept it.
-        assert!([200, 201, 409].contains(&status), "no bucket is made: {status}");
+        assert!(
+            [200, 201, 409].contains(&status),
+            "no bucket is made: {status}"
+        );
     }
 
     fn endpoint(&self) -> String {
@@ -123,12 +149,17 @@ impl Cloud {
         let all: &[(&str, &str)] = match self.kind {
             StoreKind::Azure => &[("access_key", KEY)],
             StoreKind::Google => &[("service_account_key", SERVICE_ACCOUNT)],
-            StoreKind::S3 | StoreKind::Folder => &[("access_key_id", "key"), ("secret_access_key", "secret")],
+            StoreKind::S3 | StoreKind::Folder => {
+                &[("access_key_id", "key"), ("secret_access_key", "secret")]
+            }
         };
-        all.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()
+        all.iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect()
     }
 
-    /// The settings of a server for this store, under the name `cloud` and with the account `archive`.
+    /// The settings of a server for this store, under the name `cloud` and with the account
+    /// `archive`.
     pub(crate) fn settings(&self) -> Vec<(String, String)> {
         let plain = [
             ("url", self.address.clone()),
@@ -137,7 +168,13 @@ impl Cloud {
             ("allow_http", "true".to_owned()),
         ];
         let all = plain.into_iter().chain(self.credentials());
-        all.map(|(name, value)| (format!("DEAD_LETTER__STORES__CLOUD__{}", name.to_uppercase()), value)).collect()
+        all.map(|(name, value)| {
+            (
+                format!("DEAD_LETTER__STORES__CLOUD__{}", name.to_uppercase()),
+                value,
+            )
+        })
+        .collect()
     }
 
     /// The store, as the server sees it.

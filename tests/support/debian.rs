@@ -8,7 +8,8 @@ use std::{
 
 use super::needs::runs;
 
-/// The folder that a package and what it needs are unpacked in, or why it cannot be had here; `proof` is a file in it.
+/// The folder that a package and what it needs are unpacked in, or why it cannot be had here;
+/// `proof` is a file in it.
 pub(crate) fn unpacked(package: &str, needs: &[&str], proof: &str) -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(package);
     let tools = folder.join("root");
@@ -17,7 +18,10 @@ pub(crate) fn unpacked(package: &str, needs: &[&str], proof: &str) -> Result<Pat
     }
     fs::create_dir_all(&folder).expect("a folder of tools");
     let mut fetch = Command::new("apt-get");
-    fetch.args(["-qq", "download", package]).args(needs).current_dir(&folder);
+    fetch
+        .args(["-qq", "download", package])
+        .args(needs)
+        .current_dir(&folder);
     if runs(&mut fetch).is_err() {
         // A machine that has never asked does not know what there is.
         runs(Command::new("apt-get").args(["-qq", "update"]))?;

@@ -1,5 +1,5 @@
-//! Disks for tests: small ones, and ones whose power is cut. A test without them fails or is skipped (see
-//! `needs`).
+//! Disks for tests: small ones, and ones whose power is cut. A test without them fails or is
+//! skipped (see `needs`).
 
 use std::{
     ffi::OsStr,
@@ -32,18 +32,33 @@ impl Mount {
 
     fn of(arguments: &[impl AsRef<OsStr>]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
-        can_run("mount", Command::new("mount").args(arguments).arg(folder.path())).then_some(Self(folder))
+        can_run(
+            "mount",
+            Command::new("mount").args(arguments).arg(folder.path()),
+        )
+        .then_some(Self(folder))
     }
 
     /// The image is unmounted and mounted again in the same place.
     pub(crate) fn image_again(&self, image: &Path) -> bool {
         self.unmount();
-        can_run("mount", Command::new("mount").args(["-o", "loop"]).arg(image).arg(self.path()))
+        can_run(
+            "mount",
+            Command::new("mount")
+                .args(["-o", "loop"])
+                .arg(image)
+                .arg(self.path()),
+        )
     }
 
     /// It is mounted again with this option.
     pub(crate) fn remount(&self, option: &str) -> bool {
-        can_run("mount", Command::new("mount").args(["-o", &format!("remount,{option}")]).arg(self.path()))
+        can_run(
+            "mount",
+            Command::new("mount")
+                .args(["-o", &format!("remount,{option}")])
+                .arg(self.path()),
+        )
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -65,7 +80,11 @@ impl Mount {
     fn unmount(&self) {
         // What a process that was killed had open is let go in a moment.
         for _ in 0..100 {
-            if Command::new("umount").arg(self.0.path()).output().is_ok_and(|done| done.status.success()) {
+            if Command::new("umount")
+                .arg(self.0.path())
+                .output()
+                .is_ok_and(|done| done.status.success())
+            {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -82,11 +101,17 @@ impl Drop for Mount {
 
 /// Makes a file with an empty ext4 in it.
 pub(crate) fn ext4(image: &Path, mebibytes: u64) -> bool {
-    File::create(image).and_then(|file| file.set_len(mebibytes << 20)).expect("a sparse file");
-    can_run("mount", Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image))
+    File::create(image)
+        .and_then(|file| file.set_len(mebibytes << 20))
+        .expect("a sparse file");
+    can_run(
+        "mount",
+        Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image),
+    )
 }
 
-/// A block device whose power can be cut: a file that is cloned, all of it in one instant, while it is written to.
+/// A block device whose power can be cut: a file that is cloned, all of it in one instant, while it
+/// is written to.
 pub(crate) struct Device {
     // Dropped first: it lies on the other one.
     disk: Mount,
@@ -99,11 +124,15 @@ impl Device {
     pub(crate) fn new(mebibytes: u64) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = folder.path().join("pool");
-        File::create(&pool).and_then(|file| file.set_len(2 << 30)).expect("a sparse file");
+        File::create(&pool)
+            .and_then(|file| file.set_len(2 << 30))
+            .expect("a sparse file");
         let tools = xfs_tools()?;
         let libraries = tools.join("usr/lib/x86_64-linux-gnu");
         let mut make = Command::new(tools.join("sbin/mkfs.xfs"));
-        make.env("LD_LIBRARY_PATH", libraries).args(["-q", "-m", "reflink=1"]).arg(&pool);
+        make.env("LD_LIBRARY_PATH", libraries)
+            .args(["-q", "-m", "reflink=1"])
+            .arg(&pool);
         if !can_run("mount", &mut make) {
             return None;
         }
@@ -112,7 +141,11 @@ impl Device {
         if !ext4(&image, mebibytes) {
             return None;
         }
-        Some(Self { disk: Mount::image(&image)?, pool, _image: folder })
+        Some(Self {
+            disk: Mount::image(&image)?,
+            pool,
+            _image: folder,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -125,8 +158,12 @@ impl Device {
         // The clone of the cut before is gone with its mount.
         fs::remove_file(&clone).ok();
         let mut copy = Command::new("cp");
-        copy.arg("--reflink=always").arg(self.pool.path().join("disk")).arg(&clone);
-        can_run("mount", &mut copy).then(|| Mount::image(&clone)).flatten()
+        copy.arg("--reflink=always")
+            .arg(self.pool.path().join("disk"))
+            .arg(&clone);
+        can_run("mount", &mut copy)
+            .then(|| Mount::image(&clone))
+            .flatten()
     }
 }
 
@@ -143,5 +180,8 @@ fn xfs_tools() -> Option<PathBuf> {
 
 /// Whether system calls can be tampered with here.
 pub(crate) fn has_strace() -> bool {
-    can_run("strace", Command::new("strace").args(["-qq", "-e", "trace=none", "true"]))
+    can_run(
+        "strace",
+        Command::new("strace").args(["-qq", "-e", "trace=none", "true"]),
+    )
 }

@@ -5,8 +5,11 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 /// The waits after the first, the second and the third failure.
-pub(crate) const STEPS: [Duration; 3] =
-    [Duration::from_millis(200), Duration::from_millis(400), Duration::from_millis(800)];
+pub(crate) const STEPS: [Duration; 3] = [
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+    Duration::from_millis(800),
+];
 
 /// By chance a wait is longer by a tenth at the most.
 pub(crate) const JITTER: f64 = 0.1;
@@ -22,8 +25,8 @@ pub(crate) fn milliseconds() -> String {
     toml::to_string(&table()).expect("a table is TOML")
 }
 
-/// The same, but for dead letters: each has a file at once, in the form of namespaces, and none is lost where its store has
-/// no such place.
+/// The same, but for dead letters: each has a file at once, in the form of namespaces, and none is
+/// lost where its store has no such place.
 pub(crate) fn namespaces() -> String {
     let mut edition = table();
     let form = [
@@ -39,15 +42,23 @@ pub(crate) fn namespaces() -> String {
 /// The wait of `patient` after a first failure.
 pub(crate) const PATIENT_STEP: Duration = Duration::from_secs(2);
 
-/// The current edition, but nothing suspends an endpoint, chance adds nothing to a wait, and what is answered 503 waits for
-/// an hour: a retry queue grows for as long as the test wants, and when the others are due is known.
+/// The current edition, but nothing suspends an endpoint, chance adds nothing to a wait, and what
+/// is answered 503 waits for an hour: a retry queue grows for as long as the test wants, and when
+/// the others are due is known.
 pub(crate) fn patient() -> String {
     let mut edition = current();
     let step = Value::from(format!("{}ms", PATIENT_STEP.as_millis()));
-    let retry = [("schedule", vec![step.clone()].into()), ("repeat", step.clone()), ("jitter_share", 0.0.into())];
+    let retry = [
+        ("schedule", vec![step.clone()].into()),
+        ("repeat", step.clone()),
+        ("jitter_share", 0.0.into()),
+    ];
     set(&mut edition, "retry", &retry);
     set(&mut edition, "webhook", &[("otherwise", step)]);
-    let never = [("after_failures", 1_000_000_000.into()), ("requests_min", 1_000_000_000.into())];
+    let never = [
+        ("after_failures", 1_000_000_000.into()),
+        ("requests_min", 1_000_000_000.into()),
+    ];
     set(&mut edition, "probation", &never);
     let waits = edition["webhook"]["waits"].as_table_mut().expect("a table");
     waits.insert("503".to_owned(), "1h".into());
@@ -55,30 +66,54 @@ pub(crate) fn patient() -> String {
 }
 
 fn current() -> Table {
-    include_str!("../../config/editions/current.toml").parse().expect("the current edition is TOML")
+    include_str!("../../config/editions/current.toml")
+        .parse()
+        .expect("the current edition is TOML")
 }
 
 fn table() -> Table {
     let mut edition = current();
-    let steps = STEPS.iter().map(|step| Value::from(format!("{}ms", step.as_millis()))).collect::<Vec<_>>();
-    set(&mut edition, "retry", &[("schedule", steps.into()), ("repeat", "1s".into()), ("jitter_share", JITTER.into())]);
+    let steps = STEPS
+        .iter()
+        .map(|step| Value::from(format!("{}ms", step.as_millis())))
+        .collect::<Vec<_>>();
+    set(
+        &mut edition,
+        "retry",
+        &[
+            ("schedule", steps.into()),
+            ("repeat", "1s".into()),
+            ("jitter_share", JITTER.into()),
+        ],
+    );
     set(&mut edition, "webhook", &[("otherwise", "100ms".into())]);
     set(&mut edition, "resource", &[("otherwise", "100ms".into())]);
     for waits in ["webhook", "resource"] {
         shorten(edition[waits]["waits"].as_table_mut(), "100ms");
     }
-    set(&mut edition, "probation", &[("otherwise", "300ms".into()), ("longest", "1s".into())]);
+    set(
+        &mut edition,
+        "probation",
+        &[("otherwise", "300ms".into()), ("longest", "1s".into())],
+    );
     shorten(edition["probation"]["durations"].as_table_mut(), "300ms");
     let retry = STORE_WAITS.map(Value::from).to_vec();
     let delay = format!("{}ms", FILE_DELAY.as_millis());
-    set(&mut edition, "dead_letter", &[("delay", delay.into()), ("retry", retry.into())]);
+    set(
+        &mut edition,
+        "dead_letter",
+        &[("delay", delay.into()), ("retry", retry.into())],
+    );
     edition
 }
 
 fn set(edition: &mut Table, table: &str, values: &[(&str, Value)]) {
     let table = edition[table].as_table_mut().expect("a table");
     for (key, value) in values {
-        assert!(table.insert((*key).to_owned(), value.clone()).is_some(), "the current edition has {key}");
+        assert!(
+            table.insert((*key).to_owned(), value.clone()).is_some(),
+            "the current edition has {key}"
+        );
     }
 }
 

@@ -1,7 +1,8 @@
-//! A scripted endpoint: a raw TCP listener on loopback that does to each request what the test says, well-formed or not.
+//! A scripted endpoint: a raw TCP listener on loopback that does to each request what the test
+//! says, well-formed or not.
 //!
-//! It runs on threads of its own, so that nothing it does can hold up the arbiter under test. A thread ends when its
-//! client goes away or the endpoint is dropped.
+//! It runs on threads of its own, so that nothing it does can hold up the arbiter under test. A
+//! thread ends when its client goes away or the endpoint is dropped.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -67,7 +68,11 @@ pub(crate) type Script = Vec<Step>;
 /// An answer with a status and a body of that length.
 pub(crate) fn answer(status: u16, headers: &str, body: &str) -> Script {
     vec![Step::Say(
-        format!("HTTP/1.1 {status} Whatever\r\n{headers}content-length: {}\r\n\r\n{body}", body.len()).into_bytes(),
+        format!(
+            "HTTP/1.1 {status} Whatever\r\n{headers}content-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .into_bytes(),
     )]
 }
 
@@ -129,7 +134,13 @@ impl Endpoint {
         connections: Range<usize>,
     ) -> Self {
         let usual = has_tls.then(|| Arc::clone(&tls));
-        Self::listen_at("127.0.0.1", scripts, usual, Some(Wrong { connections, tls }), false)
+        Self::listen_at(
+            "127.0.0.1",
+            scripts,
+            usual,
+            Some(Wrong { connections, tls }),
+            false,
+        )
     }
 
     /// The same, but it does not read bodies.
@@ -148,11 +159,19 @@ impl Endpoint {
     }
 
     /// The same with TLS, at this address of loopback.
-    pub(crate) fn start_tls_at(host: &str, scripts: Vec<Script>, tls: Arc<rustls::ServerConfig>) -> Self {
+    pub(crate) fn start_tls_at(
+        host: &str,
+        scripts: Vec<Script>,
+        tls: Arc<rustls::ServerConfig>,
+    ) -> Self {
         Self::listen_at(host, scripts, Some(tls), None, false)
     }
 
-    fn listen(scripts: Vec<Script>, tls: Option<Arc<rustls::ServerConfig>>, heads_only: bool) -> Self {
+    fn listen(
+        scripts: Vec<Script>,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        heads_only: bool,
+    ) -> Self {
         Self::listen_at("127.0.0.1", scripts, tls, None, heads_only)
     }
 
@@ -215,7 +234,11 @@ impl Endpoint {
 
     /// All requests so far.
     pub(crate) fn requests(&self) -> Vec<Received> {
-        self.shared.requests.lock().expect("no thread of the endpoint panics").clone()
+        self.shared
+            .requests
+            .lock()
+            .expect("no thread of the endpoint panics")
+            .clone()
     }
 }
 
@@ -230,25 +253,38 @@ impl Drop for Endpoint {
 impl Shared {
     fn welcome(&self, mut stream: TcpStream, number: usize) {
         stream.set_nodelay(true).expect("a stream takes its option");
-        let wrong = self.wrong.as_ref().filter(|wrong| wrong.connections.contains(&number));
+        let wrong = self
+            .wrong
+            .as_ref()
+            .filter(|wrong| wrong.connections.contains(&number));
         if let (Some(_), Some(_)) = (wrong, &self.tls) {
             // What a client of TLS says first is no request.
             let read = stream.read(&mut [0; 512]);
-            read.and_then(|_| stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")).ok();
+            read.and_then(|_| {
+                stream.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+            })
+            .ok();
             return;
         }
-        let Some(tls) = wrong.map(|wrong| Arc::clone(&wrong.tls)).or_else(|| self.tls.clone()) else {
+        let Some(tls) = wrong
+            .map(|wrong| Arc::clone(&wrong.tls))
+            .or_else(|| self.tls.clone())
+        else {
             self.serve(&mut stream);
             return;
         };
-        let session = rustls::ServerConnection::new(tls).expect("the server's configuration is whole");
+        let session =
+            rustls::ServerConnection::new(tls).expect("the server's configuration is whole");
         self.serve(&mut rustls::StreamOwned::new(session, stream));
     }
 
     fn serve<S: Read + Write + Raw>(&self, stream: &mut S) {
         while let Some(received) = read_request(stream, self.heads_only) {
             let number = {
-                let mut requests = self.requests.lock().expect("no thread of the endpoint panics");
+                let mut requests = self
+                    .requests
+                    .lock()
+                    .expect("no thread of the endpoint panics");
                 requests.push(received);
                 requests.len() - 1
             };
@@ -284,7 +320,10 @@ fn play<S: Read + Write + Raw>(step: &Step, stream: &mut S) -> Option<()> {
         Step::Say(bytes) => stream.write_all(bytes).and_then(|()| stream.flush()).ok(),
         Step::Trickle(bytes, pause) => bytes.iter().try_for_each(|byte| {
             thread::sleep(*pause);
-            stream.write_all(&[*byte]).and_then(|()| stream.flush()).ok()
+            stream
+                .write_all(&[*byte])
+                .and_then(|()| stream.flush())
+                .ok()
         }),
         Step::Forever(bytes) => loop {
             stream.write_all(bytes).ok()?;
@@ -318,7 +357,9 @@ fn play<S: Read + Write + Raw>(step: &Step, stream: &mut S) -> Option<()> {
 /// Closes with a reset: a socket that does not linger throws away what it has.
 fn reset(stream: &TcpStream) {
     let socket = socket2::SockRef::from(stream);
-    socket.set_linger(Some(Duration::ZERO)).expect("a stream takes its option");
+    socket
+        .set_linger(Some(Duration::ZERO))
+        .expect("a stream takes its option");
 }
 
 fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
@@ -332,8 +373,13 @@ fn read_request(stream: &mut impl Read, head_only: bool) -> Option<Received> {
         bytes.extend_from_slice(&chunk[..count]);
     };
     let head = String::from_utf8_lossy(&bytes[..head_len]).into_owned();
-    let mut received = Received { head, body: bytes.split_off(head_len) };
-    let len: usize = received.header("content-length").map_or(0, |value| value.parse().expect("a length is a number"));
+    let mut received = Received {
+        head,
+        body: bytes.split_off(head_len),
+    };
+    let len: usize = received
+        .header("content-length")
+        .map_or(0, |value| value.parse().expect("a length is a number"));
     while !head_only && received.body.len() < len {
         let count = some(stream.read(&mut chunk))?;
         received.body.extend_from_slice(&chunk[..count]);

@@ -1,8 +1,9 @@
 //! Mixed events, any number, the same ones every time: the real input of the tests.
 //!
-//! Sizes are 200 bytes to 64 KiB, mostly small, so that 100,000 events have about 130 MB. Their `data` has what breaks a
-//! server that parses and writes it again: numbers at the edges of f64 and beyond, strings with every kind of escape, text
-//! of many scripts, up to a hundred levels, white space in odd places, members that come twice.
+//! Sizes are 200 bytes to 64 KiB, mostly small, so that 100,000 events have about 130 MB. Their
+//! `data` has what breaks a server that parses and writes it again: numbers at the edges of f64 and
+//! beyond, strings with every kind of escape, text of many scripts, up to a hundred levels, white
+//! space in odd places, members that come twice.
 
 use gridhook::event::Schema;
 
@@ -132,8 +133,11 @@ fn generate(jitter: &mut SmallRng, schema: Schema, id: &str) -> Generated {
     let event_type = jitter.one(&TYPES);
     let (subject_literal, subject) = jitter.one(&SUBJECTS);
     let data = data(jitter, size.saturating_sub(200));
-    let mut members =
-        vec![("id", format!("\"{id}\"")), ("subject", subject_literal.to_owned()), ("data", data.clone())];
+    let mut members = vec![
+        ("id", format!("\"{id}\"")),
+        ("subject", subject_literal.to_owned()),
+        ("data", data.clone()),
+    ];
     match schema {
         Schema::EventGrid => {
             members.push(("eventType", format!("\"{event_type}\"")));
@@ -157,7 +161,14 @@ fn generate(jitter: &mut SmallRng, schema: Schema, id: &str) -> Generated {
     }
     let json = object(jitter, &members);
     let (id, event_type, subject) = (id.to_owned(), event_type.to_owned(), subject.to_owned());
-    Generated { schema, json, data, id, event_type, subject }
+    Generated {
+        schema,
+        json,
+        data,
+        id,
+        event_type,
+        subject,
+    }
 }
 
 fn object(jitter: &mut SmallRng, members: &[(&str, String)]) -> String {
@@ -167,7 +178,12 @@ fn object(jitter: &mut SmallRng, members: &[(&str, String)]) -> String {
             json.push(',');
         }
         json += jitter.one(&SPACES);
-        json += &format!("\"{name}\"{}:{}{value}{}", jitter.one(&SPACES), jitter.one(&SPACES), jitter.one(&SPACES));
+        json += &format!(
+            "\"{name}\"{}:{}{value}{}",
+            jitter.one(&SPACES),
+            jitter.one(&SPACES),
+            jitter.one(&SPACES)
+        );
     }
     json.push('}');
     json

@@ -4,7 +4,10 @@ use proptest::{prelude::*, sample::Index};
 
 /// `usual`, or `PROPTEST_CASES` if it is set.
 pub(crate) fn cases(usual: u32) -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(usual)
 }
 
 /// A change of some bytes.

@@ -1,4 +1,5 @@
-//! A blocking HTTP client over one connection, as small as the tests need it: it sends any bytes, well-formed or not.
+//! A blocking HTTP client over one connection, as small as the tests need it: it sends any bytes,
+//! well-formed or not.
 
 use std::{
     io::{self, BufRead, BufReader, ErrorKind, Read, Write},
@@ -23,7 +24,8 @@ pub(crate) struct Answer {
 impl Answer {
     /// The body, which is JSON.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
     /// The body as text.
@@ -45,7 +47,11 @@ impl Answer {
     pub(crate) fn codes(&self) -> (u16, String, String) {
         let error = &self.json()["error"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        (self.status, text(&error["code"]), text(&error["details"][0]["code"]))
+        (
+            self.status,
+            text(&error["code"]),
+            text(&error["details"][0]["code"]),
+        )
     }
 }
 
@@ -65,14 +71,22 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    pub(crate) fn connect(at: SocketAddr, tls: Option<&Arc<rustls::ClientConfig>>) -> io::Result<Self> {
+    pub(crate) fn connect(
+        at: SocketAddr,
+        tls: Option<&Arc<rustls::ClientConfig>>,
+    ) -> io::Result<Self> {
         let stream = TcpStream::connect(at)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(WAIT))?;
         stream.set_write_timeout(Some(WAIT))?;
-        let Some(tls) = tls else { return Ok(Self::Plain(stream)) };
-        let session = rustls::ClientConnection::new(Arc::clone(tls), at.ip().into()).map_err(io::Error::other)?;
-        Ok(Self::Tls(Box::new(rustls::StreamOwned::new(session, stream))))
+        let Some(tls) = tls else {
+            return Ok(Self::Plain(stream));
+        };
+        let session = rustls::ClientConnection::new(Arc::clone(tls), at.ip().into())
+            .map_err(io::Error::other)?;
+        Ok(Self::Tls(Box::new(rustls::StreamOwned::new(
+            session, stream,
+        ))))
     }
 }
 
@@ -108,7 +122,11 @@ impl Client {
 
     /// The same, with TLS where there is a way of it.
     pub(crate) fn of(at: SocketAddr, tls: Option<Arc<rustls::ClientConfig>>) -> Self {
-        Self { at, tls, stream: None }
+        Self {
+            at,
+            tls,
+            stream: None,
+        }
     }
 
     /// The certificate that was shown on the connection that is kept.
@@ -132,9 +150,15 @@ impl Client {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> io::Result<Answer> {
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let head =
-            format!("{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n{headers}\r\n", self.at, body.len());
+        let headers: String = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n{headers}\r\n",
+            self.at,
+            body.len()
+        );
         self.exchange(&[head.as_bytes(), body].concat())
     }
 
@@ -145,8 +169,12 @@ impl Client {
             None => BufReader::new(Stream::connect(self.at, self.tls.as_ref())?),
         };
         // A server may refuse before it has read everything: its response counts.
-        let sent = stream.get_mut().write_all(request).and_then(|()| stream.get_mut().flush());
-        let (answer, keep) = read_answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
+        let sent = stream
+            .get_mut()
+            .write_all(request)
+            .and_then(|()| stream.get_mut().flush());
+        let (answer, keep) =
+            read_answer(&mut stream).map_err(|error| sent.err().unwrap_or(error))?;
         self.stream = keep.then_some(stream);
         Ok(answer)
     }
@@ -155,12 +183,19 @@ impl Client {
 /// The next answer, and whether the connection can be used again.
 fn read_answer(stream: &mut BufReader<Stream>) -> io::Result<(Answer, bool)> {
     let head = read_head(stream)?;
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| io::Error::other(format!("no answer: {head}")))?;
-    let body = if header(&head, "transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+    let body = if header(&head, "transfer-encoding")
+        .is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+    {
         read_chunks(stream)?
     } else {
-        let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let length = header(&head, "content-length")
+            .and_then(|length| length.parse().ok())
+            .unwrap_or(0);
         let mut body = vec![0; length];
         stream.read_exact(&mut body)?;
         body

@@ -1,4 +1,5 @@
-//! A small HTTP server that calls a function for each request, on a port that it keeps, also while it is stopped.
+//! A small HTTP server that calls a function for each request, on a port that it keeps, also while
+//! it is stopped.
 
 use std::{
     io::{self, BufReader, Read, Write},
@@ -35,7 +36,12 @@ pub(crate) struct HttpService {
 impl HttpService {
     /// One that is not started yet.
     pub(crate) fn new(handler: Arc<Handler>) -> Self {
-        Self { port: ReservedPort::new(), handler, tls: None, running: None }
+        Self {
+            port: ReservedPort::new(),
+            handler,
+            tls: None,
+            running: None,
+        }
     }
 
     /// The same with TLS.
@@ -55,7 +61,11 @@ impl HttpService {
         let listener = TcpListener::bind(self.at()).expect("the port is ours");
         listener.set_nonblocking(true).expect("a socket");
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, handler, tls) = (Arc::clone(&stop), Arc::clone(&self.handler), self.tls.clone());
+        let (stopped, handler, tls) = (
+            Arc::clone(&stop),
+            Arc::clone(&self.handler),
+            self.tls.clone(),
+        );
         let thread = thread::spawn(move || {
             while !stopped.load(Ordering::SeqCst) {
                 let Ok((stream, _)) = listener.accept() else {
@@ -88,7 +98,9 @@ impl Drop for HttpService {
 fn serve(stream: TcpStream, tls: Option<Arc<ServerConfig>>, handler: &Handler) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
-    let Some(tls) = tls else { return answer(stream, handler) };
+    let Some(tls) = tls else {
+        return answer(stream, handler);
+    };
     let session = ServerConnection::new(tls).map_err(io::Error::other)?;
     answer(StreamOwned::new(session, stream), handler)
 }
@@ -97,12 +109,19 @@ fn serve(stream: TcpStream, tls: Option<Arc<ServerConfig>>, handler: &Handler) -
 fn answer(stream: impl Read + Write, handler: &Handler) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let head = read_head(&mut stream)?;
-    let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let length = header(&head, "content-length")
+        .and_then(|length| length.parse().ok())
+        .unwrap_or(0);
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     let (status, headers, body) = handler(&head, &body);
     let length = body.len();
-    let head = format!("HTTP/1.1 {status} Whatever\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
-    stream.get_mut().write_all(&[head.as_bytes(), &body].concat())?;
+    let head = format!(
+        "HTTP/1.1 {status} Whatever\r\n{headers}content-length: {length}\r\nconnection: \
+         close\r\n\r\n"
+    );
+    stream
+        .get_mut()
+        .write_all(&[head.as_bytes(), &body].concat())?;
     stream.get_mut().flush()
 }

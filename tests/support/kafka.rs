@@ -1,5 +1,5 @@
-//! Kafka's own broker, a cluster of one in KRaft mode, from the artifacts that Maven has. Clients log in with a password, or
-//! with a token that nobody signed.
+//! Kafka's own broker, a cluster of one in KRaft mode, from the artifacts that Maven has. Clients
+//! log in with a password, or with a token that nobody signed.
 
 use std::{
     fs::{self, File},
@@ -61,23 +61,46 @@ impl Kafka {
         Self::with(Some(authority), MESSAGE_BYTES_MAX, None)
     }
 
-    fn with(authority: Option<&Authority>, message_bytes_max: usize, proxy: Option<SocketAddr>) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    fn with(
+        authority: Option<&Authority>,
+        message_bytes_max: usize,
+        proxy: Option<SocketAddr>,
+    ) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let ports = [(), ()].map(|()| ReservedPort::new());
-        let (folder, tls) = (tempfile::tempdir().expect("a folder"), authority.map(Authority::client));
-        let kafka = Self { folder, ports, child: None, runtime, tls };
+        let (folder, tls) = (
+            tempfile::tempdir().expect("a folder"),
+            authority.map(Authority::client),
+        );
+        let kafka = Self {
+            folder,
+            ports,
+            child: None,
+            runtime,
+            tls,
+        };
         if let Some(authority) = authority {
             let issued = authority.issue("127.0.0.1");
             let pem = issued.key.serialize_pem() + &issued.pem + &authority.pem();
             fs::write(kafka.folder.path().join("broker.pem"), pem).expect("written");
             fs::write(kafka.folder.path().join("ca.pem"), authority.pem()).expect("written");
         }
-        let properties = kafka.properties(message_bytes_max, proxy.unwrap_or(kafka.ports[0].address));
+        let properties =
+            kafka.properties(message_bytes_max, proxy.unwrap_or(kafka.ports[0].address));
         fs::write(kafka.settings(), properties).expect("settings");
         let mut format = kafka.java("kafka.tools.StorageTool");
-        format.args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c"]).arg(kafka.settings());
+        format
+            .args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAA", "-c"])
+            .arg(kafka.settings());
         let output = format.output().expect("java starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         kafka
     }
 
@@ -90,13 +113,19 @@ impl Kafka {
     pub(crate) fn resume(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut java = self.java("kafka.Kafka");
-        let command = java.arg(self.settings()).stdout(log.try_clone().expect("a log")).stderr(log);
+        let command = java
+            .arg(self.settings())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log);
         self.child = Some(command.spawn().expect("java starts"));
         wait_for("Kafka to answer", START, || {
             let client = self.client();
             self.runtime.block_on(async {
                 let asked = async { client.await?.list_topics().await };
-                matches!(tokio::time::timeout(Duration::from_secs(5), asked).await, Ok(Ok(_)))
+                matches!(
+                    tokio::time::timeout(Duration::from_secs(5), asked).await,
+                    Ok(Ok(_))
+                )
             })
         });
     }
@@ -114,7 +143,10 @@ impl Kafka {
         self.runtime.block_on(async {
             let client = client.await.expect("a client");
             let controller = client.controller_client().expect("a controller");
-            controller.create_topic(topic, partitions, 1, 30_000).await.expect("a topic is made");
+            controller
+                .create_topic(topic, partitions, 1, 30_000)
+                .await
+                .expect("a topic is made");
         });
     }
 
@@ -127,7 +159,10 @@ impl Kafka {
             let partition: PartitionClient = open.await.expect("a partition");
             let (mut records, mut next) = (Vec::new(), from);
             loop {
-                let (found, end) = partition.fetch_records(next, 1..10_000_000, 100).await.expect("records");
+                let (found, end) = partition
+                    .fetch_records(next, 1..10_000_000, 100)
+                    .await
+                    .expect("records");
                 for record in found {
                     next = record.offset + 1;
                     records.push(record.record);
@@ -159,7 +194,8 @@ impl Kafka {
     }
 
     fn properties(&self, message_bytes_max: usize, advertised: SocketAddr) -> String {
-        let [folder, pem, ca] = ["data", "broker.pem", "ca.pem"].map(|name| self.folder.path().join(name));
+        let [folder, pem, ca] =
+            ["data", "broker.pem", "ca.pem"].map(|name| self.folder.path().join(name));
         let (protocol, tls) = match &self.tls {
             None => ("SASL_PLAINTEXT", String::new()),
             Some(_) => (
@@ -173,11 +209,11 @@ impl Kafka {
         };
         let [clients, controller] = self.ports.each_ref().map(|port| port.address);
         let login = format!(
-            "org.apache.kafka.common.security.plain.PlainLoginModule required username=\"gridhook\" \
-             password=\"{PASSWORD}\" user_gridhook=\"{PASSWORD}\";"
+            "org.apache.kafka.common.security.plain.PlainLoginModule required \
+             username=\"gridhook\" password=\"{PASSWORD}\" user_gridhook=\"{PASSWORD}\";"
         );
         let bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required \
-                      unsecuredLoginStringClaim_sub=\"broker\";";
+            unsecuredLoginStringClaim_sub=\"broker\";";
         format!(
             "process.roles=broker,controller\nnode.id=1\n\
              controller.quorum.voters=1@{controller}\n\

@@ -41,16 +41,22 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Sets publishers to work on the server at `at`. A request that was not answered well is never repeated: its events
-    /// may arrive or not, and nothing is asked of them.
+    /// Sets publishers to work on the server at `at`. A request that was not answered well is never
+    /// repeated: its events may arrive or not, and nothing is asked of them.
     pub(crate) fn start(at: SocketAddr, rate: &Rate) -> Self {
-        let shared =
-            Arc::new(Shared { at: Mutex::new(at), acknowledged: Mutex::default(), stop: AtomicBool::new(false) });
+        let shared = Arc::new(Shared {
+            at: Mutex::new(at),
+            acknowledged: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
         let publishers = (0..rate.publishers).map(|number| {
             let (shared, rate) = (Arc::clone(&shared), rate.clone());
             thread::spawn(move || shared.publish(number, &rate))
         });
-        Self { publishers: publishers.collect(), shared }
+        Self {
+            publishers: publishers.collect(),
+            shared,
+        }
     }
 
     /// The server listens elsewhere now.
@@ -90,8 +96,9 @@ impl Shared {
             if client.at() != at {
                 client = Client::new(at);
             }
-            let ids: Vec<String> =
-                (0..rate.events_per_request).map(|event| format!("{publisher}-{request}-{event}")).collect();
+            let ids: Vec<String> = (0..rate.events_per_request)
+                .map(|event| format!("{publisher}-{request}-{event}"))
+                .collect();
             let body = body(&ids, "/load");
             match client.ask("POST", &path, &[("aeg-sas-key", &rate.key)], &body) {
                 Ok(answer) if answer.status == 200 && is_of_gridhook(&answer) => {
@@ -105,7 +112,8 @@ impl Shared {
     }
 }
 
-/// The port of a server that was killed may be that of another test's endpoint by now, which answers everything with 200.
+/// The port of a server that was killed may be that of another test's endpoint by now, which
+/// answers everything with 200.
 fn is_of_gridhook(answer: &Answer) -> bool {
     answer.header("x-ms-request-id").is_some()
 }

@@ -100,7 +100,8 @@ impl MemoryChangelog {
         self.log().is_unfenced = true;
     }
 
-    /// Acts as a server that has just become the leader: this number of answers lack the newest records.
+    /// Acts as a server that has just become the leader: this number of answers lack the newest
+    /// records.
     pub(crate) fn answer_stale(&self, answers: u32) {
         self.log().stale_answers = answers;
     }
@@ -110,14 +111,19 @@ impl MemoryChangelog {
         self.log().is_gone = true;
     }
 
-    /// A panic with the lock is a bug of the test. Later calls should report more instead of hanging.
+    /// A panic with the lock is a bug of the test. Later calls should report more instead of
+    /// hanging.
     fn log(&self) -> MutexGuard<'_, MemoryLog> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn there(&self) -> Result<MutexGuard<'_, MemoryLog>, ChangelogError> {
         let log = self.log();
-        if log.is_gone { Err(ChangelogError::Missing) } else { Ok(log) }
+        if log.is_gone {
+            Err(ChangelogError::Missing)
+        } else {
+            Ok(log)
+        }
     }
 }
 
@@ -162,7 +168,10 @@ impl Changelog for MemoryChangelog {
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
         let mut log = self.there()?;
         let last = log.records.len() as u64 - u64::from(log.is_stale());
-        Ok(ChangelogBounds { first: log.trimmed as u64 + 1, last })
+        Ok(ChangelogBounds {
+            first: log.trimmed as u64 + 1,
+            last,
+        })
     }
 
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
@@ -173,13 +182,17 @@ impl Changelog for MemoryChangelog {
             kept <= keep_bytes
         });
         let most = log.records.len() - newest.count().max(1).min(log.records.len());
-        log.trimmed = log.trimmed.max(most.min(usize::try_from(through).expect("a small log")));
+        log.trimmed = log
+            .trimmed
+            .max(most.min(usize::try_from(through).expect("a small log")));
         Ok(())
     }
 
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError> {
         let mut log = self.there()?;
-        let from = usize::try_from(from).expect("a small log").saturating_sub(1);
+        let from = usize::try_from(from)
+            .expect("a small log")
+            .saturating_sub(1);
         if log.is_stale() || from < log.trimmed {
             return Ok(Vec::new());
         }

@@ -42,7 +42,10 @@ struct Shared {
 impl MemoryRecords {
     /// The same records for another node.
     pub(crate) fn for_other(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), faults: Arc::default() }
+        Self {
+            shared: Arc::clone(&self.shared),
+            faults: Arc::default(),
+        }
     }
 
     /// From now on a server that fell behind shows what is there now.
@@ -62,7 +65,10 @@ impl MemoryRecords {
             return Err(RecordError::Unavailable("cut off".to_owned()));
         }
         let shared = self.shared.lock().expect("no panic");
-        let old = shared.old.as_ref().filter(|_| self.faults.is_behind.load(Ordering::Relaxed));
+        let old = shared
+            .old
+            .as_ref()
+            .filter(|_| self.faults.is_behind.load(Ordering::Relaxed));
         Ok(shown(old.unwrap_or(&shared.records)))
     }
 

@@ -1,13 +1,13 @@
 //! A store in memory, for tests: it keeps synced and unsynced writes apart, and fails on request.
 //!
 //! Invariants:
-//! - Acknowledged writes survive [`MemoryStore::crash`], unless a fault says otherwise. The "disk" always holds a
-//!   prefix of the writes, in whole batches. After a write failed for any reason other than space, nothing is written
-//!   any more.
-//! - Unlike RocksDB it drops a partition's log at once ([`Store::drop_log`]), so that a read below the floor is
-//!   detected.
-//! - It enforces the rule of SingleDelete, which RocksDB does not check: a family with single deletes has no other
-//!   deletes, and a key was put exactly once since its last delete.
+//! - Acknowledged writes survive [`MemoryStore::crash`], unless a fault says otherwise. The "disk"
+//!   always holds a prefix of the writes, in whole batches. After a write failed for any reason
+//!   other than space, nothing is written any more.
+//! - Unlike RocksDB it drops a partition's log at once ([`Store::drop_log`]), so that a read below
+//!   the floor is detected.
+//! - It enforces the rule of SingleDelete, which RocksDB does not check: a family with single
+//!   deletes has no other deletes, and a key was put exactly once since its last delete.
 
 use std::{
     collections::BTreeMap,
@@ -29,9 +29,11 @@ use gridhook::{
 pub(crate) enum WriteFault {
     /// The disk is full: nothing is written.
     Full,
-    /// The sync fails: the batch may or may not be there after the next crash, and nothing is written any more.
+    /// The sync fails: the batch may or may not be there after the next crash, and nothing is
+    /// written any more.
     Failed,
-    /// The disk lies: the write is acknowledged, but lost at a crash, unless a later successful write syncs it too.
+    /// The disk lies: the write is acknowledged, but lost at a crash, unless a later successful
+    /// write syncs it too.
     Lie,
 }
 
@@ -67,8 +69,8 @@ impl MemoryStore {
         Self::default()
     }
 
-    /// Makes the writes with the numbers `writes` (the first is 0) fail with `fault`. The last call for a number
-    /// counts.
+    /// Makes the writes with the numbers `writes` (the first is 0) fail with `fault`. The last call
+    /// for a number counts.
     pub(crate) fn fail(&self, writes: Range<u64>, fault: WriteFault) {
         self.state().faults.push((writes, fault));
     }
@@ -90,8 +92,9 @@ impl MemoryStore {
         WriteHold(self.clone())
     }
 
-    /// Ends this store and returns the one that exists after the crash: the synced writes, and the first `kept` of the
-    /// unsynced batches. Later writes to this store fail, including waiting ones.
+    /// Ends this store and returns the one that exists after the crash: the synced writes, and the
+    /// first `kept` of the unsynced batches. Later writes to this store fail, including waiting
+    /// ones.
     pub(crate) fn crash(&self, kept: usize) -> Self {
         let mut state = self.state();
         state.failed = Some("the machine has crashed");
@@ -100,11 +103,19 @@ impl MemoryStore {
             synced.apply(batch);
         }
         self.0.changed.notify_all();
-        let found = MemoryState { current: Arc::new(synced.clone()), synced, ..MemoryState::default() };
-        Self(Arc::new(MemoryShared { state: Mutex::new(found), changed: Condvar::new() }))
+        let found = MemoryState {
+            current: Arc::new(synced.clone()),
+            synced,
+            ..MemoryState::default()
+        };
+        Self(Arc::new(MemoryShared {
+            state: Mutex::new(found),
+            changed: Condvar::new(),
+        }))
     }
 
-    /// A panic with the lock is a bug of the test. Later calls should report more instead of hanging.
+    /// A panic with the lock is a bug of the test. Later calls should report more instead of
+    /// hanging.
     fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,7 +134,12 @@ impl WriteHold {
     pub(crate) fn until_a_write_waits(&self) {
         let mut state = self.0.state();
         while state.waiting == 0 {
-            state = self.0.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .0
+                .0
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -137,7 +153,11 @@ impl Drop for WriteHold {
 
 impl MemoryState {
     fn fault(&self, write: u64) -> Option<WriteFault> {
-        self.faults.iter().rev().find(|(writes, _)| writes.contains(&write)).map(|(_, fault)| *fault)
+        self.faults
+            .iter()
+            .rev()
+            .find(|(writes, _)| writes.contains(&write))
+            .map(|(_, fault)| *fault)
     }
 
     fn sync(&mut self, batch: &Batch) {
@@ -156,7 +176,11 @@ impl Store for MemoryStore {
         state.waiting += 1;
         self.0.changed.notify_all();
         while state.holds > 0 && state.failed.is_none() {
-            state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .0
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         state.waiting -= 1;
         if let Some(failed) = state.failed {
@@ -177,10 +201,22 @@ impl Store for MemoryStore {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.state().current.of(family).records.get(key).map(|record| record.value.clone()))
+        Ok(self
+            .state()
+            .current
+            .of(family)
+            .records
+            .get(key)
+            .map(|record| record.value.clone()))
     }
 
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         // A snapshot, without the lock: the visitor may call the store.
         let tables = self.tables();
         for (key, value) in tables.of(family).range(from, upper) {
@@ -191,7 +227,12 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         let tables = self.tables();
         let last = tables.of(family).range(lower, upper).next_back();
         Ok(last.map(|(key, value)| (key.to_vec(), value.clone())))
@@ -266,7 +307,10 @@ impl MemoryTables {
                     let table = &mut self.0[*family as usize];
                     table.removes(RangeRemoval::Single, *family);
                     let puts = table.records.remove(key).map_or(0, |record| record.puts);
-                    assert_eq!(puts, 1, "a SingleDelete in {family:?} of {key:?}, which was put {puts} times");
+                    assert_eq!(
+                        puts, 1,
+                        "a SingleDelete in {family:?} of {key:?}, which was put {puts} times"
+                    );
                 }
             }
         }
@@ -289,7 +333,8 @@ impl MemoryTables {
         }
         let ids = &mut self.0[Family::Ids as usize].records;
         ids.retain(|key, _| {
-            keys::parse_ids(key).is_none_or(|(of, block)| of != partition || id_filter::end_of(block) > floor)
+            keys::parse_ids(key)
+                .is_none_or(|(of, block)| of != partition || id_filter::end_of(block) > floor)
         });
     }
 }
@@ -297,7 +342,9 @@ impl MemoryTables {
 impl MemoryTables {
     fn expire_ids(&mut self, now: Timestamp) {
         let ids = &mut self.0[Family::PublishedIds as usize].records;
-        ids.retain(|_, record| PublishedId::decode(&record.value).is_ok_and(|published| published.until > now));
+        ids.retain(|_, record| {
+            PublishedId::decode(&record.value).is_ok_and(|published| published.until > now)
+        });
     }
 }
 
@@ -309,20 +356,32 @@ impl MemoryTable {
                 record.puts += 1;
             }
             None => {
-                self.records.insert(key.to_vec(), MemoryRecord { value: value.clone(), puts: 1 });
+                self.records.insert(
+                    key.to_vec(),
+                    MemoryRecord {
+                        value: value.clone(),
+                        puts: 1,
+                    },
+                );
             }
         }
     }
 
     fn removes(&mut self, removal: RangeRemoval, family: Family) {
         let known = *self.removal.get_or_insert(removal);
-        assert_eq!(known, removal, "{family:?} sees both Delete and SingleDelete");
+        assert_eq!(
+            known, removal,
+            "{family:?} sees both Delete and SingleDelete"
+        );
     }
 
     fn range(&self, from: &[u8], upper: &[u8]) -> impl DoubleEndedIterator<Item = (&[u8], &Bytes)> {
         // A range that ends before it begins is empty, as in RocksDB.
         let from = from.min(upper);
-        let range = self.records.range::<[u8], _>((std::ops::Bound::Included(from), std::ops::Bound::Excluded(upper)));
+        let range = self.records.range::<[u8], _>((
+            std::ops::Bound::Included(from),
+            std::ops::Bound::Excluded(upper),
+        ));
         range.map(|(key, record)| (&key[..], &record.value))
     }
 }

@@ -12,7 +12,8 @@ use std::{
 
 /// The reply to a query.
 pub(crate) enum NameReply {
-    /// These addresses, of those that are of the family that was asked for; valid for this number of seconds.
+    /// These addresses, of those that are of the family that was asked for; valid for this number
+    /// of seconds.
     Addresses(Vec<IpAddr>, u32),
     /// There is no such name.
     NoName,
@@ -34,21 +35,37 @@ impl NameServer {
     pub(crate) fn start(say: impl Fn(&str, bool) -> NameReply + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
         let address = socket.local_addr().expect("a socket has an address");
-        socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket takes its option");
-        let (asked, stop) = (Arc::<Mutex<Vec<(String, bool)>>>::default(), Arc::<AtomicBool>::default());
+        socket
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .expect("a socket takes its option");
+        let (asked, stop) = (
+            Arc::<Mutex<Vec<(String, bool)>>>::default(),
+            Arc::<AtomicBool>::default(),
+        );
         let (received, stopped) = (Arc::clone(&asked), Arc::clone(&stop));
         thread::spawn(move || {
             let mut bytes = [0; 1_500];
             while !stopped.load(Ordering::SeqCst) {
-                let Ok((len, from)) = socket.recv_from(&mut bytes) else { continue };
-                let Some((name, v6, end)) = question(&bytes[..len]) else { continue };
-                received.lock().expect("nobody panics with it").push((name.clone(), v6));
+                let Ok((len, from)) = socket.recv_from(&mut bytes) else {
+                    continue;
+                };
+                let Some((name, v6, end)) = question(&bytes[..len]) else {
+                    continue;
+                };
+                received
+                    .lock()
+                    .expect("nobody panics with it")
+                    .push((name.clone(), v6));
                 if let Some(answer) = answer(&bytes[..end], v6, &say(&name, v6)) {
                     socket.send_to(&answer, from).ok();
                 }
             }
         });
-        Self { address, asked, stop }
+        Self {
+            address,
+            asked,
+            stop,
+        }
     }
 
     /// Where it listens.
@@ -59,7 +76,10 @@ impl NameServer {
     /// How often it was asked for a name's IPv4 addresses.
     pub(crate) fn asked(&self, name: &str) -> usize {
         let asked = self.asked.lock().expect("nobody panics with it");
-        asked.iter().filter(|(known, v6)| known == name && !v6).count()
+        asked
+            .iter()
+            .filter(|(known, v6)| known == name && !v6)
+            .count()
     }
 }
 
@@ -92,10 +112,24 @@ fn answer(asked: &[u8], v6: bool, reported: &NameReply) -> Option<Vec<u8>> {
         NameReply::Failed => (2, &[][..], 0),
         NameReply::Silence => return None,
     };
-    let of_family: Vec<&IpAddr> = addresses.iter().filter(|address| address.is_ipv6() == v6).collect();
+    let of_family: Vec<&IpAddr> = addresses
+        .iter()
+        .filter(|address| address.is_ipv6() == v6)
+        .collect();
     let mut answer = asked.to_vec();
     // A response, with recursion; one question, the answers, and nothing else.
-    answer[2..12].copy_from_slice(&[0x81, 0x80 | code, 0, 1, 0, of_family.len() as u8, 0, 0, 0, 0]);
+    answer[2..12].copy_from_slice(&[
+        0x81,
+        0x80 | code,
+        0,
+        1,
+        0,
+        of_family.len() as u8,
+        0,
+        0,
+        0,
+        0,
+    ]);
     for address in of_family {
         answer.extend([0xc0, 12, 0, if v6 { 28 } else { 1 }, 0, 1]);
         answer.extend(ttl.to_be_bytes());

@@ -1,4 +1,5 @@
-//! Servers of NATS with JetStream, on ports that they keep, also while they are down. Clients log in with a password.
+//! Servers of NATS with JetStream, on ports that they keep, also while they are down. Clients log
+//! in with a password.
 
 use std::{
     fs::{self, File},
@@ -47,15 +48,29 @@ pub(crate) type Message = (async_nats::HeaderMap, Vec<u8>);
 impl Nats {
     /// One that is not started yet.
     pub(crate) fn new() -> Self {
-        let authorization = format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");
-        Self::with(&format!("max_payload: {MESSAGE_BYTES_MAX}\n{authorization}"), "always", None)
+        let authorization =
+            format!("authorization {{ user: gridhook, password: \"{PASSWORD}\" }}\n");
+        Self::with(
+            &format!("max_payload: {MESSAGE_BYTES_MAX}\n{authorization}"),
+            "always",
+            None,
+        )
     }
 
     /// One with these settings, which syncs its streams this often.
     fn with(more: &str, sync: &str, tls: Option<&Path>) -> Self {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         let (folder, port) = (tempfile::tempdir().expect("a folder"), ReservedPort::new());
-        let nats = Self { folder, port, tls: tls.map(Path::to_owned), child: None, runtime };
+        let nats = Self {
+            folder,
+            port,
+            tls: tls.map(Path::to_owned),
+            child: None,
+            runtime,
+        };
         let settings = format!(
             "listen: \"{}\"\n{more}jetstream {{ store_dir: \"{}\", sync_interval: {sync} }}\n",
             nats.port.address,
@@ -67,7 +82,11 @@ impl Nats {
 
     /// Its address.
     pub(crate) fn url(&self) -> String {
-        format!("{}://{}", if self.tls.is_some() { "tls" } else { "nats" }, self.port.address)
+        format!(
+            "{}://{}",
+            if self.tls.is_some() { "tls" } else { "nats" },
+            self.port.address
+        )
     }
 
     /// Starts it, with what it had, and waits until it answers.
@@ -80,7 +99,11 @@ impl Nats {
     pub(crate) fn start(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut command = Command::new("nats-server");
-        command.arg("-c").arg(self.settings()).stdout(log.try_clone().expect("a log")).stderr(log);
+        command
+            .arg("-c")
+            .arg(self.settings())
+            .stdout(log.try_clone().expect("a log"))
+            .stderr(log);
         self.child = Some(command.spawn().expect("it starts"));
     }
 
@@ -88,7 +111,9 @@ impl Nats {
     pub(crate) fn wait(&self) {
         wait_for("JetStream to answer", START, || {
             self.runtime.block_on(async {
-                let Ok(context) = self.context().await else { return false };
+                let Ok(context) = self.context().await else {
+                    return false;
+                };
                 context.query_account().await.is_ok()
             })
         });
@@ -104,7 +129,12 @@ impl Nats {
     /// Deletes a stream.
     pub(crate) fn delete(&self, stream: &str) {
         self.runtime.block_on(async {
-            self.context().await.expect("a client").delete_stream(stream).await.expect("a stream that is there");
+            self.context()
+                .await
+                .expect("a client")
+                .delete_stream(stream)
+                .await
+                .expect("a stream that is there");
         });
     }
 
@@ -117,7 +147,10 @@ impl Nats {
     pub(crate) fn put(&self, bucket: &str, key: &str, value: &'static str) {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
-            let sent = context.publish(format!("$KV.{bucket}.{key}"), value.into()).await.expect("it is sent");
+            let sent = context
+                .publish(format!("$KV.{bucket}.{key}"), value.into())
+                .await
+                .expect("it is sent");
             sent.await.expect("it is stored");
         });
     }
@@ -126,7 +159,10 @@ impl Nats {
     pub(crate) fn append(&self, stream: &'static str, payload: &'static str) {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
-            let sent = context.publish(stream, payload.into()).await.expect("it is sent");
+            let sent = context
+                .publish(stream, payload.into())
+                .await
+                .expect("it is sent");
             sent.await.expect("it is stored");
         });
     }
@@ -135,8 +171,13 @@ impl Nats {
     pub(crate) fn value(&self, bucket: &str, key: &str) -> Vec<u8> {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
-            let stream = context.get_stream(format!("KV_{bucket}")).await.expect("a bucket");
-            let message = stream.get_last_raw_message_by_subject(&format!("$KV.{bucket}.{key}")).await;
+            let stream = context
+                .get_stream(format!("KV_{bucket}"))
+                .await
+                .expect("a bucket");
+            let message = stream
+                .get_last_raw_message_by_subject(&format!("$KV.{bucket}.{key}"))
+                .await;
             message.expect("a value").payload.to_vec()
         })
     }
@@ -144,7 +185,13 @@ impl Nats {
     /// Removes all messages of a stream.
     pub(crate) fn purge(&self, stream: &str) {
         self.runtime.block_on(async {
-            let stream = self.context().await.expect("a client").get_stream(stream).await.expect("a stream");
+            let stream = self
+                .context()
+                .await
+                .expect("a client")
+                .get_stream(stream)
+                .await
+                .expect("a stream");
             stream.purge().await.expect("it is purged");
         });
     }
@@ -153,9 +200,20 @@ impl Nats {
     pub(crate) fn fill(&self, stream: &str) {
         self.runtime.block_on(async {
             let context = self.context().await.expect("a client");
-            let info = context.get_stream(stream).await.expect("a stream").cached_info().clone();
+            let info = context
+                .get_stream(stream)
+                .await
+                .expect("a stream")
+                .cached_info()
+                .clone();
             let max_bytes = i64::try_from(info.state.bytes).expect("a number");
-            context.update_stream(Config { max_bytes, ..info.config }).await.expect("it is changed");
+            context
+                .update_stream(Config {
+                    max_bytes,
+                    ..info.config
+                })
+                .await
+                .expect("it is changed");
         });
     }
 
@@ -168,8 +226,18 @@ impl Nats {
     pub(crate) fn create_replicated(&self, name: &str, replicas: usize) {
         self.runtime.block_on(async {
             let subjects = vec![name.to_owned()];
-            let config = Config { name: name.to_owned(), subjects, num_replicas: replicas, ..Config::default() };
-            self.context().await.expect("a client").create_stream(config).await.expect("a stream is made");
+            let config = Config {
+                name: name.to_owned(),
+                subjects,
+                num_replicas: replicas,
+                ..Config::default()
+            };
+            self.context()
+                .await
+                .expect("a client")
+                .create_stream(config)
+                .await
+                .expect("a stream is made");
         });
     }
 
@@ -191,7 +259,13 @@ impl Nats {
     /// The first sequence that a stream has, or will have.
     pub(crate) fn first(&self, stream: &str) -> u64 {
         self.runtime.block_on(async {
-            let stream = self.context().await.expect("a client").get_stream(stream).await.expect("a stream");
+            let stream = self
+                .context()
+                .await
+                .expect("a client")
+                .get_stream(stream)
+                .await
+                .expect("a stream");
             stream.cached_info().state.first_sequence
         })
     }
@@ -203,18 +277,23 @@ impl Nats {
             let mut messages = client.subscribe(subject).await.expect("a subscription");
             client.flush().await.expect("the server has it");
             begin();
-            let message = timeout(START, messages.next()).await.expect("a message in time");
+            let message = timeout(START, messages.next())
+                .await
+                .expect("a message in time");
             message.expect("the server runs").payload.to_vec()
         })
     }
 
     async fn context(&self) -> Result<Context, async_nats::ConnectError> {
-        let options = ConnectOptions::with_user_and_password("gridhook".to_owned(), PASSWORD.to_owned());
+        let options =
+            ConnectOptions::with_user_and_password("gridhook".to_owned(), PASSWORD.to_owned());
         let options = match &self.tls {
             None => options,
             Some(folder) => {
                 let [certificate, key] = ["client.crt", "client.key"].map(|name| folder.join(name));
-                let options = options.require_tls(true).add_root_certificates(folder.join("ca.pem"));
+                let options = options
+                    .require_tls(true)
+                    .add_root_certificates(folder.join("ca.pem"));
                 options.add_client_certificate(certificate, key)
             }
         };
@@ -235,34 +314,49 @@ impl NatsCluster {
         Self::start_with(servers, sync, None)
     }
 
-    /// One server that lets in clients with a certificate only. The folder has `server.crt`, `client.crt`, their keys, `ca.pem`
-    /// with the authority of the server, and `clients.pem` with that of the clients.
+    /// One server that lets in clients with a certificate only. The folder has `server.crt`,
+    /// `client.crt`, their keys, `ca.pem` with the authority of the server, and `clients.pem` with
+    /// that of the clients.
     pub(crate) fn start_tls(folder: &Path) -> Self {
         Self::start_with(1, "always", Some(folder))
     }
 
     fn start_with(servers: usize, sync: &str, tls: Option<&Path>) -> Self {
         let routes: Vec<ReservedPort> = (0..servers).map(|_| ReservedPort::new()).collect();
-        let all: Vec<String> = routes.iter().map(|route| format!("\"nats://{}\"", route.address)).collect();
+        let all: Vec<String> = routes
+            .iter()
+            .map(|route| format!("\"nats://{}\"", route.address))
+            .collect();
         let of_server = |(index, route): (usize, &ReservedPort)| {
             let cluster = match servers {
                 1 => String::new(),
-                _ => format!("cluster {{ name: c, listen: \"{}\", routes: [{}] }}\n", route.address, all.join(", ")),
+                _ => format!(
+                    "cluster {{ name: c, listen: \"{}\", routes: [{}] }}\n",
+                    route.address,
+                    all.join(", ")
+                ),
             };
             let users = |name| format!("users: [{{ user: {name}, password: \"{PASSWORD}\" }}]");
             let accounts = format!(
-                "accounts {{ APP {{ jetstream: enabled, {} }}, SYS {{ {} }} }}\nsystem_account: SYS\n",
+                "accounts {{ APP {{ jetstream: enabled, {} }}, SYS {{ {} }} }}\nsystem_account: \
+                 SYS\n",
                 users("gridhook"),
                 users("system")
             );
             let files = tls.map(|folder| {
-                let [certificate, key, clients] =
-                    ["server.crt", "server.key", "clients.pem"].map(|name| folder.join(name).display().to_string());
-                let files = format!("cert_file: \"{certificate}\", key_file: \"{key}\", ca_file: \"{clients}\"");
+                let [certificate, key, clients] = ["server.crt", "server.key", "clients.pem"]
+                    .map(|name| folder.join(name).display().to_string());
+                let files = format!(
+                    "cert_file: \"{certificate}\", key_file: \"{key}\", ca_file: \"{clients}\""
+                );
                 format!("tls {{ {files}, verify: true, timeout: 30 }}\n")
             });
             let files = files.unwrap_or_default();
-            Nats::with(&format!("server_name: n{index}\nmax_payload: 8MB\n{cluster}{accounts}{files}"), sync, tls)
+            Nats::with(
+                &format!("server_name: n{index}\nmax_payload: 8MB\n{cluster}{accounts}{files}"),
+                sync,
+                tls,
+            )
         };
         let mut cluster = Self(routes.iter().enumerate().map(of_server).collect());
         cluster.0.iter_mut().for_each(Nats::start);

@@ -7,10 +7,12 @@ use std::{
 
 use socket2::{Domain, Socket, Type};
 
-/// A port of loopback that the system gives to no other process while this value exists. Connections to it are refused until
-/// it [listens](ReservedPort::listen), or until a process that is given the port listens there.
+/// A port of loopback that the system gives to no other process while this value exists.
+/// Connections to it are refused until it [listens](ReservedPort::listen), or until a process that
+/// is given the port listens there.
 ///
-/// The number of a closed listener would not do: tests run beside each other, and the system gives it away again.
+/// The number of a closed listener would not do: tests run beside each other, and the system gives
+/// it away again.
 pub(crate) struct ReservedPort {
     socket: Socket,
     /// The address with the port.
@@ -33,7 +35,8 @@ impl ReservedPort {
         loop {
             let first = Self::new();
             let (ip, port) = (first.address.ip(), first.address.port());
-            let more = (1..count).map(|more| Self::at(SocketAddr::new(ip, port.checked_add(more)?)).ok());
+            let more =
+                (1..count).map(|more| Self::at(SocketAddr::new(ip, port.checked_add(more)?)).ok());
             if let Some(more) = more.collect::<Option<Vec<_>>>() {
                 return std::iter::once(first).chain(more).collect();
             }
@@ -41,12 +44,18 @@ impl ReservedPort {
     }
 
     fn at(address: SocketAddr) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
-        // Without the option first: with it the system would bind a port that another test has reserved.
+        let socket =
+            Socket::new(Domain::for_address(address), Type::STREAM, None).expect("a socket");
+        // Without the option first: with it the system would bind a port that another test has
+        // reserved.
         socket.bind(&address.into())?;
         // Now another socket with this option may bind the port by its number, and listen.
         socket.set_reuse_address(true).expect("an option");
-        let address = socket.local_addr().expect("a bound socket has an address").as_socket().expect("an IP address");
+        let address = socket
+            .local_addr()
+            .expect("a bound socket has an address")
+            .as_socket()
+            .expect("an IP address");
         Ok(Self { socket, address })
     }
 
@@ -78,7 +87,8 @@ fn a_reserved_port_is_reserved_once() {
     let port = ReservedPort::new();
     assert!(ReservedPort::at(port.address).is_err());
     // Nor while a process that was given the port listens, and after it.
-    let listener = TcpListener::bind(port.address).expect("a process that is given the port may listen");
+    let listener =
+        TcpListener::bind(port.address).expect("a process that is given the port may listen");
     assert!(ReservedPort::at(port.address).is_err());
     drop(listener);
     assert!(ReservedPort::at(port.address).is_err());

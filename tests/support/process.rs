@@ -5,9 +5,14 @@ use std::{fs, time::Duration};
 /// Processor time since its start, in user and system mode.
 pub(crate) fn processor(id: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).expect("a process that runs");
-    // Behind the name, which may have spaces: user and system time are the 12th and the 13th, in hundredths.
+    // Behind the name, which may have spaces: user and system time are the 12th and the 13th, in
+    // hundredths.
     let (_, fields) = stat.rsplit_once(')').expect("a name");
-    let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number"));
+    let ticks = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().expect("a number"));
     Duration::from_millis(10 * ticks.sum::<u64>())
 }
 
@@ -16,7 +21,8 @@ pub(crate) fn resident(id: u32) -> u64 {
     memory(id, "VmRSS:")
 }
 
-/// The resident part without mapped files, of which the program itself is one: it grows with the program.
+/// The resident part without mapped files, of which the program itself is one: it grows with the
+/// program.
 pub(crate) fn anonymous(id: u32) -> u64 {
     memory(id, "RssAnon:")
 }
@@ -28,12 +34,22 @@ pub(crate) fn most_resident(id: u32) -> u64 {
 
 fn memory(id: u32, which: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{id}/status")).expect("a process that runs");
-    let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("its memory");
-    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kilobytes")
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(which))
+        .expect("its memory");
+    1024 * line
+        .trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .expect("a number of kilobytes")
 }
 
 /// Bytes that it wrote to the disk; [`None`] if the system does not count them.
 pub(crate) fn written(id: u32) -> Option<u64> {
     let io = fs::read_to_string(format!("/proc/{id}/io")).ok()?;
-    io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
+    io.lines()
+        .find_map(|line| line.strip_prefix("write_bytes: "))?
+        .parse()
+        .ok()
 }

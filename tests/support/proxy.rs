@@ -1,4 +1,5 @@
-//! A proxy that corrupts traffic on request, between a server and the test that checks it: for negative controls.
+//! A proxy that corrupts traffic on request, between a server and the test that checks it: for
+//! negative controls.
 
 use std::{
     io::{BufReader, Read, Write},
@@ -47,9 +48,17 @@ const VICTIM: usize = 20;
 impl CorruptingProxy {
     /// In front of `to`; does `act` to one of the requests that carry events.
     pub(crate) fn start(to: SocketAddr, act: Act, carries: Carries) -> Self {
-        let shared = Arc::new(Shared { to, act, carries, seen: AtomicUsize::new(0) });
+        let shared = Arc::new(Shared {
+            to,
+            act,
+            carries,
+            seen: AtomicUsize::new(0),
+        });
         let serving = Arc::clone(&shared);
-        Self { shared, acceptor: Acceptor::start(move |stream| serving.serve(stream)) }
+        Self {
+            shared,
+            acceptor: Acceptor::start(move |stream| serving.serve(stream)),
+        }
     }
 
     /// Its own address.
@@ -68,14 +77,18 @@ impl Shared {
         let (mut stream, mut onward) = (BufReader::new(stream), Client::new(self.to));
         loop {
             let head = read_head(&mut stream)?;
-            let length = header(&head, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+            let length = header(&head, "content-length")
+                .and_then(|length| length.parse().ok())
+                .unwrap_or(0);
             let mut body = vec![0; length];
             stream.read_exact(&mut body)?;
             let meant = (self.carries)(&head) && self.seen.fetch_add(1, Ordering::SeqCst) == VICTIM;
             let request = |body: &[u8]| [head.as_bytes(), body].concat();
             let answer = match meant.then_some(self.act) {
                 Some(Act::Swallow) => {
-                    stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+                    stream
+                        .get_mut()
+                        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
                     continue;
                 }
                 Some(Act::Repeat) => {
@@ -83,15 +96,24 @@ impl Shared {
                     onward.exchange(&request(&body))?
                 }
                 Some(Act::Alter) => {
-                    let other = String::from_utf8_lossy(&body).replace("\"number\":", "\"number\":1");
-                    let head =
-                        head.replace(&format!("content-length: {length}"), &format!("content-length: {}", other.len()));
+                    let other =
+                        String::from_utf8_lossy(&body).replace("\"number\":", "\"number\":1");
+                    let head = head.replace(
+                        &format!("content-length: {length}"),
+                        &format!("content-length: {}", other.len()),
+                    );
                     onward.exchange(&[head.as_bytes(), other.as_bytes()].concat())?
                 }
                 None => onward.exchange(&request(&body))?,
             };
-            let head = format!("HTTP/1.1 {} Passed On\r\ncontent-length: {}\r\n\r\n", answer.status, answer.body.len());
-            stream.get_mut().write_all(&[head.as_bytes(), &answer.body].concat())?;
+            let head = format!(
+                "HTTP/1.1 {} Passed On\r\ncontent-length: {}\r\n\r\n",
+                answer.status,
+                answer.body.len()
+            );
+            stream
+                .get_mut()
+                .write_all(&[head.as_bytes(), &answer.body].concat())?;
         }
     }
 }

@@ -47,10 +47,16 @@ pub(crate) const DOMAIN_TOPICS: usize = 5;
 pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
     TopicRecord {
         name: Name::new(name),
-        scope: ArmScope { subscription: "s".to_owned(), resource_group: "g".to_owned() },
+        scope: ArmScope {
+            subscription: "s".to_owned(),
+            resource_group: "g".to_owned(),
+        },
         partitions: vec![PartitionId(1)],
         input_schema,
-        keys: AccessKeys { key1: KEY.to_owned(), key2: KEY2.to_owned() },
+        keys: AccessKeys {
+            key1: KEY.to_owned(),
+            key2: KEY2.to_owned(),
+        },
         ingress: IngressSettings::default(),
         edition: "current".to_owned(),
         location: String::new(),
@@ -67,13 +73,26 @@ pub(crate) fn topic(name: &str, input_schema: Schema) -> TopicRecord {
 
 /// A domain as the control plane would make it.
 pub(crate) fn domain(name: &str, input_schema: Schema) -> TopicRecord {
-    TopicRecord { domain: Some(DomainTopics { auto_create: true, auto_delete: true }), ..topic(name, input_schema) }
+    TopicRecord {
+        domain: Some(DomainTopics {
+            auto_create: true,
+            auto_delete: true,
+        }),
+        ..topic(name, input_schema)
+    }
 }
 
 /// The rules of a server with the defaults.
 pub(crate) fn rules() -> RegistryRules {
-    let config = Config::load(&gridhook::config::SettingSources::default()).expect("the defaults are a configuration");
-    let edition = |name: &str| config.policy.editions.get(name).expect("the edition is built in");
+    let config = Config::load(&gridhook::config::SettingSources::default())
+        .expect("the defaults are a configuration");
+    let edition = |name: &str| {
+        config
+            .policy
+            .editions
+            .get(name)
+            .expect("the edition is built in")
+    };
     let (current, namespace) = (edition("current"), edition("namespace"));
     RegistryRules {
         editions: BTreeMap::from([
@@ -120,8 +139,14 @@ fn journal_with(
         limits: journal::BacklogLimits::default(),
     };
     let store: Arc<dyn Store> = Arc::new(store.clone());
-    let (journal, _writer) =
-        Journal::start(store, clock.clone(), options, Box::new(on_append), Box::new(|_| {})).expect("an empty store");
+    let (journal, _writer) = Journal::start(
+        store,
+        clock.clone(),
+        options,
+        Box::new(on_append),
+        Box::new(|_| {}),
+    )
+    .expect("an empty store");
     (journal, clock, hand)
 }
 
@@ -144,7 +169,12 @@ pub(crate) fn journaled_registry(
     store: &(impl Store + Clone),
     check_interval: Duration,
 ) -> (Arc<Registry>, Journal, Clock, ManualClock) {
-    computing_registry(store, check_interval, Compute::default(), BodyBudget::default())
+    computing_registry(
+        store,
+        check_interval,
+        Compute::default(),
+        BodyBudget::default(),
+    )
 }
 
 /// The same where subscriptions compute on these threads, and have this budget of bodies.
@@ -161,10 +191,16 @@ pub(crate) fn computing_registry(
             registry.appended(partition, chunks);
         }
     });
-    let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+    let (registry, starts) =
+        Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let registry = Arc::new(registry);
-    appended_to.set(Arc::downgrade(&registry)).expect("it is set once");
-    let client = ClientOptions::new(AddressRules::loopback(), TlsTrust::load(None).expect("certificates"));
+    appended_to
+        .set(Arc::downgrade(&registry))
+        .expect("it is set once");
+    let client = ClientOptions::new(
+        AddressRules::loopback(),
+        TlsTrust::load(None).expect("certificates"),
+    );
     let client = ClientOptions { bodies, ..client };
     let context = SubscriptionContext {
         journal: journal.clone(),
@@ -178,16 +214,27 @@ pub(crate) fn computing_registry(
         compute,
     };
     let arbiters = Arc::new(vec![actix::Arbiter::current()]);
-    let hosts = ActorHosts { arbiters, context: Arc::new(context), check_interval };
+    let hosts = ActorHosts {
+        arbiters,
+        context: Arc::new(context),
+        check_interval,
+    };
     actix_rt::spawn(actor_factory::run(starts, hosts));
     (registry, journal, clock, hand)
 }
 
 /// The mapping of the topic `custom`.
 pub(crate) fn mapping() -> InputSchemaMapping {
-    let source = |name: &str| Some(MappedField { source_field: Some(name.to_owned()) });
+    let source = |name: &str| {
+        Some(MappedField {
+            source_field: Some(name.to_owned()),
+        })
+    };
     let or = |name: &str, default: &str| {
-        Some(MappedFieldOrDefault { source_field: Some(name.to_owned()), default_value: Some(default.to_owned()) })
+        Some(MappedFieldOrDefault {
+            source_field: Some(name.to_owned()),
+            default_value: Some(default.to_owned()),
+        })
     };
     InputSchemaMapping {
         id: source("eventId"),
@@ -195,12 +242,15 @@ pub(crate) fn mapping() -> InputSchemaMapping {
         event_time: source("when"),
         event_type: or("myEventTypeField", "CustomType"),
         subject: or("path", "Default\"Subject"),
-        data_version: Some(MappedFieldOrDefault { source_field: Some("ver".to_owned()), default_value: None }),
+        data_version: Some(MappedFieldOrDefault {
+            source_field: Some("ver".to_owned()),
+            default_value: None,
+        }),
     }
 }
 
-/// An endpoint with the topics `orders` (Event Grid schema), `clouds` (CloudEvents) and `custom` ([`mapping`]), domains
-/// of the same names, and a domain `shop`.
+/// An endpoint with the topics `orders` (Event Grid schema), `clouds` (CloudEvents) and `custom`
+/// ([`mapping`]), domains of the same names, and a domain `shop`.
 pub(crate) struct Endpoint {
     pub(crate) publisher: web::Data<Publisher>,
     pub(crate) registry: Arc<Registry>,
@@ -218,7 +268,8 @@ impl Endpoint {
     pub(crate) fn with(limits: PublishLimits, door: Door, ingress: &IngressSettings) -> Self {
         let store = MemoryStore::new();
         let (journal, clock, hand) = journal(&store);
-        let (registry, starts) = Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+        let (registry, starts) =
+            Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
         let registry = Arc::new(registry);
         let (done, finished) = mpsc::channel();
         let making = Arc::clone(&registry);
@@ -226,33 +277,65 @@ impl Endpoint {
         // A runtime of its own: the test's is busy waiting for this.
         std::thread::spawn(move || {
             actix_rt::System::new().block_on(async {
-                let topics =
-                    [("orders", Schema::EventGrid), ("clouds", Schema::CloudEvents), ("custom", Schema::Custom)];
+                let topics = [
+                    ("orders", Schema::EventGrid),
+                    ("clouds", Schema::CloudEvents),
+                    ("custom", Schema::Custom),
+                ];
                 for (name, schema) in topics {
                     let mapping = (schema == Schema::Custom).then(mapping);
-                    let ingress = IngressSettings { mapping, ..ingress.clone() };
-                    let topic = TopicRecord { ingress: ingress.clone(), ..topic(name, schema) };
+                    let ingress = IngressSettings {
+                        mapping,
+                        ..ingress.clone()
+                    };
+                    let topic = TopicRecord {
+                        ingress: ingress.clone(),
+                        ..topic(name, schema)
+                    };
                     making.put_topic(topic).await.expect("a topic");
-                    making.put_topic(TopicRecord { ingress, ..domain(name, schema) }).await.expect("a domain");
+                    making
+                        .put_topic(TopicRecord {
+                            ingress,
+                            ..domain(name, schema)
+                        })
+                        .await
+                        .expect("a domain");
                 }
-                let lone = TopicRecord { ingress, ..domain("shop", Schema::EventGrid) };
+                let lone = TopicRecord {
+                    ingress,
+                    ..domain("shop", Schema::EventGrid)
+                };
                 making.put_topic(lone).await.expect("a domain");
             });
             done.send(()).expect("the test waits");
         });
         finished.recv().expect("the topics are made");
-        let publisher = Publisher::new(Arc::clone(&registry), journal, clock, limits, Authenticator::new(door));
-        Self { publisher: web::Data::new(publisher), registry, hand, store, _starts: starts }
+        let publisher = Publisher::new(
+            Arc::clone(&registry),
+            journal,
+            clock,
+            limits,
+            Authenticator::new(door),
+        );
+        Self {
+            publisher: web::Data::new(publisher),
+            registry,
+            hand,
+            store,
+            _starts: starts,
+        }
     }
 
     /// The disk is full from now on.
     pub(crate) fn fill(&self) {
-        self.store.fail(self.store.writes()..u64::MAX, WriteFault::Full);
+        self.store
+            .fail(self.store.writes()..u64::MAX, WriteFault::Full);
     }
 
     /// The store fails from now on, and the journal ends.
     pub(crate) fn break_down(&self) {
-        self.store.fail(self.store.writes()..u64::MAX, WriteFault::Failed);
+        self.store
+            .fail(self.store.writes()..u64::MAX, WriteFault::Failed);
     }
 
     /// The events that the journal has.
@@ -265,7 +348,9 @@ impl Endpoint {
             events.extend(chunk.events().expect("a chunk's events"));
             ControlFlow::Continue(())
         };
-        self.store.scan(Family::Log, &range.start, &range.end, &mut read).expect("memory can be read");
+        self.store
+            .scan(Family::Log, &range.start, &range.end, &mut read)
+            .expect("memory can be read");
         events
     }
 
@@ -279,7 +364,9 @@ impl Endpoint {
             events += end.0 - first.0;
             ControlFlow::Continue(())
         };
-        self.store.scan(Family::Log, &range.start, &range.end, &mut count).expect("memory can be read");
+        self.store
+            .scan(Family::Log, &range.start, &range.end, &mut count)
+            .expect("memory can be read");
         events
     }
 }

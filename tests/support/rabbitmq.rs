@@ -1,4 +1,5 @@
-//! RabbitMQ from Debian, a node on ports that it keeps, also while it is down. Clients log in with a password.
+//! RabbitMQ from Debian, a node on ports that it keeps, also while it is down. Clients log in with
+//! a password.
 
 use std::{
     fs::{self, File},
@@ -56,10 +57,24 @@ impl RabbitMq {
         fs::write(folder.path().join("rabbitmq.conf"), settings).expect("settings");
         fs::write(folder.path().join("plugins"), "[].").expect("a list of plugins");
         let mut names = Command::new("epmd");
-        names.args(["-address", "127.0.0.1", "-port", &ports[2].address.port().to_string()]);
+        names.args([
+            "-address",
+            "127.0.0.1",
+            "-port",
+            &ports[2].address.port().to_string(),
+        ]);
         let names = names.stdin(Stdio::null()).spawn().expect("epmd starts");
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        Self { folder, ports, names, child: None, runtime: runtime.expect("a runtime") }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build();
+        Self {
+            folder,
+            ports,
+            names,
+            child: None,
+            runtime: runtime.expect("a runtime"),
+        }
     }
 
     /// Its address.
@@ -76,7 +91,10 @@ impl RabbitMq {
             .env("HOME", self.folder.path())
             .env("ERL_EPMD_PORT", self.ports[2].address.port().to_string())
             .env("RABBITMQ_NODENAME", "gridhook@localhost")
-            .env("RABBITMQ_DIST_PORT", self.ports[1].address.port().to_string())
+            .env(
+                "RABBITMQ_DIST_PORT",
+                self.ports[1].address.port().to_string(),
+            )
             .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
             .env("RABBITMQ_CONFIG_FILE", path("rabbitmq.conf"))
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", path("plugins"))
@@ -91,7 +109,10 @@ impl RabbitMq {
         // A node that starts may accept a connection and never answer on it.
         wait_for("RabbitMQ to answer", START, || {
             self.runtime.block_on(async {
-                matches!(tokio::time::timeout(Duration::from_secs(5), self.channel()).await, Ok(Ok(_)))
+                matches!(
+                    tokio::time::timeout(Duration::from_secs(5), self.channel()).await,
+                    Ok(Ok(_))
+                )
             })
         });
     }
@@ -103,16 +124,25 @@ impl RabbitMq {
         child.wait().expect("it has ended");
     }
 
-    /// Makes a durable queue. It is on disk then: RabbitMQ confirms it up to two seconds earlier, and a kill would lose it.
+    /// Makes a durable queue. It is on disk then: RabbitMQ confirms it up to two seconds earlier,
+    /// and a kill would lose it.
     pub(crate) fn create(&self, name: &str) {
         self.runtime.block_on(async {
             let (_connection, channel) = self.channel().await.expect("a channel");
-            let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-            channel.queue_declare(name.into(), options, FieldTable::default()).await.expect("a queue is made");
+            let options = QueueDeclareOptions {
+                durable: true,
+                ..QueueDeclareOptions::default()
+            };
+            channel
+                .queue_declare(name.into(), options, FieldTable::default())
+                .await
+                .expect("a queue is made");
         });
         let data = self.folder.path().join("data/gridhook@localhost");
         wait_for("the queue to be on disk", START, || {
-            let files = fs::read_dir(&data).expect("a folder").map(|entry| entry.expect("an entry").path());
+            let files = fs::read_dir(&data)
+                .expect("a folder")
+                .map(|entry| entry.expect("an entry").path());
             // Files that the node replaces may be gone.
             files
                 .filter_map(|file| fs::read(file).ok())
@@ -125,7 +155,13 @@ impl RabbitMq {
         self.runtime.block_on(async {
             let (_connection, channel) = self.channel().await.expect("a channel");
             let (queue, exchange, key) = (queue.into(), exchange.into(), routing_key.into());
-            let bound = channel.queue_bind(queue, exchange, key, QueueBindOptions::default(), FieldTable::default());
+            let bound = channel.queue_bind(
+                queue,
+                exchange,
+                key,
+                QueueBindOptions::default(),
+                FieldTable::default(),
+            );
             bound.await.expect("a queue is bound");
         });
     }
@@ -136,7 +172,11 @@ impl RabbitMq {
             let (_connection, channel) = self.channel().await.expect("a channel");
             let mut messages = Vec::new();
             let take = BasicGetOptions { no_ack: true };
-            while let Some(message) = channel.basic_get(queue.into(), take).await.expect("an answer") {
+            while let Some(message) = channel
+                .basic_get(queue.into(), take)
+                .await
+                .expect("an answer")
+            {
                 messages.push((message.delivery.properties, message.delivery.data));
             }
             messages

@@ -27,12 +27,18 @@ pub(crate) struct RecordedStore {
 
 impl RecordedStore {
     pub(crate) fn new(store: &MemoryStore) -> Self {
-        Self { store: store.clone(), ..Self::default() }
+        Self {
+            store: store.clone(),
+            ..Self::default()
+        }
     }
 
     /// Reads of this family panic.
     pub(crate) fn panicking_at(family: Family) -> Self {
-        Self { panics_at: Some(family), ..Self::default() }
+        Self {
+            panics_at: Some(family),
+            ..Self::default()
+        }
     }
 
     /// The reads since the last call.
@@ -42,13 +48,20 @@ impl RecordedStore {
 
     /// The threads that have read these families since the last call.
     pub(crate) fn take_threads(&self, families: &[Family]) -> Vec<String> {
-        let reads = self.take_reads().into_iter().filter(|read| families.contains(&read.family));
+        let reads = self
+            .take_reads()
+            .into_iter()
+            .filter(|read| families.contains(&read.family));
         reads.map(|read| read.thread).collect()
     }
 
     fn record(&self, family: Family, keys: Vec<Vec<u8>>) {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
-        self.reads.lock().expect("no panic").push(StoreRead { family, thread, keys });
+        self.reads.lock().expect("no panic").push(StoreRead {
+            family,
+            thread,
+            keys,
+        });
     }
 
     fn check(&self, family: Family) {
@@ -75,7 +88,13 @@ impl StoreLayer for RecordedStore {
         self.store.get_all(family, keys)
     }
 
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         self.check(family);
         let mut keys = Vec::new();
         let result = self.store.scan(family, from, upper, &mut |key, value| {
@@ -86,18 +105,34 @@ impl StoreLayer for RecordedStore {
         result
     }
 
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         self.check(family);
         let last = self.store.last(family, lower, upper)?;
         self.record(family, last.iter().map(|(key, _)| key.clone()).collect());
         Ok(last)
     }
 
-    fn scan_apart(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
+    fn scan_apart(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
         StoreLayer::scan(self, family, from, upper, visit)
     }
 
-    fn last_apart(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+    fn last_apart(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
         StoreLayer::last(self, family, lower, upper)
     }
 }

@@ -1,4 +1,5 @@
-//! The real binary on a folder of its own. Tests that measure run alone, the others beside each other (see `turn`).
+//! The real binary on a folder of its own. Tests that measure run alone, the others beside each
+//! other (see `turn`).
 
 use std::{
     fs::{self, File},
@@ -20,7 +21,8 @@ use super::{
 };
 
 /// The scope that all topics of the tests are in.
-pub(crate) const SCOPE: &str = "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
+pub(crate) const SCOPE: &str =
+    "/subscriptions/s/resourceGroups/r/providers/Microsoft.EventGrid/topics";
 
 /// How often something is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -51,7 +53,9 @@ impl SubscriptionSpec {
     /// Everything, to this address, each event alone.
     pub(crate) fn of(url: &str) -> Self {
         let webhook = json!({"endpointType": "WebHook", "properties": {"endpointUrl": url}});
-        Self { properties: json!({"destination": webhook}) }
+        Self {
+            properties: json!({"destination": webhook}),
+        }
     }
 
     /// Delivered in this schema.
@@ -87,7 +91,8 @@ impl SubscriptionSpec {
 
     /// What is given up goes there.
     pub(crate) fn dead_letters_at(mut self, properties: &Value) -> Self {
-        self.properties["deadLetterDestination"] = json!({"endpointType": "StorageBlob", "properties": properties});
+        self.properties["deadLetterDestination"] =
+            json!({"endpointType": "StorageBlob", "properties": properties});
         self
     }
 
@@ -142,7 +147,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server with these settings over the defaults: names of environment variables without `GRIDHOOK_`.
+    /// A server with these settings over the defaults: names of environment variables without
+    /// `GRIDHOOK_`.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
         let mut server = Self::prepare(settings, None, None);
         server.restart();
@@ -155,7 +161,11 @@ impl Server {
     }
 
     /// The same. With a client of TLS it is called over https.
-    pub(crate) fn speaking(data_dir: &Path, settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>) -> Self {
+    pub(crate) fn speaking(
+        data_dir: &Path,
+        settings: &[(&str, &str)],
+        tls: Option<Arc<rustls::ClientConfig>>,
+    ) -> Self {
         Self::prepare(settings, tls, Some(data_dir))
     }
 
@@ -169,15 +179,25 @@ impl Server {
         self.under = command.iter().map(|word| (*word).to_owned()).collect();
     }
 
-    /// Servers of one test that run at the same time, with these settings, not started yet. With a client of TLS they are called
-    /// over https.
-    pub(crate) fn several(settings: &[Vec<(&str, &str)>], tls: Option<&Arc<rustls::ClientConfig>>) -> Vec<Self> {
+    /// Servers of one test that run at the same time, with these settings, not started yet. With a
+    /// client of TLS they are called over https.
+    pub(crate) fn several(
+        settings: &[Vec<(&str, &str)>],
+        tls: Option<&Arc<rustls::ClientConfig>>,
+    ) -> Vec<Self> {
         // The first one holds it for all.
         let mut turn = Some(Turn::take());
-        settings.iter().map(|settings| Self::prepare_in(turn.take(), settings, tls.cloned(), None)).collect()
+        settings
+            .iter()
+            .map(|settings| Self::prepare_in(turn.take(), settings, tls.cloned(), None))
+            .collect()
     }
 
-    fn prepare(settings: &[(&str, &str)], tls: Option<Arc<rustls::ClientConfig>>, data_dir: Option<&Path>) -> Self {
+    fn prepare(
+        settings: &[(&str, &str)],
+        tls: Option<Arc<rustls::ClientConfig>>,
+        data_dir: Option<&Path>,
+    ) -> Self {
         Self::prepare_in(Some(Turn::take()), settings, tls, data_dir)
     }
 
@@ -192,17 +212,38 @@ impl Server {
         let editions = folder.path().join("editions");
         fs::create_dir(&editions).expect("a folder of editions");
         fs::write(editions.join("test.toml"), super::edition::milliseconds()).expect("an edition");
-        fs::write(editions.join("namespaces.toml"), super::edition::namespaces()).expect("an edition");
+        fs::write(
+            editions.join("namespaces.toml"),
+            super::edition::namespaces(),
+        )
+        .expect("an edition");
         fs::write(editions.join("patient.toml"), super::edition::patient()).expect("an edition");
         // Azure's rates are a sixth of what the tests send; tests of rates set them.
-        let unbounded = [("PUBLISH__EVENTS_PER_SECOND", "0"), ("PUBLISH__BYTES_PER_SECOND", "0")];
+        let unbounded = [
+            ("PUBLISH__EVENTS_PER_SECOND", "0"),
+            ("PUBLISH__BYTES_PER_SECOND", "0"),
+        ];
         let settings = unbounded.iter().chain(settings);
-        let mut settings: Vec<(String, String)> =
-            settings.map(|(key, value)| (format!("GRIDHOOK_{key}"), (*value).to_owned())).collect();
-        settings.push(("GRIDHOOK_POLICY__EDITIONS_DIR".to_owned(), editions.display().to_string()));
+        let mut settings: Vec<(String, String)> = settings
+            .map(|(key, value)| (format!("GRIDHOOK_{key}"), (*value).to_owned()))
+            .collect();
+        settings.push((
+            "GRIDHOOK_POLICY__EDITIONS_DIR".to_owned(),
+            editions.display().to_string(),
+        ));
         settings.push(("GRIDHOOK_POLICY__EDITION".to_owned(), "test".to_owned()));
         let at = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { child: None, folder, data_dir, settings, under: Vec::new(), at, tls, runs: 0, _turn: turn }
+        Self {
+            child: None,
+            folder,
+            data_dir,
+            settings,
+            under: Vec::new(),
+            at,
+            tls,
+            runs: 0,
+            _turn: turn,
+        }
     }
 
     /// A server that speaks https, with a certificate that `tls` believes for 127.0.0.1.
@@ -214,7 +255,8 @@ impl Server {
 
     /// Its next start has this setting.
     pub(crate) fn set(&mut self, key: &str, value: &str) {
-        self.settings.push((format!("GRIDHOOK_{key}"), value.to_owned()));
+        self.settings
+            .push((format!("GRIDHOOK_{key}"), value.to_owned()));
     }
 
     /// A client of its own for each question.
@@ -248,7 +290,9 @@ impl Server {
         let started = clock.now();
         self.restart_without_ado();
         wait_for("the server to be ready", START_MAX, || {
-            self.client().ask("GET", "/readyz", &[], b"").is_ok_and(|answer| answer.status == 200)
+            self.client()
+                .ask("GET", "/readyz", &[], b"")
+                .is_ok_and(|answer| answer.status == 200)
         });
         clock.now().since(started)
     }
@@ -260,7 +304,13 @@ impl Server {
 
     /// Sends it a signal, named as the shell does.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("sh").args(["-c", &format!("kill -{name} \"$0\""), &self.id().to_string()]).status();
+        let sent = Command::new("sh")
+            .args([
+                "-c",
+                &format!("kill -{name} \"$0\""),
+                &self.id().to_string(),
+            ])
+            .status();
         assert!(sent.expect("a shell").success(), "a signal is sent");
     }
 
@@ -281,11 +331,13 @@ impl Server {
     }
 
     fn restart_without_ado(&mut self) {
-        self.try_restart()
-            .unwrap_or_else(|(status, reported)| panic!("the server ended at its start: {status}: {reported}"));
+        self.try_restart().unwrap_or_else(|(status, reported)| {
+            panic!("the server ended at its start: {status}: {reported}")
+        });
     }
 
-    /// Starts it and returns when it listens, be it ready or not, or when it has ended: its status and output.
+    /// Starts it and returns when it listens, be it ready or not, or when it has ended: its status
+    /// and output.
     pub(crate) fn try_restart(&mut self) -> Result<(), (ExitStatus, String)> {
         self.spawn();
         self.await_listening()
@@ -295,11 +347,18 @@ impl Server {
     pub(crate) fn await_listening(&mut self) -> Result<(), (ExitStatus, String)> {
         let (mut address, mut ended) = (None, None);
         wait_for("the server to listen", START_MAX, || {
-            ended = self.child.as_mut().and_then(|child| child.try_wait().expect("a child is waited for"));
+            ended = self
+                .child
+                .as_mut()
+                .and_then(|child| child.try_wait().expect("a child is waited for"));
             let out = fs::read_to_string(self.log("out")).unwrap_or_default();
             // The line may be there in part.
-            let listening = |line: &'_ str| line.contains("listens on http") && line.ends_with('\n');
-            let line = out.split_inclusive('\n').find(|line| listening(line)).and_then(|line| line.split("://").nth(1));
+            let listening =
+                |line: &'_ str| line.contains("listens on http") && line.ends_with('\n');
+            let line = out
+                .split_inclusive('\n')
+                .find(|line| listening(line))
+                .and_then(|line| line.split("://").nth(1));
             address = line.and_then(|line| line.trim().parse().ok());
             address.is_some() || ended.is_some()
         });
@@ -318,15 +377,26 @@ impl Server {
 
     /// Whether its process has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
-        self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
+        self.child
+            .as_mut()
+            .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
     /// Ends it as a power cut ends a process.
     pub(crate) fn kill_9(&mut self) {
         if !self.under.is_empty() {
-            let killed = Command::new("sh").args(["-c", "kill -KILL \"$0\"", &self.id().to_string()]).status();
-            assert!(killed.is_ok_and(|status| status.success()), "a process that can be killed");
-            self.child.take().expect("a server that runs").wait().expect("a child is waited for");
+            let killed = Command::new("sh")
+                .args(["-c", "kill -KILL \"$0\"", &self.id().to_string()])
+                .status();
+            assert!(
+                killed.is_ok_and(|status| status.success()),
+                "a process that can be killed"
+            );
+            self.child
+                .take()
+                .expect("a server that runs")
+                .wait()
+                .expect("a child is waited for");
             return;
         }
         let mut child = self.child.take().expect("a server that runs");
@@ -341,7 +411,11 @@ impl Server {
         self.signal_term();
         let code = self.wait(Duration::from_secs(90));
         assert_eq!(code, Some(0), "it ends well");
-        assert!(!self.logs().contains("the store is still in use"), "somebody keeps the store open: {}", self.logs());
+        assert!(
+            !self.logs().contains("the store is still in use"),
+            "somebody keeps the store open: {}",
+            self.logs()
+        );
         clock.now().since(asked)
     }
 
@@ -360,7 +434,10 @@ impl Server {
     /// Asks it to end.
     pub(crate) fn signal_term(&self) {
         let id = self.id().to_string();
-        let sent = Command::new("sh").args(["-c", "kill -TERM \"$0\"", &id]).status().expect("a shell");
+        let sent = Command::new("sh")
+            .args(["-c", "kill -TERM \"$0\"", &id])
+            .status()
+            .expect("a shell");
         assert!(sent.success(), "a signal is sent");
     }
 
@@ -371,15 +448,30 @@ impl Server {
 
     /// A command that asks it, with its own token.
     pub(crate) fn say(&self, arguments: &[&str]) -> (ExitStatus, String) {
-        let (server, token) = (format!("http://{}", self.at), self.data_dir().join("admin-token"));
-        say(&[arguments, &["--server", &server, "--token-file", token.to_str().expect("text")]].concat())
+        let (server, token) = (
+            format!("http://{}", self.at),
+            self.data_dir().join("admin-token"),
+        );
+        say(&[
+            arguments,
+            &[
+                "--server",
+                &server,
+                "--token-file",
+                token.to_str().expect("text"),
+            ],
+        ]
+        .concat())
     }
 
     /// What it has on disk is what its rules say. It must have ended.
     pub(crate) fn assert_sound(&self) {
         assert!(self.child.is_none(), "the server has ended");
         let (status, reported) = self.fsck();
-        assert!(status.success() && reported.contains("the store is sound"), "fsck ended with {status}:\n{reported}");
+        assert!(
+            status.success() && reported.contains("the store is sound"),
+            "fsck ended with {status}:\n{reported}"
+        );
     }
 
     /// Resident memory, in bytes.
@@ -405,19 +497,40 @@ impl Server {
     }
 
     /// Asks the control plane with further headers, such as preconditions.
-    pub(crate) fn admin_if(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
-        let token = fs::read_to_string(self.data_dir().join("admin-token")).expect("an admin token");
+    pub(crate) fn admin_if(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Answer {
+        let token =
+            fs::read_to_string(self.data_dir().join("admin-token")).expect("an admin token");
         let authorization = format!("Bearer {}", token.trim());
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
         self.client()
-            .ask(method, path, &[&[("authorization", authorization.as_str())], headers].concat(), body.as_bytes())
+            .ask(
+                method,
+                path,
+                &[&[("authorization", authorization.as_str())], headers].concat(),
+                body.as_bytes(),
+            )
             .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
     /// Asks it, and it does what it is asked.
     pub(crate) fn command(&self, method: &str, path: &str, body: &Value) -> Answer {
         let answer = self.admin(method, path, body);
-        assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
+        assert!(
+            (200..300).contains(&answer.status),
+            "{method} {path}: {} {}",
+            answer.status,
+            answer.text()
+        );
         answer
     }
 
@@ -428,19 +541,33 @@ impl Server {
 
     /// Makes a topic with these properties, and returns a key of it.
     pub(crate) fn topic_of(&self, name: &str, properties: &Value) -> String {
-        self.command("PUT", &format!("{SCOPE}/{name}"), &json!({"properties": properties}));
-        let keys = self.command("POST", &format!("{SCOPE}/{name}/listKeys"), &Value::Null).json();
+        self.command(
+            "PUT",
+            &format!("{SCOPE}/{name}"),
+            &json!({"properties": properties}),
+        );
+        let keys = self
+            .command("POST", &format!("{SCOPE}/{name}/listKeys"), &Value::Null)
+            .json();
         keys["key1"].as_str().expect("a key").to_owned()
     }
 
     /// Makes an event subscription, or changes it.
     pub(crate) fn subscribe(&self, topic: &str, name: &str, spec: &SubscriptionSpec) {
-        self.command("PUT", &subscription(topic, name), &json!({"properties": spec.properties}));
+        self.command(
+            "PUT",
+            &subscription(topic, name),
+            &json!({"properties": spec.properties}),
+        );
     }
 
     /// Asks for an event subscription, which may be refused.
     pub(crate) fn ask_for(&self, topic: &str, name: &str, spec: &SubscriptionSpec) -> Answer {
-        self.admin("PUT", &subscription(topic, name), &json!({"properties": spec.properties}))
+        self.admin(
+            "PUT",
+            &subscription(topic, name),
+            &json!({"properties": spec.properties}),
+        )
     }
 
     /// Changes an event subscription, which may be refused.
@@ -455,7 +582,9 @@ impl Server {
 
     /// Requests an address of the server without a token.
     pub(crate) fn open(&self, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
-        self.client().ask(method, path, headers, b"").unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+        self.client()
+            .ask(method, path, headers, b"")
+            .unwrap_or_else(|error| panic!("{method} {path}: {error}"))
     }
 
     /// Deletes an event subscription.
@@ -465,33 +594,52 @@ impl Server {
 
     /// Gives an operator's command to an event subscription.
     pub(crate) fn operate(&self, topic: &str, name: &str, verb: &str) {
-        self.command("POST", &format!("{}/{verb}", subscription(topic, name)), &Value::Null);
+        self.command(
+            "POST",
+            &format!("{}/{verb}", subscription(topic, name)),
+            &Value::Null,
+        );
     }
 
     /// Gives it one that may have no sense by now: with which status it was answered.
     pub(crate) fn try_to(&self, topic: &str, name: &str, verb: &str) -> u16 {
-        self.admin("POST", &format!("{}/{verb}", subscription(topic, name)), &Value::Null).status
+        self.admin(
+            "POST",
+            &format!("{}/{verb}", subscription(topic, name)),
+            &Value::Null,
+        )
+        .status
     }
 
     /// How an event subscription is.
     pub(crate) fn status(&self, topic: &str, name: &str) -> Value {
-        self.command("GET", &format!("{}/status", subscription(topic, name)), &Value::Null).json()
+        self.command(
+            "GET",
+            &format!("{}/status", subscription(topic, name)),
+            &Value::Null,
+        )
+        .json()
     }
 
     /// How a topic is.
     pub(crate) fn topic_status(&self, topic: &str) -> Value {
-        self.command("GET", &format!("{SCOPE}/{topic}/status"), &Value::Null).json()
+        self.command("GET", &format!("{SCOPE}/{topic}/status"), &Value::Null)
+            .json()
     }
 
     /// One of an event subscription's counters.
     pub(crate) fn counter(&self, topic: &str, name: &str, counter: &str) -> u64 {
         let status = self.status(topic, name);
-        status["counters"][counter].as_u64().unwrap_or_else(|| panic!("{counter}: {status}"))
+        status["counters"][counter]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{counter}: {status}"))
     }
 
     /// Publishes a body of the Event Grid schema.
     pub(crate) fn publish(&self, topic: &str, key: &str, body: &[u8]) {
-        let answer = self.client().ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
+        let answer = self
+            .client()
+            .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], body);
         let answer = answer.expect("a publisher is answered");
         assert_eq!(answer.status, 200, "{}", answer.text());
     }
@@ -500,8 +648,11 @@ impl Server {
 
     /// The output of all its runs.
     pub(crate) fn logs(&self) -> String {
-        let read = |name: String| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
-        (1..=self.runs).map(|run| read(format!("{run}.out")) + &read(format!("{run}.err"))).collect()
+        let read =
+            |name: String| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        (1..=self.runs)
+            .map(|run| read(format!("{run}.out")) + &read(format!("{run}.err")))
+            .collect()
     }
 
     fn log(&self, stream: &str) -> PathBuf {
@@ -513,14 +664,19 @@ impl Server {
         let read = |stream| fs::read_to_string(self.log(stream)).unwrap_or_default();
         let all = read("out") + &read("err");
         let from = all.len().saturating_sub(SHOWN_BYTES);
-        let from = (from..=all.len()).find(|at| all.is_char_boundary(*at)).unwrap_or(0);
+        let from = (from..=all.len())
+            .find(|at| all.is_char_boundary(*at))
+            .unwrap_or(0);
         all[from..].to_owned()
     }
 
     /// Starts a second server on the same folder, which must end by itself: its output.
     pub(crate) fn second(&self) -> (ExitStatus, String) {
-        let output = command(&[], &self.data_dir(), &self.settings).output().expect("the binary starts");
-        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        let output = command(&[], &self.data_dir(), &self.settings)
+            .output()
+            .expect("the binary starts");
+        let printed =
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         (output.status, printed)
     }
 }
@@ -528,9 +684,18 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("--- the end of the output of server {}\n{}", self.runs, self.shown());
+            eprintln!(
+                "--- the end of the output of server {}\n{}",
+                self.runs,
+                self.shown()
+            );
         }
-        if !self.under.is_empty() && self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+        if !self.under.is_empty()
+            && self
+                .child
+                .as_mut()
+                .is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+        {
             self.kill_9();
         }
         if let Some(mut child) = self.child.take() {
@@ -564,7 +729,11 @@ pub(crate) fn operator(server: &Server, arguments: &[&str]) -> Result<String, St
 }
 
 /// The same with the token of this file.
-pub(crate) fn operator_with(server: &Server, token: &Path, arguments: &[&str]) -> Result<String, String> {
+pub(crate) fn operator_with(
+    server: &Server,
+    token: &Path,
+    arguments: &[&str],
+) -> Result<String, String> {
     let output = gridhook(arguments, Path::new("--server"))
         .arg(format!("http://{}", server.at()))
         .arg("--token-file")
@@ -572,7 +741,11 @@ pub(crate) fn operator_with(server: &Server, token: &Path, arguments: &[&str]) -
         .output()
         .expect("the binary starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
-    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(text(&output.stderr))
+    }
 }
 
 /// What `fsck` says of a folder.
@@ -587,7 +760,11 @@ pub(crate) fn fsck_with(data_dir: &Path, flags: &[&str]) -> (ExitStatus, String)
 }
 
 fn command(under: &[String], data_dir: &Path, settings: &[(String, String)]) -> Command {
-    let mut command = gridhook_under(under, &["serve", "--listen", "127.0.0.1:0", "--data-dir"], data_dir);
+    let mut command = gridhook_under(
+        under,
+        &["serve", "--listen", "127.0.0.1:0", "--data-dir"],
+        data_dir,
+    );
     command.envs(settings.iter().cloned());
     command
 }
@@ -604,7 +781,8 @@ fn gridhook_under(under: &[String], arguments: &[&str], data_dir: &Path) -> Comm
 
 fn bare(under: &[String], arguments: &[&str]) -> Command {
     // A bench can measure another build.
-    let binary = std::env::var_os("GRIDHOOK_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_gridhook").into());
+    let binary = std::env::var_os("GRIDHOOK_BINARY")
+        .unwrap_or_else(|| env!("CARGO_BIN_EXE_gridhook").into());
     let mut command = match under.split_first() {
         Some((program, more)) => {
             let mut command = Command::new(program);
@@ -614,7 +792,9 @@ fn bare(under: &[String], arguments: &[&str]) -> Command {
         None => Command::new(binary),
     };
     command.args(arguments);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_")) {
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("GRIDHOOK_"))
+    {
         command.env_remove(name);
     }
     command.stdin(Stdio::null());

@@ -1,9 +1,11 @@
-//! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. The behavior of each path can be set.
+//! A webhook that keeps a ledger: what arrived, how often, when, with which bytes. The behavior of
+//! each path can be set.
 //!
-//! Handshakes are answered well whatever a path's manner is, because a subscription has to exist before its endpoint can
-//! fail; handshake replies are set separately.
+//! Handshakes are answered well whatever a path's manner is, because a subscription has to exist
+//! before its endpoint can fail; handshake replies are set separately.
 //!
-//! It runs on a thread for each connection, because a server under test opens few of them and holds on to them.
+//! It runs on a thread for each connection, because a server under test opens few of them and holds
+//! on to them.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -44,7 +46,8 @@ pub(crate) enum Behavior {
     Statuses(VecDeque<u16>),
     /// With this status and these words.
     StatusAndBody(u16, &'static str),
-    /// With this status and `Retry-After` of this number of seconds for the first request, and then with 200.
+    /// With this status and `Retry-After` of this number of seconds for the first request, and then
+    /// with 200.
     RetryAfter(u16, u32),
     /// With 503 and `Retry-After` of this number of seconds, once the test opens the gate.
     GatedRetryAfter(Gate, u32),
@@ -83,7 +86,9 @@ impl HandshakeRequest {
     pub(crate) fn validation_path(&self) -> String {
         let url = match header(&self.head, "webhook-request-callback") {
             Some(url) => url,
-            None => self.body[0]["data"]["validationUrl"].as_str().expect("an address"),
+            None => self.body[0]["data"]["validationUrl"]
+                .as_str()
+                .expect("an address"),
         };
         let (_, path) = url.split_once("://").expect("a scheme");
         path[path.find('/').expect("a path")..].to_owned()
@@ -157,7 +162,11 @@ impl Sink {
     pub(crate) fn on(port: ReservedPort) -> Self {
         let listener = port.listen();
         let at = listener.local_addr().expect("a listener has an address");
-        let sink = Self { at, clock: Clock::system(), shared: Arc::default() };
+        let sink = Self {
+            at,
+            clock: Clock::system(),
+            shared: Arc::default(),
+        };
         let (shared, clock) = (Arc::clone(&sink.shared), sink.clock.clone());
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -194,12 +203,18 @@ impl Sink {
 
     /// The handshakes on a path so far.
     pub(crate) fn handshakes(&self, path: &str) -> Vec<HandshakeRequest> {
-        lock(&self.shared.handshakes).get(path).cloned().unwrap_or_default()
+        lock(&self.shared.handshakes)
+            .get(path)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// The farewells on a path so far.
     pub(crate) fn deletion_notices(&self, path: &str) -> Vec<HandshakeRequest> {
-        lock(&self.shared.deletion_notices).get(path).cloned().unwrap_or_default()
+        lock(&self.shared.deletion_notices)
+            .get(path)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Everything that arrived on a path so far.
@@ -209,17 +224,31 @@ impl Sink {
 
     /// The heads of the last requests with events on a path.
     pub(crate) fn heads(&self, path: &str) -> Vec<String> {
-        lock(&self.shared.heads).get(path).into_iter().flatten().cloned().collect()
+        lock(&self.shared.heads)
+            .get(path)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// How many events the endpoint took on a path, each counted once.
     pub(crate) fn taken(&self, path: &str) -> usize {
-        self.look(path, |ledger| ledger.values().filter(|arrivals| arrivals.iter().any(Arrival::is_taken)).count())
+        self.look(path, |ledger| {
+            ledger
+                .values()
+                .filter(|arrivals| arrivals.iter().any(Arrival::is_taken))
+                .count()
+        })
     }
 
     /// Something of what arrived on a path so far.
     pub(crate) fn look<T>(&self, path: &str, look: impl FnOnce(&Ledger) -> T) -> T {
-        look(lock(&self.shared.ledgers).entry(path.to_owned()).or_default())
+        look(
+            lock(&self.shared.ledgers)
+                .entry(path.to_owned())
+                .or_default(),
+        )
     }
 
     /// What arrived on a path is this, and nothing else.
@@ -269,16 +298,24 @@ impl Shared {
                 continue;
             }
             let behavior = self.behavior(&path);
-            let words = if let Behavior::StatusAndBody(_, words) = behavior { words } else { "" };
+            let words = if let Behavior::StatusAndBody(_, words) = behavior {
+                words
+            } else {
+                ""
+            };
             let asks = match behavior {
-                Behavior::RetryAfter(_, seconds) | Behavior::GatedRetryAfter(_, seconds) => Some(seconds),
+                Behavior::RetryAfter(_, seconds) | Behavior::GatedRetryAfter(_, seconds) => {
+                    Some(seconds)
+                }
                 _ => None,
             };
-            let asks = asks.map(|seconds| format!("retry-after: {seconds}\r\n")).unwrap_or_default();
+            let asks = asks
+                .map(|seconds| format!("retry-after: {seconds}\r\n"))
+                .unwrap_or_default();
             let status = match behavior {
-                Behavior::Answer(status) | Behavior::StatusAndBody(status, _) | Behavior::RetryAfter(status, _) => {
-                    Some(status)
-                }
+                Behavior::Answer(status)
+                | Behavior::StatusAndBody(status, _)
+                | Behavior::RetryAfter(status, _) => Some(status),
                 Behavior::Statuses(_) | Behavior::StatusesAndBodies(_) => Some(200),
                 Behavior::Gated(gate, status) => {
                     gate.wait();
@@ -316,7 +353,10 @@ impl Shared {
             match status {
                 Some(status) => {
                     let length = words.len();
-                    let answer = format!("HTTP/1.1 {status} Whatever\r\n{asks}content-length: {length}\r\n\r\n{words}");
+                    let answer = format!(
+                        "HTTP/1.1 {status} Whatever\r\n{asks}content-length: \
+                         {length}\r\n\r\n{words}"
+                    );
                     stream.get_mut().write_all(answer.as_bytes())?;
                 }
                 None if matches!(self.behavior(&path), Behavior::Hang) => {
@@ -335,23 +375,45 @@ impl Shared {
         if !options && !matches!(kind, "SubscriptionValidation" | "SubscriptionDeletion") {
             return None;
         }
-        let reported =
-            HandshakeRequest { head: head.to_owned(), body: serde_json::from_slice(body).unwrap_or_default() };
-        let received = if kind == "SubscriptionDeletion" { &self.deletion_notices } else { &self.handshakes };
-        lock(received).entry(path.to_owned()).or_default().push(reported.clone());
-        let greeting = lock(&self.handshake_replies).get(path).cloned().unwrap_or(HandshakeReply::Accept);
+        let reported = HandshakeRequest {
+            head: head.to_owned(),
+            body: serde_json::from_slice(body).unwrap_or_default(),
+        };
+        let received = if kind == "SubscriptionDeletion" {
+            &self.deletion_notices
+        } else {
+            &self.handshakes
+        };
+        lock(received)
+            .entry(path.to_owned())
+            .or_default()
+            .push(reported.clone());
+        let greeting = lock(&self.handshake_replies)
+            .get(path)
+            .cloned()
+            .unwrap_or(HandshakeReply::Accept);
         let agree = |rate: &str| {
-            let code = reported.body[0]["data"]["validationCode"].as_str().unwrap_or_default();
+            let code = reported.body[0]["data"]["validationCode"]
+                .as_str()
+                .unwrap_or_default();
             let body = format!("{{\"validationResponse\":\"{code}\"}}");
-            let permission =
-                if options { "webhook-allowed-origin: eventgrid.azure.net\r\nwebhook-allowed-rate: " } else { "x: " };
-            format!("HTTP/1.1 200 OK\r\n{permission}{rate}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+            let permission = if options {
+                "webhook-allowed-origin: eventgrid.azure.net\r\nwebhook-allowed-rate: "
+            } else {
+                "x: "
+            };
+            format!(
+                "HTTP/1.1 200 OK\r\n{permission}{rate}\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )
         };
         Some(match greeting {
             HandshakeReply::Accept => agree("*"),
             HandshakeReply::AcceptRate(rate) => agree(rate),
             HandshakeReply::Defer => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned(),
-            HandshakeReply::Refuse(status) => format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n"),
+            HandshakeReply::Refuse(status) => {
+                format!("HTTP/1.1 {status} No\r\ncontent-length: 0\r\n\r\n")
+            }
         })
     }
 
@@ -359,7 +421,9 @@ impl Shared {
     fn behavior(&self, path: &str) -> Behavior {
         let mut behaviors = lock(&self.behaviors);
         match behaviors.get_mut(path) {
-            Some(Behavior::Statuses(statuses)) => Behavior::Answer(statuses.pop_front().unwrap_or(200)),
+            Some(Behavior::Statuses(statuses)) => {
+                Behavior::Answer(statuses.pop_front().unwrap_or(200))
+            }
             Some(Behavior::StatusesAndBodies(script)) => {
                 let (status, words) = script.pop_front().unwrap_or((200, ""));
                 Behavior::StatusAndBody(status, words)
@@ -383,7 +447,11 @@ impl Shared {
         let ledger = ledgers.entry(path.to_owned()).or_default();
         for Body { id, data } in events {
             let data = hash(data.get());
-            ledger.entry(id).or_default().push(Arrival { data, batch, ..arrival });
+            ledger.entry(id).or_default().push(Arrival {
+                data,
+                batch,
+                ..arrival
+            });
         }
     }
 }

@@ -1,5 +1,6 @@
-//! A TCP proxy between two processes of a test. It can be cut in one direction or in both, as a network can: what is on the
-//! way waits, and goes on when the cut ends. It balances connections over several servers, and changes what it passes on.
+//! A TCP proxy between two processes of a test. It can be cut in one direction or in both, as a
+//! network can: what is on the way waits, and goes on when the cut ends. It balances connections
+//! over several servers, and changes what it passes on.
 
 use std::{
     io::{self, Read, Write},
@@ -62,7 +63,8 @@ pub(crate) struct TcpProxy {
 }
 
 impl TcpProxy {
-    /// Passes each connection on to one of these servers, in turn, or to the next one that accepts it.
+    /// Passes each connection on to one of these servers, in turn, or to the next one that accepts
+    /// it.
     pub(crate) fn start(servers: &[SocketAddr]) -> Self {
         let shared = Arc::new(Shared {
             servers: Mutex::new(servers.to_vec()),
@@ -76,7 +78,10 @@ impl TcpProxy {
             stop: AtomicBool::new(false),
         });
         let serving = Arc::clone(&shared);
-        Self { shared, acceptor: Acceptor::start(move |stream| serving.serve(stream)) }
+        Self {
+            shared,
+            acceptor: Acceptor::start(move |stream| serving.serve(stream)),
+        }
     }
 
     /// Its address.
@@ -161,7 +166,13 @@ impl Shared {
         connected
     }
 
-    fn pass_on(&self, mut from: TcpStream, mut to: TcpStream, direction: Direction, is_marked: &AtomicBool) {
+    fn pass_on(
+        &self,
+        mut from: TcpStream,
+        mut to: TcpStream,
+        direction: Direction,
+        is_marked: &AtomicBool,
+    ) {
         let mut bytes = vec![0; BYTES];
         loop {
             let read = from.read(&mut bytes);
@@ -196,15 +207,18 @@ impl Shared {
         }
     }
 
-    /// Waits for the end of a cut. False: the connection is broken. The end of a connection waits, too, and does not count as held.
+    /// Waits for the end of a cut. False: the connection is broken. The end of a connection waits,
+    /// too, and does not count as held.
     fn hold(&self, direction: Direction, is_marked: &AtomicBool, has_bytes: bool) -> bool {
         let breaks = self.breaks.load(Ordering::SeqCst);
         let is_whole = || self.breaks.load(Ordering::SeqCst) == breaks;
-        self.held.fetch_add(usize::from(has_bytes), Ordering::SeqCst);
+        self.held
+            .fetch_add(usize::from(has_bytes), Ordering::SeqCst);
         while self.is_cut(direction, is_marked) && !self.stop.load(Ordering::SeqCst) && is_whole() {
             thread::sleep(PAUSE);
         }
-        self.held.fetch_sub(usize::from(has_bytes), Ordering::SeqCst);
+        self.held
+            .fetch_sub(usize::from(has_bytes), Ordering::SeqCst);
         is_whole()
     }
 
@@ -219,7 +233,9 @@ impl Shared {
 }
 
 fn find(bytes: &[u8], this: &str) -> Option<usize> {
-    bytes.windows(this.len()).position(|window| window == this.as_bytes())
+    bytes
+        .windows(this.len())
+        .position(|window| window == this.as_bytes())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -241,35 +257,58 @@ fn a_cut_holds_one_direction_of_a_connection_and_a_replacement_changes_what_a_cl
     let nobody = super::port::ReservedPort::new();
     let proxy = TcpProxy::start(&[nobody.address, echo.at]);
     let mut client = TcpStream::connect(proxy.at()).expect("a connection");
-    client.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
+    client
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .expect("a socket");
     let mut bytes = [0; 64];
     let mut echoed = |client: &mut TcpStream, text: &str| {
         client.write_all(text.as_bytes()).expect("written");
-        client.read(&mut bytes).map(|read| String::from_utf8_lossy(&bytes[..read]).into_owned()).ok()
+        client
+            .read(&mut bytes)
+            .map(|read| String::from_utf8_lossy(&bytes[..read]).into_owned())
+            .ok()
     };
-    assert_eq!(echoed(&mut client, "one").as_deref(), Some("one"), "by the server that accepts connections");
+    assert_eq!(
+        echoed(&mut client, "one").as_deref(),
+        Some("one"),
+        "by the server that accepts connections"
+    );
     for direction in [Direction::ToServer, Direction::ToClient] {
         proxy.cut(Cut::One(direction));
         assert_eq!(echoed(&mut client, "two"), None);
         proxy.cut(Cut::Nothing);
-        client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+        client
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("a socket");
         assert_eq!(echoed(&mut client, "").as_deref(), Some("two"));
-        client.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
+        client
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .expect("a socket");
     }
     proxy.cut(Cut::Marked("mark"));
-    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    client
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("a socket");
     assert_eq!(echoed(&mut client, "other").as_deref(), Some("other"));
     assert!(!proxy.has_marked());
     proxy.replace("mark", "MARK");
-    client.set_read_timeout(Some(Duration::from_millis(100))).expect("a socket");
+    client
+        .set_read_timeout(Some(Duration::from_millis(100)))
+        .expect("a socket");
     assert_eq!(echoed(&mut client, "a mark"), None);
     assert!(proxy.has_marked());
     proxy.cut(Cut::Nothing);
-    client.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
+    client
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("a socket");
     assert_eq!(echoed(&mut client, "").as_deref(), Some("a MARK"));
     proxy.cut(Cut::One(Direction::ToClient));
     client.write_all(b"lost").expect("written");
     wait_for("the echo", Duration::from_secs(60), || proxy.is_holding());
     proxy.break_held();
-    assert_eq!(client.read(&mut bytes).unwrap_or_default(), 0, "the connection has ended");
+    assert_eq!(
+        client.read(&mut bytes).unwrap_or_default(),
+        0,
+        "the connection has ended"
+    );
 }

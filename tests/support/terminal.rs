@@ -23,20 +23,45 @@ impl Terminal {
         let (tmux, libraries) = if runs(Command::new("tmux").arg("-V")).is_ok() {
             (PathBuf::from("tmux"), None)
         } else {
-            let tools = unpacked("tmux", &["libevent-core-2.1-7", "libutempter0"], "usr/bin/tmux").expect("tmux");
-            (tools.join("usr/bin/tmux"), Some(tools.join("usr/lib/x86_64-linux-gnu")))
+            let tools = unpacked(
+                "tmux",
+                &["libevent-core-2.1-7", "libutempter0"],
+                "usr/bin/tmux",
+            )
+            .expect("tmux");
+            (
+                tools.join("usr/bin/tmux"),
+                Some(tools.join("usr/lib/x86_64-linux-gnu")),
+            )
         };
-        let terminal = Self { tmux, libraries, folder };
+        let terminal = Self {
+            tmux,
+            libraries,
+            folder,
+        };
         let size = [columns.to_string(), rows.to_string()];
         let shell = "env -i PATH=\"$PATH\" TERM=screen PS1='$ ' sh";
-        terminal.ask(&["-f", "/dev/null", "new-session", "-d", "-x", &size[0], "-y", &size[1], shell]);
+        terminal.ask(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            &size[0],
+            "-y",
+            &size[1],
+            shell,
+        ]);
         terminal.wait_until("a shell", |screen| screen.contains("$"));
         terminal
     }
 
     fn tmux(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(&self.tmux);
-        command.env("TMUX_TMPDIR", self.folder.path()).env("LC_ALL", "C.UTF-8").env_remove("TMUX");
+        command
+            .env("TMUX_TMPDIR", self.folder.path())
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("TMUX");
         if let Some(libraries) = &self.libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
@@ -45,7 +70,11 @@ impl Terminal {
 
     fn ask(&self, arguments: &[&str]) -> String {
         let output = self.tmux(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -62,7 +91,13 @@ impl Terminal {
 
     /// Makes it another size.
     pub(crate) fn resize(&self, columns: u16, rows: u16) {
-        self.ask(&["resize-window", "-x", &columns.to_string(), "-y", &rows.to_string()]);
+        self.ask(&[
+            "resize-window",
+            "-x",
+            &columns.to_string(),
+            "-y",
+            &rows.to_string(),
+        ]);
     }
 
     /// What there is to see.
@@ -72,7 +107,9 @@ impl Terminal {
 
     /// What tmux knows of it, as `alternate_on`.
     pub(crate) fn is(&self, flag: &str) -> bool {
-        self.ask(&["display-message", "-p", &format!("#{{{flag}}}")]).trim() == "1"
+        self.ask(&["display-message", "-p", &format!("#{{{flag}}}")])
+            .trim()
+            == "1"
     }
 
     /// Waits until it shows what it should.
@@ -89,7 +126,10 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- the terminal\n{}", String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p"]).stdout));
+            eprintln!(
+                "--- the terminal\n{}",
+                String::from_utf8_lossy(&self.tmux(&["capture-pane", "-p"]).stdout)
+            );
         }
         self.tmux(&["kill-server"]);
     }

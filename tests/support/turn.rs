@@ -1,13 +1,14 @@
-//! Which tests with a server run at the same time: those that measure time, rates or processor time run alone, all others
-//! beside each other.
+//! Which tests with a server run at the same time: those that measure time, rates or processor time
+//! run alone, all others beside each other.
 
 use std::{
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
     thread,
 };
 
-/// The beginnings of the names of tests that measure, a line each. A test that only waits for something needs no line.
-/// Where all tests run, `.ci/test` runs these last, so that no test waits for them.
+/// The beginnings of the names of tests that measure, a line each. A test that only waits for
+/// something needs no line. Where all tests run, `.ci/test` runs these last, so that no test waits
+/// for them.
 const MEASURE: &str = include_str!("alone.txt");
 
 static TURNS: RwLock<()> = RwLock::new(());
@@ -46,7 +47,8 @@ fn every_line_names_tests_that_are_there() {
     for name in MEASURE.lines() {
         let (module, function) = name.rsplit_once("::").expect("a module and a function");
         let path = tests.join(module.replace("::", "/")).with_extension("rs");
-        let source = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let source =
+            std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(source.contains(&format!("fn {function}")), "{name}");
     }
 }

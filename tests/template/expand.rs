@@ -8,32 +8,65 @@ use super::{expand_with, expanded};
 const GROUP: &str = "/subscriptions/s-1/resourceGroups/rg/providers/";
 
 fn template(name: &str) -> Value {
-    let path = format!("{}/tests/data/templates/{name}.json", env!("CARGO_MANIFEST_DIR"));
+    let path = format!(
+        "{}/tests/data/templates/{name}.json",
+        env!("CARGO_MANIFEST_DIR")
+    );
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     serde_json::from_str(&text).expect("JSON")
 }
 
 #[test]
 fn a_topic_and_a_webhook_have_derived_names() {
-    let expansion = expanded(&template("webhook"), &json!({"endpoint": "[not an expression]"}));
-    let [topic, subscription] = &expansion.resources[..] else { panic!("{:?}", expansion.resources) };
-    assert!(topic.name.starts_with("topic-") && topic.name.len() == 19, "{}", topic.name);
+    let expansion = expanded(
+        &template("webhook"),
+        &json!({"endpoint": "[not an expression]"}),
+    );
+    let [topic, subscription] = &expansion.resources[..] else {
+        panic!("{:?}", expansion.resources)
+    };
+    assert!(
+        topic.name.starts_with("topic-") && topic.name.len() == 19,
+        "{}",
+        topic.name
+    );
     assert_eq!(topic.body, json!({"location": "westus2"}));
     let id = format!(
         "{GROUP}Microsoft.EventGrid/topics/{}/providers/Microsoft.EventGrid/eventSubscriptions/{}",
         topic.name, subscription.name
     );
     assert_eq!(subscription.id, id);
-    assert_eq!(subscription.body["properties"]["destination"]["properties"]["endpointUrl"], "[not an expression]");
-    let needs: Vec<&str> = expansion.pending.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(
+        subscription.body["properties"]["destination"]["properties"]["endpointUrl"],
+        "[not an expression]"
+    );
+    let needs: Vec<&str> = expansion
+        .pending
+        .iter()
+        .map(|one| one.what.as_str())
+        .collect();
     assert_eq!(needs, ["the output endpoint", "the output key"]);
     // The state arrives: the output has its value, and the secret is not shown.
     let states = States::from([
-        (StateKey::get(&topic.id), json!({"properties": {"endpoint": "http://here/api/events"}})),
-        (expansion.pending[1].needs.clone(), json!({"key1": "swordfish"})),
+        (
+            StateKey::get(&topic.id),
+            json!({"properties": {"endpoint": "http://here/api/events"}}),
+        ),
+        (
+            expansion.pending[1].needs.clone(),
+            json!({"key1": "swordfish"}),
+        ),
     ]);
-    let done = expand_with(&template("webhook"), &json!({"endpoint": "http://x/"}), &states).expect("a template");
-    assert_eq!(done.outputs["endpoint"], json!({"type": "string", "value": "http://here/api/events"}));
+    let done = expand_with(
+        &template("webhook"),
+        &json!({"endpoint": "http://x/"}),
+        &states,
+    )
+    .expect("a template");
+    assert_eq!(
+        done.outputs["endpoint"],
+        json!({"type": "string", "value": "http://here/api/events"})
+    );
     assert_eq!(done.outputs["key"], json!({"type": "securestring"}));
     assert_eq!(done.secrets, ["swordfish"]);
 }
@@ -41,23 +74,43 @@ fn a_topic_and_a_webhook_have_derived_names() {
 #[test]
 fn resources_of_other_services_are_listed_and_not_evaluated() {
     let expansion = expanded(&template("workflow"), &json!({}));
-    let kinds: Vec<&str> = expansion.foreign.iter().map(|one| one.kind.as_str()).collect();
+    let kinds: Vec<&str> = expansion
+        .foreign
+        .iter()
+        .map(|one| one.kind.as_str())
+        .collect();
     assert_eq!(kinds, ["Microsoft.Logic/workflows"]);
     assert_eq!(expansion.resources.len(), 1);
     let pending = &expansion.pending[0];
-    assert!(pending.what.ends_with("/eventSubscriptions/to-flow"), "{pending:?}");
+    assert!(
+        pending.what.ends_with("/eventSubscriptions/to-flow"),
+        "{pending:?}"
+    );
     assert_eq!(pending.needs.action.as_deref(), Some("listCallbackUrl"));
     let expansion = expanded(&template("queue"), &json!({}));
-    let foreign: Vec<&str> = expansion.foreign.iter().map(|one| one.id.trim_start_matches(GROUP)).collect();
-    assert_eq!(foreign, ["Microsoft.ServiceBus/namespaces/bus", "Microsoft.ServiceBus/namespaces/bus/queues/bills"]);
-    let queue = &expansion.resources[1].body["properties"]["destination"]["properties"]["resourceId"];
-    assert_eq!(*queue, format!("{GROUP}Microsoft.ServiceBus/namespaces/bus/queues/bills"));
+    let foreign: Vec<&str> = expansion
+        .foreign
+        .iter()
+        .map(|one| one.id.trim_start_matches(GROUP))
+        .collect();
+    assert_eq!(
+        foreign,
+        [
+            "Microsoft.ServiceBus/namespaces/bus",
+            "Microsoft.ServiceBus/namespaces/bus/queues/bills"
+        ]
+    );
+    let queue =
+        &expansion.resources[1].body["properties"]["destination"]["properties"]["resourceId"];
+    assert_eq!(
+        *queue,
+        format!("{GROUP}Microsoft.ServiceBus/namespaces/bus/queues/bills")
+    );
 }
 
 #[test]
 fn a_module_with_symbolic_names_and_nested_deployments_is_expanded() {
-    let hook =
-        |path: &str| json!({"endpointType": "WebHook", "properties": {"endpointUrl": format!("http://x/{path}")}});
+    let hook = |path: &str| json!({"endpointType": "WebHook", "properties": {"endpointUrl": format!("http://x/{path}")}});
     let parameters = json!({
         "name": "orders",
         "eventSubscriptions": [
@@ -74,30 +127,62 @@ fn a_module_with_symbolic_names_and_nested_deployments_is_expanded() {
         StateKey::get(&format!("{GROUP}Microsoft.EventGrid/topics/orders")),
         json!({"location": "local", "identity": {"principalId": "p-1"}, "properties": {}}),
     )]);
-    let expansion = expand_with(&template("module"), &parameters, &states).unwrap_or_else(|error| panic!("{error}"));
+    let expansion = expand_with(&template("module"), &parameters, &states)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert!(expansion.pending.is_empty(), "{:?}", expansion.pending);
-    let names: Vec<&str> = expansion.resources.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> = expansion
+        .resources
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
     assert_eq!(names, ["orders", "orders/one", "orders/two"]);
-    let identity = json!({"type": "SystemAssigned,UserAssigned", "userAssignedIdentities": {"/x/y": {}}});
+    let identity =
+        json!({"type": "SystemAssigned,UserAssigned", "userAssignedIdentities": {"/x/y": {}}});
     assert_eq!(expansion.resources[0].body["identity"], identity);
-    let properties =
-        json!({"inboundIpRules": [{"ipMask": "10.0.0.0/8", "action": "Allow"}], "disableLocalAuth": false});
-    assert_eq!(expansion.resources[0].body["properties"], properties, "null is absent");
+    let properties = json!({"inboundIpRules": [{"ipMask": "10.0.0.0/8", "action": "Allow"}], "disableLocalAuth": false});
+    assert_eq!(
+        expansion.resources[0].body["properties"], properties,
+        "null is absent"
+    );
     let two = json!({"destination": hook("2"), "expirationTimeUtc": "2040-01-01T00:00:00Z", "labels": ["a"]});
     assert_eq!(expansion.resources[2].body["properties"], two);
-    let foreign: Vec<&str> = expansion.foreign.iter().map(|one| one.kind.as_str()).collect();
-    assert_eq!(foreign, ["Microsoft.Authorization/locks", "Microsoft.Authorization/roleAssignments"]);
+    let foreign: Vec<&str> = expansion
+        .foreign
+        .iter()
+        .map(|one| one.kind.as_str())
+        .collect();
+    assert_eq!(
+        foreign,
+        [
+            "Microsoft.Authorization/locks",
+            "Microsoft.Authorization/roleAssignments"
+        ]
+    );
     let output = |name: &str| expansion.outputs[name]["value"].clone();
-    assert_eq!([output("name"), output("label"), output("principalId")], ["orders", "ORDERS-LABEL", "p-1"]);
+    assert_eq!(
+        [output("name"), output("label"), output("principalId")],
+        ["orders", "ORDERS-LABEL", "p-1"]
+    );
     assert_eq!(output("masks"), json!(["10.0.0.0/8"]));
-    let ids = ["one", "two"].map(|name| format!("{GROUP}Microsoft.EventGrid/topics/orders/eventSubscriptions/{name}"));
+    let ids = ["one", "two"]
+        .map(|name| format!("{GROUP}Microsoft.EventGrid/topics/orders/eventSubscriptions/{name}"));
     assert_eq!(output("subscriptions"), json!(ids));
 
     // Without the optional parts, nothing of them is there.
-    let least = expand_with(&template("module"), &json!({"name": "orders", "enableTelemetry": false}), &states);
+    let least = expand_with(
+        &template("module"),
+        &json!({"name": "orders", "enableTelemetry": false}),
+        &states,
+    );
     let least = least.unwrap_or_else(|error| panic!("{error}"));
-    assert!(least.foreign.is_empty() && least.pending.is_empty(), "{least:?}");
-    assert_eq!(least.resources[0].body, json!({"location": "westus2", "properties": {"disableLocalAuth": false}}));
+    assert!(
+        least.foreign.is_empty() && least.pending.is_empty(),
+        "{least:?}"
+    );
+    assert_eq!(
+        least.resources[0].body,
+        json!({"location": "westus2", "properties": {"disableLocalAuth": false}})
+    );
 }
 
 #[test]
@@ -115,7 +200,8 @@ fn loops_conditions_and_children_are_unrolled() {
             ]},
             {"type": "Microsoft.EventGrid/topics", "name": "[variables('names')[copyIndex()]]",
              "copy": {"name": "each", "count": "[length(parameters('teams'))]"},
-             "tags": {"number": "[string(copyIndex(1))]", "same": "[string(copyIndex('each', 10))]"},
+             "tags": {"number": "[string(copyIndex(1))]", "same": "[string(copyIndex('each', \
+                 10))]"},
              "properties": {"copy": [{"name": "inboundIpRules", "count": 2, "input": {"ipMask": "[format('10.{0}.{1}.0/24', copyIndex('each'), copyIndex('inboundIpRules'))]"}}]}},
             {"type": "Microsoft.EventGrid/topics", "name": "[parameters('none')]", "condition": "[parameters('extra')]"},
             {"type": "Microsoft.EventGrid/topics", "name": "[[literal", "condition": "[not(parameters('extra'))]"},
@@ -124,7 +210,11 @@ fn loops_conditions_and_children_are_unrolled() {
             "unwanted": {"type": "string", "condition": "[parameters('extra')]", "value": "[fail('no')]"}},
     });
     let expansion = expanded(&template, &json!({}));
-    let ids: Vec<&str> = expansion.resources.iter().map(|one| one.id.trim_start_matches(GROUP)).collect();
+    let ids: Vec<&str> = expansion
+        .resources
+        .iter()
+        .map(|one| one.id.trim_start_matches(GROUP))
+        .collect();
     assert_eq!(
         ids,
         [
@@ -140,7 +230,10 @@ fn loops_conditions_and_children_are_unrolled() {
     );
     let second = &expansion.resources[6].body;
     assert_eq!(second["tags"], json!({"number": "2", "same": "11"}));
-    assert_eq!(second["properties"]["inboundIpRules"], json!([{"ipMask": "10.1.0.0/24"}, {"ipMask": "10.1.1.0/24"}]));
+    assert_eq!(
+        second["properties"]["inboundIpRules"],
+        json!([{"ipMask": "10.1.0.0/24"}, {"ipMask": "10.1.1.0/24"}])
+    );
     assert_eq!(expansion.outputs["list"]["value"], json!([0, 1]));
     assert!(!expansion.outputs.contains_key("unwanted"));
 }
@@ -165,20 +258,35 @@ fn nested_deployments_have_the_scope_that_they_say() {
                 nested(options, "[variables('name')]")],
             "outputs": {"it": {"type": "string", "value": "[reference('inside').outputs.it.value]"}}});
         let expansion = expanded(&template, &json!({}));
-        let topic = expansion.resources.iter().find(|one| one.name == name).expect("the topic inside");
+        let topic = expansion
+            .resources
+            .iter()
+            .find(|one| one.name == name)
+            .expect("the topic inside");
         assert_eq!(topic.resource_group, "other");
         assert_eq!(
             topic.id,
-            format!("/subscriptions/s-1/resourceGroups/other/providers/Microsoft.EventGrid/topics/{name}")
+            format!(
+                "/subscriptions/s-1/resourceGroups/other/providers/Microsoft.EventGrid/topics/{name}"
+            )
         );
         assert_eq!(expansion.outputs["it"]["value"], name);
-        let first = expansion.resources.iter().find(|one| one.name == "first").expect("the first");
+        let first = expansion
+            .resources
+            .iter()
+            .find(|one| one.name == "first")
+            .expect("the first");
         assert_eq!(first.body["tags"]["of"], name);
     }
     let linked = json!({"resources": [{"type": "Microsoft.Resources/deployments", "name": "far",
         "properties": {"templateLink": {"uri": "https://example.com/a.json"}}}]});
-    let error = expand_with(&linked, &json!({}), &States::new()).expect_err("no template").to_string();
-    assert!(error.contains("far: the deployment has no template") && error.contains("put it inline"), "{error}");
+    let error = expand_with(&linked, &json!({}), &States::new())
+        .expect_err("no template")
+        .to_string();
+    assert!(
+        error.contains("far: the deployment has no template") && error.contains("put it inline"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -188,14 +296,24 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
         "each": {"type": "Microsoft.EventGrid/topics", "name": "[format('t-{0}', copyIndex())]", "copy": {"name": "each", "count": 2}},
     }, "outputs": {
         "endpoint": {"type": "string", "value": "[reference('known').endpoint]"},
-        "second": {"type": "string", "value": "[reference(format('each[{0}]', 1), '2025-02-15', 'Full').location]"},
-        "all": {"type": "array", "value": "[map(references('each', 'Full'), lambda('one', lambdaVariables('one').location))]"},
+        "second": {"type": "string", "value": "[reference(format('each[{0}]', 1), '2025-02-15', \
+            'Full').location]"},
+        "all": {"type": "array", "value": "[map(references('each', 'Full'), lambda('one', \
+            lambdaVariables('one').location))]"},
     }});
     let key = |name: &str| StateKey::get(&format!("{GROUP}Microsoft.EventGrid/topics/{name}"));
     let state = json!({"location": "local", "properties": {"endpoint": "e"}});
-    let states = States::from([(key("orders"), state.clone()), (key("t-0"), state.clone()), (key("t-1"), state)]);
+    let states = States::from([
+        (key("orders"), state.clone()),
+        (key("t-0"), state.clone()),
+        (key("t-1"), state),
+    ]);
     let expansion = expand_with(&template, &json!({}), &states).expect("a template");
-    let names: Vec<&str> = expansion.resources.iter().map(|one| one.name.as_str()).collect();
+    let names: Vec<&str> = expansion
+        .resources
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
     assert_eq!(names, ["t-0", "t-1"], "an existing resource is not created");
     assert_eq!(expansion.outputs["endpoint"]["value"], "e");
     assert_eq!(expansion.outputs["second"]["value"], "local");
@@ -206,7 +324,10 @@ fn existing_resources_and_loops_are_referred_to_by_symbol() {
 fn errors_say_where_they_are() {
     for (template, part) in [
         (json!({"what": 1}), "unknown key what of a template"),
-        (json!({"resources": [{"type": "Microsoft.EventGrid/topics"}]}), "resource 1: it has no name"),
+        (
+            json!({"resources": [{"type": "Microsoft.EventGrid/topics"}]}),
+            "resource 1: it has no name",
+        ),
         (json!({"resources": [{"name": "x"}]}), "x: it has no type"),
         (
             json!({"resources": [{"type": "Microsoft.EventGrid/topics", "name": "a/b"}]}),
@@ -224,9 +345,14 @@ fn errors_say_where_they_are() {
             json!({"resources": [{"type": "Microsoft.EventGrid/topics", "name": "a", "tags": {"b": "[c()]"}}]}),
             "a: tags: b: the expression [c()]: the function c is not known",
         ),
-        (json!({"resources": 1}), "resources is a number; allowed are a list and an object"),
+        (
+            json!({"resources": 1}),
+            "resources is a number; allowed are a list and an object",
+        ),
     ] {
-        let error = expand_with(&template, &json!({}), &States::new()).expect_err("an error").to_string();
+        let error = expand_with(&template, &json!({}), &States::new())
+            .expect_err("an error")
+            .to_string();
         assert!(error.contains(part), "{error}");
     }
 }

@@ -87,11 +87,13 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("createObject('intProp', 1, 'arrayProp', createArray('a'), 'nullProp', null())", r#"{"intProp": 1, "arrayProp": ["a"], "nullProp": null}"#),
     ("flatten(createArray(createArray(1), createArray(2, 3)))", "[1, 2, 3]"),
     ("intersection(createArray('one', 'two', 'three'), createArray('two', 'three'))", r#"["two", "three"]"#),
-    ("intersection(json('{\"one\": \"a\", \"two\": \"b\"}'), json('{\"one\": \"a\", \"two\": \"z\"}'))", r#"{"one": "a"}"#),
+    ("intersection(json('{\"one\": \"a\", \"two\": \"b\"}'), \
+        json('{\"one\": \"a\", \"two\": \"z\"}'))", r#"{"one": "a"}"#),
     ("items(createObject('b', 1, 'A', 2))", r#"[{"key": "A", "value": 2}, {"key": "b", "value": 1}]"#),
     ("objectKeys(createObject('a', 1, 'b', 2))", r#"["a", "b"]"#),
     ("range(5, 3)", "[5, 6, 7]"),
-    ("shallowMerge(createArray(createObject('a', createObject('x', 1)), createObject('a', createObject('y', 2))))", r#"{"a": {"y": 2}}"#),
+    ("shallowMerge(createArray(createObject('a', createObject('x', 1)), createObject('a', \
+        createObject('y', 2))))", r#"{"a": {"y": 2}}"#),
     ("tryGet(createObject('a', createObject('b', 7)), 'a', 'B')", "7"),
     ("tryGet(createObject('a', 1), 'z', 'y')", "null"),
     ("tryGet(createArray('x', 'y'), 1)", r#""y""#),
@@ -104,10 +106,14 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("filter(createArray(1, 2, 3), lambda('x', greater(lambdaVariables('x'), 1)))", "[2, 3]"),
     ("filter(createArray('a', 'b'), lambda('x', 'i', equals(lambdaVariables('i'), 1)))", r#"["b"]"#),
     ("map(range(0, 3), lambda('i', mul(lambdaVariables('i'), 2)))", "[0, 2, 4]"),
-    ("map(createArray(1), lambda('x', map(createArray(10), lambda('y', add(lambdaVariables('x'), lambdaVariables('y'))))))", "[[11]]"),
-    ("reduce(createArray(5, 3, 2), 0, lambda('cur', 'next', add(lambdaVariables('cur'), lambdaVariables('next'))))", "10"),
-    ("sort(createArray(3, 1, 2), lambda('a', 'b', less(lambdaVariables('a'), lambdaVariables('b'))))", "[1, 2, 3]"),
-    ("toObject(createArray('a', 'b'), lambda('x', lambdaVariables('x')), lambda('x', length(lambdaVariables('x'))))", r#"{"a": 1, "b": 1}"#),
+    ("map(createArray(1), lambda('x', map(createArray(10), lambda('y', add(lambdaVariables('x'), \
+        lambdaVariables('y'))))))", "[[11]]"),
+    ("reduce(createArray(5, 3, 2), 0, lambda('cur', 'next', add(lambdaVariables('cur'), \
+        lambdaVariables('next'))))", "10"),
+    ("sort(createArray(3, 1, 2), lambda('a', 'b', less(lambdaVariables('a'), \
+        lambdaVariables('b'))))", "[1, 2, 3]"),
+    ("toObject(createArray('a', 'b'), lambda('x', lambdaVariables('x')), lambda('x', \
+        length(lambdaVariables('x'))))", r#"{"a": 1, "b": 1}"#),
     ("toObject(createArray('a'), lambda('x', concat('k', lambdaVariables('x'))))", r#"{"ka": "a"}"#),
     ("groupBy(createArray('aa', 'ab', 'b'), lambda('x', first(lambdaVariables('x'))))", r#"{"a": ["aa", "ab"], "b": ["b"]}"#),
     ("mapValues(createObject('a', 1), lambda('v', add(lambdaVariables('v'), 1)))", r#"{"a": 2}"#),
@@ -157,11 +163,13 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("pickZones('Microsoft.Compute', 'virtualMachines', 'westus2')", "[]"),
     ("providers('Microsoft.EventGrid', 'topics').apiVersions[0]", r#""2025-02-15""#),
     ("resourceId('Microsoft.EventGrid/topics', 'orders')", r#""/subscriptions/s-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders""#),
-    ("resourceId('s-2', 'other', 'Microsoft.EventGrid/topics/eventSubscriptions', 'orders', 'a')", r#""/subscriptions/s-2/resourceGroups/other/providers/Microsoft.EventGrid/topics/orders/eventSubscriptions/a""#),
+    ("resourceId('s-2', 'other', 'Microsoft.EventGrid/topics/eventSubscriptions', 'orders', \
+        'a')", r#""/subscriptions/s-2/resourceGroups/other/providers/Microsoft.EventGrid/topics/orders/eventSubscriptions/a""#),
     ("resourceId('other', 'Microsoft.EventGrid/topics', 'orders')", r#""/subscriptions/s-1/resourceGroups/other/providers/Microsoft.EventGrid/topics/orders""#),
     ("subscriptionResourceId('Microsoft.Authorization/roleDefinitions', 'x')", r#""/subscriptions/s-1/providers/Microsoft.Authorization/roleDefinitions/x""#),
     ("tenantResourceId('Microsoft.Authorization/roleDefinitions', 'x')", r#""/providers/Microsoft.Authorization/roleDefinitions/x""#),
-    ("extensionResourceId(resourceId('Microsoft.EventGrid/topics', 'orders'), 'Microsoft.Authorization/locks', 'l')", r#""/subscriptions/s-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/Microsoft.Authorization/locks/l""#),
+    ("extensionResourceId(resourceId('Microsoft.EventGrid/topics', 'orders'), \
+        'Microsoft.Authorization/locks', 'l')", r#""/subscriptions/s-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders/providers/Microsoft.Authorization/locks/l""#),
     // Access to values
     ("createObject('a', createArray('x', 'y')).A[1]", r#""y""#),
     ("createObject('a b', 1)['a b']", "1"),
@@ -170,8 +178,16 @@ const EXAMPLES: &[(&str, &str)] = &[
 ];
 
 /// Functions with tests of their own, because they need a template around them.
-const ELSEWHERE: [&str; 8] =
-    ["copyIndex", "fail", "false", "lambda", "parameters", "variables", "reference", "references"];
+const ELSEWHERE: [&str; 8] = [
+    "copyIndex",
+    "fail",
+    "false",
+    "lambda",
+    "parameters",
+    "variables",
+    "reference",
+    "references",
+];
 
 #[test]
 fn every_function_returns_what_its_documentation_says() {
@@ -181,27 +197,41 @@ fn every_function_returns_what_its_documentation_says() {
         assert_eq!(evaluate(expression).as_ref(), Ok(&expected), "{expression}");
         add_calls(&parse(expression).expect("an expression"), &mut called);
     }
-    let is_tested = |name: &&str| called.contains(&name.to_lowercase()) || ELSEWHERE.contains(name) || *name == "list*";
-    let missing: Vec<&str> = function_names().into_iter().filter(|name| !is_tested(name)).collect();
+    let is_tested = |name: &&str| {
+        called.contains(&name.to_lowercase()) || ELSEWHERE.contains(name) || *name == "list*"
+    };
+    let missing: Vec<&str> = function_names()
+        .into_iter()
+        .filter(|name| !is_tested(name))
+        .collect();
     assert!(missing.is_empty(), "no example calls {missing:?}");
 }
 
 #[test]
 fn the_manual_lists_every_function() {
     let chapter = include_str!("../../src/manual/subscriptions.md");
-    let missing: Vec<&str> =
-        function_names().into_iter().filter(|name| !chapter.contains(&format!("`{name}`"))).collect();
+    let missing: Vec<&str> = function_names()
+        .into_iter()
+        .filter(|name| !chapter.contains(&format!("`{name}`")))
+        .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
 fn add_calls(expression: &Expression, called: &mut BTreeSet<String>) {
     match expression {
-        Expression::Call { function, arguments } => {
+        Expression::Call {
+            function,
+            arguments,
+        } => {
             called.insert(function.to_lowercase());
-            arguments.iter().for_each(|argument| add_calls(argument, called));
+            arguments
+                .iter()
+                .for_each(|argument| add_calls(argument, called));
         }
         Expression::Property(base, _) => add_calls(base, called),
-        Expression::Element(base, index) => [base, index].iter().for_each(|part| add_calls(part, called)),
+        Expression::Element(base, index) => [base, index]
+            .iter()
+            .for_each(|part| add_calls(part, called)),
         Expression::Text(_) | Expression::Number(_) => {}
     }
 }
@@ -209,16 +239,40 @@ fn add_calls(expression: &Expression, called: &mut BTreeSet<String>) {
 #[test]
 fn errors_name_the_function_and_what_is_allowed_and_no_value() {
     for (expression, part) in [
-        ("toLower(5)", "toLower: the argument 1 is a number; allowed is a string"),
-        ("padLeft('a', 'b')", "padLeft: the argument 2 is a string; allowed is a whole number"),
+        (
+            "toLower(5)",
+            "toLower: the argument 1 is a number; allowed is a string",
+        ),
+        (
+            "padLeft('a', 'b')",
+            "padLeft: the argument 2 is a string; allowed is a whole number",
+        ),
         ("add(1)", "add has 1 arguments; allowed are 2"),
         ("div(1, 0)", "div: the result is no whole number of 64 bits"),
-        ("format('{1}', 'a')", "format: the pattern has {1}, and there are 1 values"),
-        ("frobnicate('a')", "the function frobnicate is not known; allowed are add, and, array"),
-        ("toLogicalZone('a')", "the function toLogicalZone is not supported: there are no zones"),
-        ("contoso.name('a')", "the template has no function contoso.name"),
-        ("createObject('a', 1).b", "the object has no property 'b'; it has a"),
-        ("createArray(1)[1]", "the index 1 is outside of an array of 1"),
+        (
+            "format('{1}', 'a')",
+            "format: the pattern has {1}, and there are 1 values",
+        ),
+        (
+            "frobnicate('a')",
+            "the function frobnicate is not known; allowed are add, and, array",
+        ),
+        (
+            "toLogicalZone('a')",
+            "the function toLogicalZone is not supported: there are no zones",
+        ),
+        (
+            "contoso.name('a')",
+            "the template has no function contoso.name",
+        ),
+        (
+            "createObject('a', 1).b",
+            "the object has no property 'b'; it has a",
+        ),
+        (
+            "createArray(1)[1]",
+            "the index 1 is outside of an array of 1",
+        ),
         ("fail('stop here')", "fail: stop here"),
         ("json('{secret')", "json: the argument is not JSON"),
         ("copyIndex()", "copyIndex: there is no loop around it"),
@@ -228,13 +282,19 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
         ("concat('a'", "a comma or a closing bracket is missing"),
         ("concat('a') b", "'b' follows its end"),
         ("'a", "a string has no closing quote"),
-        ("reference('orders')", "the template has no resource 'orders'"),
+        (
+            "reference('orders')",
+            "the template has no resource 'orders'",
+        ),
         ("map(createArray(1), 'x')", "an argument is no lambda"),
         ("false().x", "'.x' follows a boolean; allowed is an object"),
     ] {
         let error = evaluate(expression).expect_err(expression);
         assert!(error.contains(part), "{expression}: {error}");
-        assert!(error.starts_with("the output result: the expression ["), "{error}");
+        assert!(
+            error.starts_with("the output result: the expression ["),
+            "{error}"
+        );
     }
 }
 
@@ -242,25 +302,50 @@ fn errors_name_the_function_and_what_is_allowed_and_no_value() {
 fn states_of_resources_are_used_or_named() {
     let id = "/subscriptions/s-1/resourceGroups/rg/providers/Microsoft.EventGrid/topics/orders";
     let outputs = [
-        ("endpoint", "reference(resourceId('Microsoft.EventGrid/topics', 'orders')).endpoint"),
-        ("location", "reference('Microsoft.EventGrid/topics/orders', '2022-06-15', 'Full').location"),
-        ("key", "listKeys(resourceId('Microsoft.EventGrid/topics', 'orders'), '2022-06-15').key1"),
+        (
+            "endpoint",
+            "reference(resourceId('Microsoft.EventGrid/topics', 'orders')).endpoint",
+        ),
+        (
+            "location",
+            "reference('Microsoft.EventGrid/topics/orders', '2022-06-15', 'Full').location",
+        ),
+        (
+            "key",
+            "listKeys(resourceId('Microsoft.EventGrid/topics', 'orders'), '2022-06-15').key1",
+        ),
     ];
     let outputs: serde_json::Map<String, Value> = outputs
         .into_iter()
-        .map(|(name, expression)| (name.to_owned(), json!({"type": "string", "value": format!("[{expression}]")})))
+        .map(|(name, expression)| {
+            (
+                name.to_owned(),
+                json!({"type": "string", "value": format!("[{expression}]")}),
+            )
+        })
         .collect();
     let template = json!({"resources": [], "outputs": outputs});
-    let pending = expand_with(&template, &json!({}), &States::new()).expect("a template").pending;
+    let pending = expand_with(&template, &json!({}), &States::new())
+        .expect("a template")
+        .pending;
     let get = StateKey::get(id);
-    let keys = StateKey { action: Some("listKeys".to_owned()), ..get.clone() };
-    assert_eq!(pending.iter().map(|one| &one.needs).collect::<Vec<_>>(), [&get, &keys, &get]);
+    let keys = StateKey {
+        action: Some("listKeys".to_owned()),
+        ..get.clone()
+    };
+    assert_eq!(
+        pending.iter().map(|one| &one.needs).collect::<Vec<_>>(),
+        [&get, &keys, &get]
+    );
     let topic = json!({"location": "local", "properties": {"endpoint": "http://here/"}});
     let states = States::from([(get, topic), (keys, json!({"key1": "a", "key2": "b"}))]);
     let done = expand_with(&template, &json!({}), &states).expect("a template");
     assert!(done.pending.is_empty(), "{:?}", done.pending);
     let value = |name: &str| done.outputs[name]["value"].clone();
-    assert_eq!([value("endpoint"), value("location"), value("key")], ["http://here/", "local", "a"]);
+    assert_eq!(
+        [value("endpoint"), value("location"), value("key")],
+        ["http://here/", "local", "a"]
+    );
 }
 
 /// A text as a literal of an expression.
@@ -286,7 +371,8 @@ proptest! {
     #[test]
     fn take_and_skip_are_the_two_parts_of_a_text(text in ".{0,20}", count in 0_usize..30) {
         let text_literal = literal(&text);
-        let expression = format!("concat(take({text_literal}, {count}), skip({text_literal}, {count}))");
+        let expression = format!("concat(take({text_literal}, {count}), skip({text_literal}, \
+            {count}))");
         prop_assert_eq!(evaluate(&expression), Ok(Value::from(text.as_str())));
     }
 

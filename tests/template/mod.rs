@@ -7,7 +7,9 @@ mod parameters;
 
 use std::collections::BTreeMap;
 
-use gridhook::template::{DeploymentContext, EvaluationError, Expansion, ParameterInput, States, expand};
+use gridhook::template::{
+    DeploymentContext, EvaluationError, Expansion, ParameterInput, States, expand,
+};
 use serde_json::{Value, json};
 
 fn context() -> DeploymentContext {
@@ -24,9 +26,19 @@ fn context() -> DeploymentContext {
     }
 }
 
-fn expand_with(template: &Value, parameters: &Value, states: &States) -> Result<Expansion, EvaluationError> {
-    let given = parameters.as_object().expect("an object").clone().into_iter();
-    let given = given.map(|(name, value)| (name, ParameterInput::Value(value))).collect();
+fn expand_with(
+    template: &Value,
+    parameters: &Value,
+    states: &States,
+) -> Result<Expansion, EvaluationError> {
+    let given = parameters
+        .as_object()
+        .expect("an object")
+        .clone()
+        .into_iter();
+    let given = given
+        .map(|(name, value)| (name, ParameterInput::Value(value)))
+        .collect();
     expand(template, &given, &context(), states)
 }
 
@@ -37,9 +49,12 @@ fn expanded(template: &Value, parameters: &Value) -> Expansion {
 
 /// The value of an expression, or its error.
 fn evaluate(expression: &str) -> Result<Value, String> {
-    let template = json!({"resources": [], "outputs": {"result": {"value": format!("[{expression}]")}}});
+    let template =
+        json!({"resources": [], "outputs": {"result": {"value": format!("[{expression}]")}}});
     match expand_with(&template, &json!({}), &States::new()) {
-        Ok(Expansion { pending, .. }) if !pending.is_empty() => Err(format!("needs {}", pending[0].needs.id)),
+        Ok(Expansion { pending, .. }) if !pending.is_empty() => {
+            Err(format!("needs {}", pending[0].needs.id))
+        }
         Ok(mut expansion) => Ok(expansion.outputs["result"]["value"].take()),
         Err(error) => Err(error.to_string()),
     }

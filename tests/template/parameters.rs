@@ -13,32 +13,104 @@ fn check(declared: Value, value: Value) -> Result<(), String> {
                 "dot": {"$ref": "#/definitions/dot"}}}},
             "dot": {"type": "object", "properties": {"kind": {"type": "string"}}, "additionalProperties": false},
         }, "parameters": {"p": declared}, "resources": []});
-    expand_with(&template, &json!({"p": value}), &States::new()).map(drop).map_err(|error| error.to_string())
+    expand_with(&template, &json!({"p": value}), &States::new())
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 #[test]
 fn values_have_the_type_and_the_limits_of_their_declaration() {
     for (declared, good, bad, part) in [
-        (json!({"type": "string"}), json!("a"), json!(1), "the value is a number; allowed is a string"),
-        (json!({"type": "int"}), json!(1), json!("1"), "allowed is a whole number"),
-        (json!({"type": "bool"}), json!(true), json!("true"), "allowed is a boolean"),
-        (json!({"type": "array"}), json!([]), json!({}), "allowed is an array"),
-        (json!({"type": "object"}), json!({}), json!([]), "allowed is an object"),
-        (json!({"type": "securestring"}), json!("x"), json!(["swordfish"]), "allowed is a string"),
-        (json!({"type": "what"}), json!(null), json!(1), "the type what is not known"),
-        (json!({"type": "string", "allowedValues": ["a", "b"]}), json!("A"), json!("c"), "allowed are \"a\", \"b\""),
-        (json!({"type": "array", "allowedValues": ["a", "b"]}), json!(["b"]), json!(["c"]), "allowed are \"a\", \"b\""),
+        (
+            json!({"type": "string"}),
+            json!("a"),
+            json!(1),
+            "the value is a number; allowed is a string",
+        ),
+        (
+            json!({"type": "int"}),
+            json!(1),
+            json!("1"),
+            "allowed is a whole number",
+        ),
+        (
+            json!({"type": "bool"}),
+            json!(true),
+            json!("true"),
+            "allowed is a boolean",
+        ),
+        (
+            json!({"type": "array"}),
+            json!([]),
+            json!({}),
+            "allowed is an array",
+        ),
+        (
+            json!({"type": "object"}),
+            json!({}),
+            json!([]),
+            "allowed is an object",
+        ),
+        (
+            json!({"type": "securestring"}),
+            json!("x"),
+            json!(["swordfish"]),
+            "allowed is a string",
+        ),
+        (
+            json!({"type": "what"}),
+            json!(null),
+            json!(1),
+            "the type what is not known",
+        ),
+        (
+            json!({"type": "string", "allowedValues": ["a", "b"]}),
+            json!("A"),
+            json!("c"),
+            "allowed are \"a\", \"b\"",
+        ),
+        (
+            json!({"type": "array", "allowedValues": ["a", "b"]}),
+            json!(["b"]),
+            json!(["c"]),
+            "allowed are \"a\", \"b\"",
+        ),
         (
             json!({"type": "string", "minLength": 2, "maxLength": 3}),
             json!("ab"),
             json!("a"),
             "the length is 1; allowed is 2 to 3",
         ),
-        (json!({"type": "array", "minLength": 1}), json!([1]), json!([]), "the length is 0; allowed is 1 or more"),
-        (json!({"type": "int", "minValue": 1, "maxValue": 5}), json!(5), json!(6), "allowed is 1 to 5"),
-        (json!({"type": "int", "minValue": 1}), json!(1), json!(0), "allowed is 1 or more"),
-        (json!({"type": "int", "maxValue": 1}), json!(1), json!(2), "allowed is up to 1"),
-        (json!({"$ref": "#/definitions/color"}), json!("green"), json!("blue"), "allowed are \"red\", \"green\""),
+        (
+            json!({"type": "array", "minLength": 1}),
+            json!([1]),
+            json!([]),
+            "the length is 0; allowed is 1 or more",
+        ),
+        (
+            json!({"type": "int", "minValue": 1, "maxValue": 5}),
+            json!(5),
+            json!(6),
+            "allowed is 1 to 5",
+        ),
+        (
+            json!({"type": "int", "minValue": 1}),
+            json!(1),
+            json!(0),
+            "allowed is 1 or more",
+        ),
+        (
+            json!({"type": "int", "maxValue": 1}),
+            json!(1),
+            json!(2),
+            "allowed is up to 1",
+        ),
+        (
+            json!({"$ref": "#/definitions/color"}),
+            json!("green"),
+            json!("blue"),
+            "allowed are \"red\", \"green\"",
+        ),
         (
             json!({"type": "array", "items": {"$ref": "#/definitions/color"}}),
             json!(["red"]),
@@ -92,29 +164,47 @@ fn values_have_the_type_and_the_limits_of_their_declaration() {
             assert_eq!(check(declared.clone(), good), Ok(()), "{declared}");
         }
         let error = check(declared.clone(), bad).expect_err("a refusal");
-        assert!(error.contains(part) && error.contains('p') && !error.contains("swordfish"), "{declared}: {error}");
+        assert!(
+            error.contains(part) && error.contains('p') && !error.contains("swordfish"),
+            "{declared}: {error}"
+        );
     }
 }
 
 #[test]
 fn a_missing_parameter_has_its_default_or_is_named() {
-    assert_eq!(check(json!({"type": "string", "nullable": true}), Value::Null), Ok(()));
+    assert_eq!(
+        check(json!({"type": "string", "nullable": true}), Value::Null),
+        Ok(())
+    );
     let error = check(json!({"type": "string"}), Value::Null).expect_err("a refusal");
-    assert!(error.contains("'p' has no default value; give it with --parameter p=VALUE"), "{error}");
+    assert!(
+        error.contains("'p' has no default value; give it with --parameter p=VALUE"),
+        "{error}"
+    );
     let template = json!({"parameters": {"A": {"type": "string"}}, "resources": []});
-    let error = expand_with(&template, &json!({"b": "x"}), &States::new()).expect_err("a refusal").to_string();
+    let error = expand_with(&template, &json!({"b": "x"}), &States::new())
+        .expect_err("a refusal")
+        .to_string();
     assert_eq!(error, "the template has no parameter 'b'; it has A");
-    assert_eq!(expanded(&template, &json!({"a": "x"})).parameters["A"], json!({"type": "string", "value": "x"}));
+    assert_eq!(
+        expanded(&template, &json!({"a": "x"})).parameters["A"],
+        json!({"type": "string", "value": "x"})
+    );
     // A default value is checked, too, also where no resource uses it.
     let template = json!({"parameters": {"a": {"type": "int", "defaultValue": "[length('abc')]", "maxValue": 2}}, "resources": []});
-    let error = expand_with(&template, &json!({}), &States::new()).expect_err("a refusal").to_string();
-    assert_eq!(error, "the default value of the parameter 'a': the number is out of range; allowed is up to 2");
+    let error = expand_with(&template, &json!({}), &States::new())
+        .expect_err("a refusal")
+        .to_string();
+    assert_eq!(
+        error,
+        "the default value of the parameter 'a': the number is out of range; allowed is up to 2"
+    );
 }
 
 #[test]
 fn secure_parameters_are_not_shown() {
-    let template =
-        json!({"parameters": {"a": {"type": "securestring"}, "b": {"type": "secureObject"}}, "resources": []});
+    let template = json!({"parameters": {"a": {"type": "securestring"}, "b": {"type": "secureObject"}}, "resources": []});
     let expansion = expanded(&template, &json!({"a": "swordfish", "b": {"c": ["trout"]}}));
     assert_eq!(expansion.parameters["a"], json!({"type": "securestring"}));
     assert_eq!(expansion.parameters["b"], json!({"type": "secureObject"}));
@@ -131,11 +221,22 @@ fn a_parameter_file_has_a_value_for_each_parameter() {
         ParameterInput::Value(json!("x"))
     );
     for (file, part) in [
-        (json!({"parameters": {"a": {"reference": {"keyVault": {}}}}}), "'a' refers to a key vault"),
-        (json!({"parameters": {"a": 1}}), "'a' has no value; expected {\"value\": …}"),
-        (json!([]), "the parameters are an array; allowed is an object"),
+        (
+            json!({"parameters": {"a": {"reference": {"keyVault": {}}}}}),
+            "'a' refers to a key vault",
+        ),
+        (
+            json!({"parameters": {"a": 1}}),
+            "'a' has no value; expected {\"value\": …}",
+        ),
+        (
+            json!([]),
+            "the parameters are an array; allowed is an object",
+        ),
     ] {
-        let error = parameters_of_file(&file).expect_err("a refusal").to_string();
+        let error = parameters_of_file(&file)
+            .expect_err("a refusal")
+            .to_string();
         assert!(error.contains(part), "{error}");
     }
 }

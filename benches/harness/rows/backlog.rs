@@ -1,5 +1,6 @@
-//! Old pending events: ten million behind a suspended subscription, a million in one retry queue. Their memory, the
-//! start with them, the lateness of due retries, and the latency of live events while they are trimmed.
+//! Old pending events: ten million behind a suspended subscription, a million in one retry queue.
+//! Their memory, the start with them, the lateness of due retries, and the latency of live events
+//! while they are trimmed.
 
 use std::{thread, time::Duration};
 
@@ -27,15 +28,22 @@ const PROBED: f64 = 200.0;
 /// What is filled up takes no longer.
 const LONG: Duration = Duration::from_secs(900);
 
-/// The events that lie there: smaller ones than usual, so that ten million of them fit on most disks.
-const LYING: Shape = Shape { events: 100, bytes: 256, stamp: Some(PLAIN) };
+/// The events that lie there: smaller ones than usual, so that ten million of them fit on most
+/// disks.
+const LYING: Shape = Shape {
+    events: 100,
+    bytes: 256,
+    stamp: Some(PLAIN),
+};
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (endpoint, mut stage) = (Endpoint::start(), Stage::start());
     let mut orders = stage.topic("orders", "current");
     let mut retries = stage.topic("retries", "patient");
     stage.subscribe("orders", "down", &endpoint.url(DOWN), |spec| spec);
-    stage.subscribe("retries", "fails", &endpoint.url(RETRIED), |spec| spec.batch(100));
+    stage.subscribe("retries", "fails", &endpoint.url(RETRIED), |spec| {
+        spec.batch(100)
+    });
     warm_up(&endpoint, &stage, &retries);
     let mut rows = memory(bench, &stage, &orders, &retries);
     rows.push(starts(bench, &mut stage));
@@ -48,7 +56,12 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 /// What a server takes once and for all when it begins to work is not the backlog's.
 fn warm_up(endpoint: &Endpoint, stage: &Stage, target: &Target) {
     Cost::of(stage.server.id(), endpoint, 1, || {
-        closed(std::slice::from_ref(target), LYING, CONNECTIONS, Amount::Requests(1_000))
+        closed(
+            std::slice::from_ref(target),
+            LYING,
+            CONNECTIONS,
+            Amount::Requests(1_000),
+        )
     });
 }
 
@@ -60,14 +73,30 @@ fn resident(stage: &Stage, bench: &Bench) -> f64 {
 
 /// Publishes a number of events to the suspended subscription of a topic.
 pub(crate) fn fill_backlog(target: &Target, events: u64) {
-    closed(std::slice::from_ref(target), LYING, CONNECTIONS, Amount::Requests(events / LYING.events as u64));
+    closed(
+        std::slice::from_ref(target),
+        LYING,
+        CONNECTIONS,
+        Amount::Requests(events / LYING.events as u64),
+    );
 }
 
 /// Lets a number of events fail, so that they wait for their next attempt.
 pub(crate) fn fill_queue(stage: &Stage, topic: &str, target: &Target, events: u64) {
     let pending = || stage.server.counter(topic, "fails", "pending");
-    let (before, failing) = (pending(), Shape { stamp: Some(FAILS), ..LYING });
-    closed(std::slice::from_ref(target), failing, CONNECTIONS, Amount::Requests(events / LYING.events as u64));
+    let (before, failing) = (
+        pending(),
+        Shape {
+            stamp: Some(FAILS),
+            ..LYING
+        },
+    );
+    closed(
+        std::slice::from_ref(target),
+        failing,
+        CONNECTIONS,
+        Amount::Requests(events / LYING.events as u64),
+    );
     wait_for("the retry queue to be filled", LONG, || {
         thread::sleep(Duration::from_millis(50));
         pending() >= before + events
@@ -93,7 +122,10 @@ fn memory(bench: &Bench, stage: &Stage, orders: &Target, retries: &Target) -> Ve
         stretch: 16.0,
         figures: vec![behind - before],
         floors: vec![before],
-        beside: vec![("disk bytes an event".to_owned(), on_disk / scale.backlog as f64)],
+        beside: vec![(
+            "disk bytes an event".to_owned(),
+            on_disk / scale.backlog as f64,
+        )],
     };
     let queue = Row {
         number: "9",
@@ -101,7 +133,10 @@ fn memory(bench: &Bench, stage: &Stage, orders: &Target, retries: &Target) -> Ve
         budget: 48.0,
         figures: vec![pending - behind],
         floors: vec![behind],
-        beside: vec![("bytes an event".to_owned(), (pending - behind) * MEGABYTE / scale.retries as f64)],
+        beside: vec![(
+            "bytes an event".to_owned(),
+            (pending - behind) * MEGABYTE / scale.retries as f64,
+        )],
         ..row.clone()
     };
     vec![row, queue]
@@ -134,14 +169,24 @@ fn starts(bench: &Bench, stage: &mut Stage) -> Row {
 
 fn lateness(bench: &Bench, endpoint: &Endpoint, stage: &Stage, retries: &Target) -> Row {
     let scale = &bench.scale;
-    let timed = Shape { events: 1, stamp: None, ..LYING };
+    let timed = Shape {
+        events: 1,
+        stamp: None,
+        ..LYING
+    };
     let per_run = scale.probes as f64 / scale.runs as f64;
     let (mut tails, mut medians) = (Vec::new(), Vec::new());
     for _ in 0..scale.runs {
         endpoint.take();
         let time = Duration::from_secs_f64(per_run / PROBED);
         Cost::of(stage.server.id(), endpoint, 1, || {
-            open(std::slice::from_ref(retries), timed, CONNECTIONS, PROBED, time)
+            open(
+                std::slice::from_ref(retries),
+                timed,
+                CONNECTIONS,
+                PROBED,
+                time,
+            )
         });
         let (_, late) = endpoint.take();
         tails.push(milliseconds(&late, 0.99));
@@ -165,10 +210,21 @@ fn lateness(bench: &Bench, endpoint: &Endpoint, stage: &Stage, retries: &Target)
 fn trimming(bench: &Bench, endpoint: &Endpoint, stage: &Stage, orders: &Target) -> Row {
     stage.subscribe("orders", "live", &endpoint.url("/live"), |spec| spec);
     let rate = WATCHED.min(bench.scale.backlog as f64);
-    let timed = Shape { stamp: None, ..Shape::ONE };
+    let timed = Shape {
+        stamp: None,
+        ..Shape::ONE
+    };
     let p99 = || {
         endpoint.take();
-        let load = || open(std::slice::from_ref(orders), timed, bench.scale.connections, rate, bench.scale.time * 2);
+        let load = || {
+            open(
+                std::slice::from_ref(orders),
+                timed,
+                bench.scale.connections,
+                rate,
+                bench.scale.time * 2,
+            )
+        };
         Cost::of(stage.server.id(), endpoint, 1, load);
         milliseconds(&endpoint.take().0, 0.99)
     };
@@ -189,6 +245,9 @@ fn trimming(bench: &Bench, endpoint: &Endpoint, stage: &Stage, orders: &Target) 
         stretch: 1.05,
         figures: vec![trimmed; quiet.len()],
         floors: quiet,
-        beside: vec![("MB on disk before".to_owned(), before), ("MB behind".to_owned(), after)],
+        beside: vec![
+            ("MB on disk before".to_owned(), before),
+            ("MB behind".to_owned(), after),
+        ],
     }
 }

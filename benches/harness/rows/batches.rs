@@ -1,4 +1,5 @@
-//! A hundred events in a request, up to a hundred in a delivery: the cost of an event when the cost of requests is shared.
+//! A hundred events in a request, up to a hundred in a delivery: the cost of an event when the cost
+//! of requests is shared.
 
 use super::{
     USUAL,
@@ -21,10 +22,20 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
     let stage = Stage::start();
     let target = stage.topic("orders", "current");
-    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec.batch(100));
+    stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| {
+        spec.batch(100)
+    });
     let connections = CONNECTIONS.min(bench.scale.connections);
-    let (floors, figures) = pairs(bench, &endpoint, (&relay, &relayed), (&stage, &target), Shape::HUNDRED, connections);
-    let of = |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect::<Vec<_>>();
+    let (floors, figures) = pairs(
+        bench,
+        &endpoint,
+        (&relay, &relayed),
+        (&stage, &target),
+        Shape::HUNDRED,
+        connections,
+    );
+    let of =
+        |costs: &[Cost], figure: fn(&Cost) -> f64| costs.iter().map(figure).collect::<Vec<_>>();
     let row = Row {
         number: "2a",
         what: "100 events a request, up to 100 a delivery: CPU",

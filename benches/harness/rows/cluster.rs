@@ -1,5 +1,6 @@
-//! Three nodes that replicate one store through three servers of NATS: what availability costs, beside one node without a
-//! cluster, and beside NATS alone with as many bytes. Then the same nodes with several shards, beside one.
+//! Three nodes that replicate one store through three servers of NATS: what availability costs,
+//! beside one node without a cluster, and beside NATS alone with as many bytes. Then the same nodes
+//! with several shards, beside one.
 
 mod polls;
 
@@ -73,22 +74,50 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let endpoint = Endpoint::start();
     let connections = bench.scale.connections;
     let shapes = [
-        ("22", "a cluster, one event a request: CPU of all an event", Shape::ONE, connections),
-        ("23", "a cluster, 100 events a request: CPU of all an event", Shape::HUNDRED, connections.min(4)),
+        (
+            "22",
+            "a cluster, one event a request: CPU of all an event",
+            Shape::ONE,
+            connections,
+        ),
+        (
+            "23",
+            "a cluster, 100 events a request: CPU of all an event",
+            Shape::HUNDRED,
+            connections.min(4),
+        ),
     ];
     let rows = shapes.map(|(number, what, shape, connections)| {
         let events = shape.events as u32;
-        let targets =
-            [ALONE, NODES.start].map(|server| [stage.topic(server, &format!("of{events}"), &endpoint, events)]);
+        let targets = [ALONE, NODES.start]
+            .map(|server| [stage.topic(server, &format!("of{events}"), &endpoint, events)]);
         let messages = bench.scale.fanned * 10 / u64::from(events).min(10);
-        let mut floor = Floor::nats(bench.again, &stage.nats.urls(), STREAM, connections, shape.events * shape.bytes);
+        let mut floor = Floor::nats(
+            bench.again,
+            &stage.nats.urls(),
+            STREAM,
+            connections,
+            shape.events * shape.bytes,
+        );
         let mut turn = |time: Duration| Turn {
             nats: stage.alone(&mut floor, messages, shape),
-            single: stage.cost(ALONE..NODES.start, false, &endpoint, (&targets[0], shape, connections, time)),
-            cluster: stage.cost(NODES, true, &endpoint, (&targets[1], shape, connections, time)),
+            single: stage.cost(
+                ALONE..NODES.start,
+                false,
+                &endpoint,
+                (&targets[0], shape, connections, time),
+            ),
+            cluster: stage.cost(
+                NODES,
+                true,
+                &endpoint,
+                (&targets[1], shape, connections, time),
+            ),
         };
         turn(bench.scale.time / 4);
-        let turns: Vec<Turn> = (0..bench.scale.runs).map(|_| turn(bench.scale.time)).collect();
+        let turns: Vec<Turn> = (0..bench.scale.runs)
+            .map(|_| turn(bench.scale.time))
+            .collect();
         let last = turns.last().expect("one run at least");
         let beside = [
             ("one node: µs", last.single.each()),
@@ -112,32 +141,49 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     });
     let of_shards = of_shards(bench, &mut stage, &endpoint);
     let of_polls = polls::rows(bench, &stage);
-    rows.into_iter().chain([of_shards, of_idle_shards(bench, &mut stage)]).chain(of_polls).collect()
+    rows.into_iter()
+        .chain([of_shards, of_idle_shards(bench, &mut stage)])
+        .chain(of_polls)
+        .collect()
 }
 
-/// Six topics, each in a shard of its own or all in one, published to all nodes in turn, as by a load balancer.
+/// Six topics, each in a shard of its own or all in one, published to all nodes in turn, as by a
+/// load balancer.
 fn of_shards(bench: &Bench, stage: &mut ClusterStage, endpoint: &Endpoint) -> Row {
     stage.run_all(SHARDED, SHARDS);
-    let named = |shard| (0..).map(|number| format!("topic-{number}")).find(|name| shard_of(name, SHARDS) == shard);
-    let names: Vec<String> = (0..SHARDS).map(|shard| named(shard).expect("a name in each shard")).collect();
+    let named = |shard| {
+        (0..)
+            .map(|number| format!("topic-{number}"))
+            .find(|name| shard_of(name, SHARDS) == shard)
+    };
+    let names: Vec<String> = (0..SHARDS)
+        .map(|shard| named(shard).expect("a name in each shard"))
+        .collect();
     let shape = Shape::HUNDRED;
     let topics = [NODES, SHARDED].map(|nodes| {
         let targets = names.iter().zip(nodes.cycle());
-        targets.map(|(name, node)| stage.topic(node, name, endpoint, shape.events as u32)).collect::<Vec<_>>()
+        targets
+            .map(|(name, node)| stage.topic(node, name, endpoint, shape.events as u32))
+            .collect::<Vec<_>>()
     });
     let connections = bench.scale.connections.min(2 * SHARDS);
     let turn = |time| {
-        [(NODES, &topics[0]), (SHARDED, &topics[1])]
-            .map(|(nodes, topics)| stage.cost(nodes, true, endpoint, (topics, shape, connections, time)))
+        [(NODES, &topics[0]), (SHARDED, &topics[1])].map(|(nodes, topics)| {
+            stage.cost(nodes, true, endpoint, (topics, shape, connections, time))
+        })
     };
     turn(bench.scale.time / 4);
-    let turns: Vec<[Cost; 2]> = (0..bench.scale.runs).map(|_| turn(bench.scale.time)).collect();
+    let turns: Vec<[Cost; 2]> = (0..bench.scale.runs)
+        .map(|_| turn(bench.scale.time))
+        .collect();
     let [one, six] = turns.last().expect("one run at least");
     let of_one = [("one shard: events/s".to_owned(), one.rate())];
     Row {
         number: "24",
         what: "three nodes with six shards, 100 events a request: CPU of all an event",
-        on: format!("{USUAL}; six topics, called through all nodes; three servers of NATS that sync always"),
+        on: format!(
+            "{USUAL}; six topics, called through all nodes; three servers of NATS that sync always"
+        ),
         unit: "µs",
         floor_is: "one shard",
         against: Against::Floor,
@@ -160,13 +206,26 @@ fn of_idle_shards(bench: &Bench, stage: &mut ClusterStage) -> Row {
     let measured = (0..bench.scale.runs).map(|_| {
         let before: Vec<Duration> = ids.iter().map(|id| process::processor(*id)).collect();
         std::thread::sleep(pause);
-        let spent = ids.iter().zip(before).map(|(id, before)| process::processor(*id) - before);
-        let idle: Vec<f64> = spent.map(|spent| spent.as_secs_f64() * 1e3 / pause.as_secs_f64()).collect();
-        (ids.iter().map(|id| process::resident(*id) as f64 / MEGABYTE).collect::<Vec<_>>(), idle)
+        let spent = ids
+            .iter()
+            .zip(before)
+            .map(|(id, before)| process::processor(*id) - before);
+        let idle: Vec<f64> = spent
+            .map(|spent| spent.as_secs_f64() * 1e3 / pause.as_secs_f64())
+            .collect();
+        (
+            ids.iter()
+                .map(|id| process::resident(*id) as f64 / MEGABYTE)
+                .collect::<Vec<_>>(),
+            idle,
+        )
     });
     let measured: Vec<_> = measured.collect();
     let idle = &measured.last().expect("one run at least").1;
-    let beside = [("one shard: ms of CPU a second", idle[0]), ("sixteen: ms of CPU a second", idle[1])];
+    let beside = [
+        ("one shard: ms of CPU a second", idle[0]),
+        ("sixteen: ms of CPU a second", idle[1]),
+    ];
     Row {
         number: "25",
         what: "a node with sixteen shards, idle: memory",
@@ -198,8 +257,11 @@ impl ClusterStage {
         let secret = files.path().join("secret");
         fs::write(&secret, PASSWORD).expect("a file");
         let (secret, urls) = (secret.display().to_string(), nats.urls().join(","));
-        let usual =
-            [("SERVER__ADMIN_TOKEN", TOKEN), ("DELIVERY__VALIDATE", "false"), ("JOURNAL__BACKLOG_MAX", "64 GiB")];
+        let usual = [
+            ("SERVER__ADMIN_TOKEN", TOKEN),
+            ("DELIVERY__VALIDATE", "false"),
+            ("JOURNAL__BACKLOG_MAX", "64 GiB"),
+        ];
         let node = |cluster: &'static str, name: &'static str| {
             let of_cluster = [
                 ("CLUSTER__ENGINE", "nats"),
@@ -219,10 +281,16 @@ impl ClusterStage {
         let ports: Vec<_> = [SHARDS, SHARDS, SHARDS, MANY_SHARDS]
             .map(|shards| ReservedPort::in_a_row(u16::try_from(shards).expect("few")))
             .into();
-        let listens: Vec<String> = ports.iter().map(|ports| ports[0].address.to_string()).collect();
+        let listens: Vec<String> = ports
+            .iter()
+            .map(|ports| ports[0].address.to_string())
+            .collect();
         let (shards, many_shards) = (SHARDS.to_string(), MANY_SHARDS.to_string());
         let sharded = |cluster, name, index: usize, shards| {
-            let of_shards = [("CLUSTER__NODE_LISTEN", listens[index].as_str()), ("CLUSTER__SHARDS", shards)];
+            let of_shards = [
+                ("CLUSTER__NODE_LISTEN", listens[index].as_str()),
+                ("CLUSTER__SHARDS", shards),
+            ];
             [node(cluster, name), of_shards.into()].concat()
         };
         let settings = [
@@ -237,18 +305,26 @@ impl ClusterStage {
             sharded("idle-many", "a", 3, &many_shards),
         ];
         let servers = Server::several(&settings, None);
-        let mut stage = Self { nats, servers, _ports: ports, _files: files };
+        let mut stage = Self {
+            nats,
+            servers,
+            _ports: ports,
+            _files: files,
+        };
         for server in &mut stage.servers {
             fs::create_dir_all(server.data_dir()).expect("a folder");
             fs::write(server.data_dir().join("admin-token"), TOKEN).expect("a file");
         }
         stage.servers[ALONE].restart();
         stage.run_all(NODES, 1);
-        wait_for("the first node to own the store", START, || stage.owners(NODES.start) == ["a"]);
+        wait_for("the first node to own the store", START, || {
+            stage.owners(NODES.start) == ["a"]
+        });
         stage
     }
 
-    /// Starts the nodes of a cluster with this number of shards, and returns when each node has its part.
+    /// Starts the nodes of a cluster with this number of shards, and returns when each node has its
+    /// part.
     fn run_all(&mut self, nodes: Range<usize>, shards: usize) {
         for server in &mut self.servers[nodes.clone()] {
             server.restart();
@@ -257,24 +333,42 @@ impl ClusterStage {
             let owners = self.owners(nodes.start);
             let owned = |name: &&str| owners.iter().filter(|owner| owner == name).count();
             let parts: Vec<usize> = ["a", "b", "c"][..nodes.len()].iter().map(owned).collect();
-            parts.iter().sum::<usize>() == shards && parts.iter().all(|part| part * nodes.len() < shards + nodes.len())
+            parts.iter().sum::<usize>() == shards
+                && parts
+                    .iter()
+                    .all(|part| part * nodes.len() < shards + nodes.len())
         });
     }
 
     /// The owners of all shards.
     fn owners(&self, node: usize) -> Vec<String> {
-        let records = self.servers[node].command("GET", "/cluster/ownership", &Value::Null).json();
+        let records = self.servers[node]
+            .command("GET", "/cluster/ownership", &Value::Null)
+            .json();
         let records = records["value"].as_array().cloned().unwrap_or_default();
-        records.iter().filter_map(|record| record["ownerName"].as_str().map(str::to_owned)).collect()
+        records
+            .iter()
+            .filter_map(|record| record["ownerName"].as_str().map(str::to_owned))
+            .collect()
     }
 
     /// A topic of a server with a subscription whose deliveries have up to this number of events.
     fn topic(&self, server: usize, name: &str, endpoint: &Endpoint, events: u32) -> Target {
         let server = &self.servers[server];
-        let key = server.topic_of(name, &json!({"inputSchema": "EventGridSchema", "edition": "current"}));
-        let usual = SubscriptionSpec::of(&endpoint.url(&format!("/{name}"))).types(&[TYPE]).prefix(SUBJECT);
+        let key = server.topic_of(
+            name,
+            &json!({"inputSchema": "EventGridSchema", "edition": "current"}),
+        );
+        let usual = SubscriptionSpec::of(&endpoint.url(&format!("/{name}")))
+            .types(&[TYPE])
+            .prefix(SUBJECT);
         server.subscribe(name, "billing", &usual.batch(events));
-        Target { at: server.at(), path: events_path(name), key, tls: None }
+        Target {
+            at: server.at(),
+            path: events_path(name),
+            key,
+            tls: None,
+        }
     }
 
     /// What a load costs these servers, and NATS with them.
@@ -285,19 +379,42 @@ impl ClusterStage {
         endpoint: &Endpoint,
         (targets, shape, connections, time): (&[Target], Shape, usize, Duration),
     ) -> Cost {
-        let nats = self.nats.0.iter().filter(|_| has_nats).map(|nats| nats.id());
-        let processes: Vec<u32> = self.servers[servers].iter().map(Server::id).chain(nats).collect();
+        let nats = self
+            .nats
+            .0
+            .iter()
+            .filter(|_| has_nats)
+            .map(|nats| nats.id());
+        let processes: Vec<u32> = self.servers[servers]
+            .iter()
+            .map(Server::id)
+            .chain(nats)
+            .collect();
         let load = || closed(targets, shape, connections, Amount::For(time));
         Cost::of_all(&processes, endpoint, 1, load)
     }
 
     /// What NATS costs alone, the client with it.
     fn alone(&self, floor: &mut Floor, messages: u64, shape: Shape) -> (f64, f64) {
-        let processes: Vec<u32> = self.nats.0.iter().map(|nats| nats.id()).chain([floor.id()]).collect();
-        let spent = || processes.iter().map(|id| process::processor(*id)).sum::<Duration>();
+        let processes: Vec<u32> = self
+            .nats
+            .0
+            .iter()
+            .map(|nats| nats.id())
+            .chain([floor.id()])
+            .collect();
+        let spent = || {
+            processes
+                .iter()
+                .map(|id| process::processor(*id))
+                .sum::<Duration>()
+        };
         let (before, began) = (spent(), now());
         floor.call(messages);
         let (took, events) = (now() - began, (messages * shape.events as u64) as f64);
-        ((spent() - before).as_secs_f64() * 1e6 / events, events * 1e9 / took as f64)
+        (
+            (spent() - before).as_secs_f64() * 1e6 / events,
+            events * 1e9 / took as f64,
+        )
     }
 }

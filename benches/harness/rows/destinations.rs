@@ -1,7 +1,8 @@
-//! Destinations other than webhooks: what it costs to deliver what is stored, against the client of the service alone. The
-//! events are published while the event subscription is held, and the server is idle again before the measurement begins. So
-//! the row has what delivery costs: reading and decoding the log, the filter, the requests, and the synced records of their
-//! outcomes. It has neither publishing nor what the store does later: flushes, compactions and trimming.
+//! Destinations other than webhooks: what it costs to deliver what is stored, against the client of
+//! the service alone. The events are published while the event subscription is held, and the server
+//! is idle again before the measurement begins. So the row has what delivery costs: reading and
+//! decoding the log, the filter, the requests, and the synced records of their outcomes. It has
+//! neither publishing nor what the store does later: flushes, compactions and trimming.
 
 use std::{thread, time::Duration};
 
@@ -70,7 +71,11 @@ fn kafka(bench: &Bench) -> Option<Row> {
             properties: json!({"resourceId": "service", "topicName": "orders"}),
             floor: Floor::kafka(bench.again, &address, "orders"),
             events: bench.scale.fanned * 300,
-            row: row("20", "backlog to Kafka, 500 events a request: CPU an event", "rskafka alone, the same records"),
+            row: row(
+                "20",
+                "backlog to Kafka, 500 events a request: CPU an event",
+                "rskafka alone, the same records",
+            ),
         },
     ))
 }
@@ -91,7 +96,11 @@ fn queue(bench: &Bench) -> Option<Row> {
             properties: json!({"resourceId": "service", "queueName": "orders"}),
             floor: Floor::queue(bench.again, &base, "orders", QUEUE_REQUESTS),
             events: bench.scale.fanned * 4,
-            row: row("21", "backlog to a storage queue, one event a request: CPU", "awc and HMAC alone"),
+            row: row(
+                "21",
+                "backlog to a storage queue, one event a request: CPU",
+                "awc and HMAC alone",
+            ),
         },
     ))
 }
@@ -101,21 +110,44 @@ fn row(number: &'static str, what: &'static str, floor_is: &'static str) -> Row 
 }
 
 fn measure(bench: &Bench, service: Service) -> Row {
-    let Service { kind, settings, properties, mut floor, events, row } = service;
-    let settings: Vec<(String, String)> =
-        settings.into_iter().map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value)).collect();
-    let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    let Service {
+        kind,
+        settings,
+        properties,
+        mut floor,
+        events,
+        row,
+    } = service;
+    let settings: Vec<(String, String)> = settings
+        .into_iter()
+        .map(|(key, value)| (format!("DELIVERY__RESOURCES__SERVICE__{key}"), value))
+        .collect();
+    let settings: Vec<(&str, &str)> = settings
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
     let stage = Stage::with(&settings);
     let target = stage.topic("orders", "current");
     let destination = json!({"destination": {"endpointType": kind, "properties": properties}});
-    stage.subscribe("orders", "backlog", "", |spec| spec.also(&json!({}), &destination));
+    stage.subscribe("orders", "backlog", "", |spec| {
+        spec.also(&json!({}), &destination)
+    });
     let server = &stage.server;
     let delivered = || server.counter("orders", "backlog", "delivered");
     let mut rates = Vec::new();
     let mut pair = |events: u64| {
         server.operate("orders", "backlog", "hold");
-        let shape = Shape { events: 20, ..Shape::ONE };
-        let sent = closed(std::slice::from_ref(&target), shape, 4, Amount::Requests(events.div_ceil(20))).events;
+        let shape = Shape {
+            events: 20,
+            ..Shape::ONE
+        };
+        let sent = closed(
+            std::slice::from_ref(&target),
+            shape,
+            4,
+            Amount::Requests(events.div_ceil(20)),
+        )
+        .events;
         let goal = delivered() + sent;
         wait_until_idle(server.id());
         let (before, began) = (process::processor(server.id()), now());
@@ -127,7 +159,8 @@ fn measure(bench: &Bench, service: Service) -> Row {
         assert!(arrived, "{}", server.status("orders", "backlog"));
         let figure = process::processor(server.id()) - before;
         rates.push(sent as f64 * 1e9 / (now() - began) as f64);
-        // The client's turn comes second: where it speaks Kafka, it repeats a request of the server.
+        // The client's turn comes second: where it speaks Kafka, it repeats a request of the
+        // server.
         let before = process::processor(floor.id());
         floor.call(events);
         let floor = process::processor(floor.id()) - before;
@@ -137,13 +170,28 @@ fn measure(bench: &Bench, service: Service) -> Row {
     pair(events / 4);
     let (floors, figures) = (0..bench.scale.runs).map(|_| pair(events)).unzip();
     let requests = server.counter("orders", "backlog", "requests") as f64;
-    let a_request = ("events a request".to_owned(), delivered() as f64 / requests.max(1.0));
-    let beside = vec![("events/s".to_owned(), rates.last().copied().unwrap_or_default()), a_request];
-    Row { figures, floors, beside, ..row }
+    let a_request = (
+        "events a request".to_owned(),
+        delivered() as f64 / requests.max(1.0),
+    );
+    let beside = vec![
+        (
+            "events/s".to_owned(),
+            rates.last().copied().unwrap_or_default(),
+        ),
+        a_request,
+    ];
+    Row {
+        figures,
+        floors,
+        beside,
+        ..row
+    }
 }
 
-/// Waits until the server has used no processor time for some pauses in a row: flushes and compactions of what was published
-/// have ended. What is left in the buffers of the store is flushed later.
+/// Waits until the server has used no processor time for some pauses in a row: flushes and
+/// compactions of what was published have ended. What is left in the buffers of the store is
+/// flushed later.
 fn wait_until_idle(server: u32) {
     let (mut quiet, mut before) = (0, process::processor(server));
     for _ in 0..POLLS_MAX {

@@ -16,18 +16,29 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (endpoint, stage) = (Endpoint::start(), Stage::start());
     let topic = |name: &str| {
         let target = stage.topic(name, "current");
-        stage.subscribe(name, "billing", &endpoint.url("/billing"), |spec| spec.batch(100));
+        stage.subscribe(name, "billing", &endpoint.url("/billing"), |spec| {
+            spec.batch(100)
+        });
         target
     };
     let (plain, detecting) = (topic("orders"), topic("invoices"));
     stage.detect_duplicates("invoices", WINDOW);
     let cost = |target: &Target, time| {
-        let load = || closed(std::slice::from_ref(target), Shape::HUNDRED, bench.scale.connections, Amount::For(time));
+        let load = || {
+            closed(
+                std::slice::from_ref(target),
+                Shape::HUNDRED,
+                bench.scale.connections,
+                Amount::For(time),
+            )
+        };
         Cost::of(stage.server.id(), &endpoint, 1, load)
     };
     let pair = |time| (cost(&plain, time), cost(&detecting, time));
     pair(bench.scale.time / 4);
-    let (floors, figures): (Vec<Cost>, Vec<Cost>) = (0..bench.scale.runs).map(|_| pair(bench.scale.time)).unzip();
+    let (floors, figures): (Vec<Cost>, Vec<Cost>) = (0..bench.scale.runs)
+        .map(|_| pair(bench.scale.time))
+        .unzip();
     let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
     vec![Row {
         number: "27",

@@ -1,4 +1,5 @@
-//! Ten thousand distinct endpoints with an event a second each: as many connections, none of which is used twice in a row.
+//! Ten thousand distinct endpoints with an event a second each: as many connections, none of which
+//! is used twice in a row.
 
 use std::time::Duration;
 
@@ -27,12 +28,20 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let targets = subscribe_all(&stage, scale.square, |topic, number| {
         distinct_url(endpoint.port(), topic * scale.square + number)
     });
-    let mut floor = Floor::everywhere(bench.again, endpoint.port(), endpoints, CALLERS.min(endpoints));
+    let mut floor = Floor::everywhere(
+        bench.again,
+        endpoint.port(),
+        endpoints,
+        CALLERS.min(endpoints),
+    );
     let mut called = || {
         let requests = endpoints as u64;
         Cost::of(floor.id(), &endpoint, 1, || {
             floor.call(requests);
-            Sent { events: requests, answers: histogram() }
+            Sent {
+                events: requests,
+                answers: histogram(),
+            }
         })
     };
     let time = scale.time.max(Duration::from_secs(1));
@@ -48,7 +57,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         floors.push(called());
         figures.push(delivered());
     }
-    let resident = [floor.id(), stage.server.id()].map(|id| process::resident(id) as f64 / MEGABYTE);
+    let resident =
+        [floor.id(), stage.server.id()].map(|id| process::resident(id) as f64 / MEGABYTE);
     let connections = endpoint.connections() as f64;
     let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect::<Vec<_>>();
     vec![

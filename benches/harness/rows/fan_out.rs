@@ -1,5 +1,5 @@
-//! One event to many subscriptions, each delivery alone. The floors are the request alone, and as many requests to as
-//! many endpoints over as many connections.
+//! One event to many subscriptions, each delivery alone. The floors are the request alone, and as
+//! many requests to as many endpoints over as many connections.
 
 use super::USUAL;
 use crate::harness::{
@@ -18,18 +18,33 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let target = stage.topic("orders", "current");
     for number in 0..scale.fan_out {
         let name = format!("billing-{number}");
-        stage.subscribe("orders", &name, &endpoint.url(&format!("/{name}")), |spec| spec);
+        stage.subscribe(
+            "orders",
+            &name,
+            &endpoint.url(&format!("/{name}")),
+            |spec| spec,
+        );
     }
     let called = |caller: &mut Floor, events: u64| {
         let (id, requests) = (caller.id(), events * scale.fan_out);
         Cost::of(id, &endpoint, 1, || {
             caller.call(requests);
-            Sent { events: requests, answers: histogram() }
+            Sent {
+                events: requests,
+                answers: histogram(),
+            }
         })
     };
     let delivered = |events: u64| {
         // So few publishers that no subscription falls far behind.
-        let load = || closed(std::slice::from_ref(&target), Shape::ONE, 4, Amount::Requests(events));
+        let load = || {
+            closed(
+                std::slice::from_ref(&target),
+                Shape::ONE,
+                4,
+                Amount::Requests(events),
+            )
+        };
         Cost::of(stage.server.id(), &endpoint, scale.fan_out, load)
     };
     called(&mut caller, scale.fanned / 4);
@@ -37,7 +52,12 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     delivered(scale.fanned / 4);
     // As many as the server opened for this load.
     let connections = endpoint.connections().saturating_sub(others).max(1);
-    let mut callers = Floor::callers(bench.again, &endpoint.url("/billing-"), scale.fan_out, connections);
+    let mut callers = Floor::callers(
+        bench.again,
+        &endpoint.url("/billing-"),
+        scale.fan_out,
+        connections,
+    );
     called(&mut callers, scale.fanned / 4);
     let (mut floors, mut wide_floors, mut figures) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..scale.runs {

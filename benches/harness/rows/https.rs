@@ -1,4 +1,5 @@
-//! What TLS 1.3 costs: on the way in, where each publisher keeps its connection, and on the way out.
+//! What TLS 1.3 costs: on the way in, where each publisher keeps its connection, and on the way
+//! out.
 
 use super::USUAL;
 use crate::{
@@ -18,7 +19,8 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let roots = folder.path().join("authority.pem");
     std::fs::write(&roots, authority.pem()).expect("a file of an authority");
     let plain_endpoint = Endpoint::start();
-    let secure_endpoint = Endpoint::start_secure(authority.endpoint("127.0.0.1", &[&rustls::version::TLS13]));
+    let secure_endpoint =
+        Endpoint::start_secure(authority.endpoint("127.0.0.1", &[&rustls::version::TLS13]));
     let plain = Stage::with(&[("DELIVERY__TLS_ROOTS", &roots.display().to_string())]);
     let secure = Stage::secure(&authority);
     let topic = |stage: &Stage, name: &str, endpoint: &Endpoint| {
@@ -30,7 +32,14 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let to_secure = topic(&plain, "invoices", &secure_endpoint);
     let from_secure = topic(&secure, "orders", &plain_endpoint);
     let cost = |stage: &Stage, target: &Target, endpoint: &Endpoint, time| {
-        let load = || closed(std::slice::from_ref(target), Shape::ONE, bench.scale.connections, Amount::For(time));
+        let load = || {
+            closed(
+                std::slice::from_ref(target),
+                Shape::ONE,
+                bench.scale.connections,
+                Amount::For(time),
+            )
+        };
         Cost::of(stage.server.id(), endpoint, 1, load)
     };
     let run = |time| {
@@ -41,8 +50,14 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         ]
     };
     run(bench.scale.time / 4);
-    let runs: Vec<[Cost; 3]> = (0..bench.scale.runs).map(|_| run(bench.scale.time)).collect();
-    let each = |which: usize| runs.iter().map(|costs| costs[which].each()).collect::<Vec<_>>();
+    let runs: Vec<[Cost; 3]> = (0..bench.scale.runs)
+        .map(|_| run(bench.scale.time))
+        .collect();
+    let each = |which: usize| {
+        runs.iter()
+            .map(|costs| costs[which].each())
+            .collect::<Vec<_>>()
+    };
     let row = |number, what, which: usize| Row {
         number,
         what,
@@ -54,10 +69,21 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         stretch: 1.15,
         figures: each(which),
         floors: each(0),
-        beside: runs.last().map(|costs| costs[which].beside()).unwrap_or_default(),
+        beside: runs
+            .last()
+            .map(|costs| costs[which].beside())
+            .unwrap_or_default(),
     };
     vec![
-        row("17", "published over https, one event a request: CPU an event", 1),
-        row("17b", "delivered over https, one event a request: CPU an event", 2),
+        row(
+            "17",
+            "published over https, one event a request: CPU an event",
+            1,
+        ),
+        row(
+            "17b",
+            "delivered over https, one event a request: CPU an event",
+            2,
+        ),
     ]
 }

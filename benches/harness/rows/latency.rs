@@ -1,4 +1,5 @@
-//! How long a publisher waits, and how long an event is on its way, while the server does half of what it can.
+//! How long a publisher waits, and how long an event is on its way, while the server does half of
+//! what it can.
 
 use std::time::Duration;
 
@@ -33,21 +34,39 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let targets = std::slice::from_ref(&target);
     let most = Cost::of(stage.server.id(), &endpoint, 1, || {
-        closed(targets, Shape::ONE, scale.connections, Amount::For(scale.time))
+        closed(
+            targets,
+            Shape::ONE,
+            scale.connections,
+            Amount::For(scale.time),
+        )
     });
     let half = most.rate() / 2.0;
-    let (mut syncs, mut answers, mut medians, mut tails) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut syncs, mut answers, mut medians, mut tails) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let stored = folder();
     let (relay, relayed) = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
     let (mut beside, mut relayed_tails) = (Vec::new(), Vec::new());
     for _ in 0..scale.runs {
         endpoint.take();
         let probe = Probe::start(stage.folder());
-        let timed = Shape { stamp: None, ..Shape::ONE };
-        let cost =
-            Cost::of(stage.server.id(), &endpoint, 1, || open(targets, timed, scale.connections, half, scale.time));
+        let timed = Shape {
+            stamp: None,
+            ..Shape::ONE
+        };
+        let cost = Cost::of(stage.server.id(), &endpoint, 1, || {
+            open(targets, timed, scale.connections, half, scale.time)
+        });
         let (ways, _) = endpoint.take();
-        let of_relay = || open(std::slice::from_ref(&relayed), timed, scale.connections, half, scale.time);
+        let of_relay = || {
+            open(
+                std::slice::from_ref(&relayed),
+                timed,
+                scale.connections,
+                half,
+                scale.time,
+            )
+        };
         Cost::of(relay.id(), &endpoint, 1, of_relay);
         let (relayed_ways, _) = endpoint.take();
         let tail = |ways: &Histogram<u64>| milliseconds(ways, 0.99) - milliseconds(ways, 0.5);

@@ -1,4 +1,5 @@
-//! Ten thousand subscriptions: their memory and processor time while idle, and with an event a second each.
+//! Ten thousand subscriptions: their memory and processor time while idle, and with an event a
+//! second each.
 
 use std::{thread, time::Duration};
 
@@ -19,7 +20,9 @@ const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let (scale, endpoint, stage) = (&bench.scale, Endpoint::start(), Stage::start());
-    let targets = subscribe_all(&stage, scale.square, |topic, number| endpoint.url(&format!("/{topic}/{number}")));
+    let targets = subscribe_all(&stage, scale.square, |topic, number| {
+        endpoint.url(&format!("/{topic}/{number}"))
+    });
     thread::sleep(Duration::from_secs(2).min(scale.time));
     let resident = || stage.server.resident() as f64 / MEGABYTE;
     let mut idle = Vec::new();
@@ -27,8 +30,15 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     let mut beside = Vec::new();
     for _ in 0..scale.runs {
         idle.push(resident());
-        let load =
-            || open(&targets, Shape::ONE, CONNECTIONS, targets.len() as f64, scale.time.max(Duration::from_secs(1)));
+        let load = || {
+            open(
+                &targets,
+                Shape::ONE,
+                CONNECTIONS,
+                targets.len() as f64,
+                scale.time.max(Duration::from_secs(1)),
+            )
+        };
         let cost = Cost::of(stage.server.id(), &endpoint, scale.square as u64, load);
         busy.push(resident());
         beside = cost.beside();
@@ -62,15 +72,26 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 }
 
 /// So many topics with as many subscriptions each, with the URLs of their endpoints.
-pub(super) fn subscribe_all(stage: &Stage, square: usize, url: impl Fn(usize, usize) -> String + Sync) -> Vec<Target> {
-    let targets = (0..square).map(|topic| stage.topic(&name(topic), "current")).collect();
+pub(super) fn subscribe_all(
+    stage: &Stage,
+    square: usize,
+    url: impl Fn(usize, usize) -> String + Sync,
+) -> Vec<Target> {
+    let targets = (0..square)
+        .map(|topic| stage.topic(&name(topic), "current"))
+        .collect();
     thread::scope(|scope| {
         for operator in 0..OPERATORS {
             let url = &url;
             scope.spawn(move || {
                 for topic in (operator..square).step_by(OPERATORS) {
                     for number in 0..square {
-                        stage.subscribe(&name(topic), &format!("billing-{number}"), &url(topic, number), |spec| spec);
+                        stage.subscribe(
+                            &name(topic),
+                            &format!("billing-{number}"),
+                            &url(topic, number),
+                            |spec| spec,
+                        );
                     }
                 }
             });

@@ -16,7 +16,8 @@ pub(crate) mod steady;
 pub(crate) mod width;
 
 /// What is on wherever nothing else is said.
-pub(crate) const USUAL: &str = "journal synced, ledger, health, access key, filter by type and subject";
+pub(crate) const USUAL: &str =
+    "journal synced, ledger, health, access key, filter by type and subject";
 
 /// Bytes in a megabyte.
 pub(crate) const MEGABYTE: f64 = 1024.0 * 1024.0;

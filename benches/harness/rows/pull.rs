@@ -1,7 +1,9 @@
-//! Pull delivery: the cost of a call beside a pushed event, and the cost of many clients that wait without events.
+//! Pull delivery: the cost of a call beside a pushed event, and the cost of many clients that wait
+//! without events.
 //!
-//! The budgets are a third above the first measurement on two cores, the stretches a third below it. One consumer with one
-//! event a call has nobody to share a sync with, and is measured against 64 publishers who have.
+//! The budgets are a third above the first measurement on two cores, the stretches a third below
+//! it. One consumer with one event a call has nobody to share a sync with, and is measured against
+//! 64 publishers who have.
 
 use std::{
     fs,
@@ -50,7 +52,8 @@ const FORMS: [Form; 6] = [
     Form { number: "13f", what: "64 consumers pull 100 events a call: CPU an event", consumers: 64, most: 100, budget: 5.5, stretch: 2.7 },
 ];
 
-/// Events that are there for each second of a run, of one a call and of a hundred: more than are pulled.
+/// Events that are there for each second of a run, of one a call and of a hundred: more than are
+/// pulled.
 const THERE: [f64; 2] = [15_000.0, 60_000.0];
 
 /// Until a poll that was sent waits.
@@ -74,15 +77,29 @@ fn throughput(bench: &Bench) -> Vec<Row> {
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let queue = stage.queues(&[("work", TYPE)]);
     let push = |time| {
-        let load = || closed(std::slice::from_ref(&pushed), Shape::ONE, scale.connections, Amount::For(time));
+        let load = || {
+            closed(
+                std::slice::from_ref(&pushed),
+                Shape::ONE,
+                scale.connections,
+                Amount::For(time),
+            )
+        };
         Cost::of(stage.server.id(), &endpoint, 1, load)
     };
     let mut left = 0;
     let mut pulled = |consumers: usize, most: usize, time: Duration| {
-        let wanted = (time.as_secs_f64() * THERE[usize::from(most > 1)]) as u64 + (consumers * most) as u64;
+        let wanted =
+            (time.as_secs_f64() * THERE[usize::from(most > 1)]) as u64 + (consumers * most) as u64;
         left += fill(&queue, wanted.saturating_sub(left));
         let before = stage.server.processor();
-        let pulled = pull(&queue, "work", consumers.min(scale.connections), most, (time, wanted));
+        let pulled = pull(
+            &queue,
+            "work",
+            consumers.min(scale.connections),
+            most,
+            (time, wanted),
+        );
         left -= pulled.events;
         (pulled, stage.server.processor().saturating_sub(before))
     };
@@ -96,39 +113,72 @@ fn throughput(bench: &Bench) -> Vec<Row> {
         let cost = push(scale.time);
         pushes.push(cost.each());
         last_push = vec![("pushed events/s".to_owned(), cost.rate())];
-        for (place, Form { consumers, most, .. }) in FORMS.into_iter().enumerate() {
+        for (
+            place,
+            Form {
+                consumers, most, ..
+            },
+        ) in FORMS.into_iter().enumerate()
+        {
             let (pulled, processor) = pulled(consumers, most, scale.time);
             figures[place].push(processor.as_secs_f64() * 1e6 / pulled.events as f64);
             beside[place] = further_figures(&pulled);
         }
     }
-    let rows = FORMS.into_iter().zip(figures).zip(beside).map(|((form, figures), beside)| {
-        let Form { number, what, consumers, most, budget, stretch } = form;
-        let against = if most == 1 { Against::Floor } else { Against::Most };
-        let consumers = consumers.min(scale.connections);
-        Row {
-            number,
-            what,
-            on: format!("journal synced, ledger, access key; {consumers} at a time, each receives and acknowledges"),
-            unit: "µs",
-            floor_is: "one event a request pushed to a webhook, its publishing counted",
-            against,
-            budget,
-            stretch,
-            figures,
-            floors: pushes.clone(),
-            beside: beside.into_iter().chain(last_push.clone()).collect(),
-        }
-    });
+    let rows = FORMS
+        .into_iter()
+        .zip(figures)
+        .zip(beside)
+        .map(|((form, figures), beside)| {
+            let Form {
+                number,
+                what,
+                consumers,
+                most,
+                budget,
+                stretch,
+            } = form;
+            let against = if most == 1 {
+                Against::Floor
+            } else {
+                Against::Most
+            };
+            let consumers = consumers.min(scale.connections);
+            Row {
+                number,
+                what,
+                on: format!(
+                    "journal synced, ledger, access key; {consumers} at a time, each receives \
+                     and acknowledges"
+                ),
+                unit: "µs",
+                floor_is: "one event a request pushed to a webhook, its publishing counted",
+                against,
+                budget,
+                stretch,
+                figures,
+                floors: pushes.clone(),
+                beside: beside.into_iter().chain(last_push.clone()).collect(),
+            }
+        });
     rows.collect()
 }
 
 fn further_figures(pulled: &Pulled) -> Vec<(String, f64)> {
     let mut further_figures = vec![
-        ("events/s".to_owned(), pulled.events as f64 / pulled.took.as_secs_f64()),
-        ("events a call".to_owned(), pulled.events as f64 / pulled.calls.max(1) as f64),
+        (
+            "events/s".to_owned(),
+            pulled.events as f64 / pulled.took.as_secs_f64(),
+        ),
+        (
+            "events a call".to_owned(),
+            pulled.events as f64 / pulled.calls.max(1) as f64,
+        ),
     ];
-    for (name, times) in [("receive", &pulled.receives), ("acknowledge", &pulled.acknowledgements)] {
+    for (name, times) in [
+        ("receive", &pulled.receives),
+        ("acknowledge", &pulled.acknowledgements),
+    ] {
         for (quantile, of) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
             further_figures.push((format!("ms to {name}, {quantile}"), milliseconds(times, of)));
         }
@@ -139,7 +189,10 @@ fn further_figures(pulled: &Pulled) -> Vec<(String, f64)> {
 /// Many polls that nothing comes for, and one that events come for.
 fn waiting(bench: &Bench) -> Vec<Row> {
     let scale = &bench.scale;
-    let stage = Stage::with(&[("LIMITS__CONNECTIONS", "20000"), ("LIMITS__CONNECTIONS_PER_ADDRESS", "20000")]);
+    let stage = Stage::with(&[
+        ("LIMITS__CONNECTIONS", "20000"),
+        ("LIMITS__CONNECTIONS_PER_ADDRESS", "20000"),
+    ]);
     let queue = stage.queues(&[("live", TYPE), ("idle", "Bench.Never")]);
     // Both have done what they do.
     arrival(&queue);
@@ -153,19 +206,30 @@ fn waiting(bench: &Bench) -> Vec<Row> {
     let alone = share();
     let resident = || stage.server.resident() as f64 / 1024.0;
     let before = resident();
-    let polls = polls(&queue, scale.polls.min((files() * 2 / 5).saturating_sub(SPARE)));
+    let polls = polls(
+        &queue,
+        scale.polls.min((files() * 2 / 5).saturating_sub(SPARE)),
+    );
     thread::sleep(Duration::from_secs(2).min(scale.time));
-    let (mut memory, mut shares, mut arrivals, mut latest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut memory, mut shares, mut arrivals, mut latest) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..scale.runs {
         shares.push(share());
         memory.push((resident() - before).max(0.0) / polls.len() as f64);
         let mut ways = histogram();
         (0..PROBES.min(scale.probes)).for_each(|_| ways.saturating_record(arrival(&queue)));
         arrivals.push(milliseconds(&ways, 0.5));
-        latest = vec![("ms, the longest of the last run".to_owned(), milliseconds(&ways, 1.0))];
+        latest = vec![(
+            "ms, the longest of the last run".to_owned(),
+            milliseconds(&ways, 1.0),
+        )];
     }
     let still = polls.iter().filter(|poll| waits(poll)).count();
-    assert_eq!(still, polls.len(), "of those who wait for what never comes some were answered");
+    assert_eq!(
+        still,
+        polls.len(),
+        "of those who wait for what never comes some were answered"
+    );
     rows_of_waiting(still, [memory, shares, arrivals], alone, latest)
 }
 
@@ -235,12 +299,14 @@ pub(super) fn arrival(queue: &Target) -> u64 {
 pub(super) fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
     let (way, key) = (&queue.path, shown(queue));
     let head = format!(
-        "POST {way}/eventsubscriptions/idle:receive?maxWaitTime=120 HTTP/1.1\r\nhost: {}\r\nauthorization: {key}\r\ncontent-length: 0\r\n\r\n",
+        "POST {way}/eventsubscriptions/idle:receive?maxWaitTime=120 HTTP/1.1\r\nhost: \
+         {}\r\nauthorization: {key}\r\ncontent-length: 0\r\n\r\n",
         queue.at
     );
     let poll = |_| {
         let mut poll = TcpStream::connect(queue.at).expect("a server that listens");
-        poll.write_all(head.as_bytes()).expect("a server that reads");
+        poll.write_all(head.as_bytes())
+            .expect("a server that reads");
         poll
     };
     (0..most).map(poll).collect()
@@ -249,13 +315,21 @@ pub(super) fn polls(queue: &Target, most: usize) -> Vec<TcpStream> {
 /// Whether a poll has no answer yet.
 fn waits(poll: &TcpStream) -> bool {
     poll.set_nonblocking(true).expect("an option of a socket");
-    poll.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+    poll.peek(&mut [0])
+        .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
 }
 
-/// Files that a process may open here; the server uses more than two fifths of them for connections of clients.
+/// Files that a process may open here; the server uses more than two fifths of them for connections
+/// of clients.
 fn files() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").expect("a process has limits");
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("one of files");
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))
+        .expect("one of files");
     // The soft one is first.
-    line.split_whitespace().next().and_then(|most| most.parse().ok()).unwrap_or(1_048_576)
+    line.split_whitespace()
+        .next()
+        .and_then(|most| most.parse().ok())
+        .unwrap_or(1_048_576)
 }

@@ -19,8 +19,20 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let relayed = "a relay of the same bodies, actix-web in, awc out";
     let rows = [
-        ("1", "one event a request, one a delivery: CPU an event", Shape::ONE, &relay, relayed),
-        ("1b", "the same with events of 1 KiB", Shape::KIBIBYTE, &relay, relayed),
+        (
+            "1",
+            "one event a request, one a delivery: CPU an event",
+            Shape::ONE,
+            &relay,
+            relayed,
+        ),
+        (
+            "1b",
+            "the same with events of 1 KiB",
+            Shape::KIBIBYTE,
+            &relay,
+            relayed,
+        ),
         (
             "1c",
             "row 1 over a relay that stores",
@@ -30,8 +42,14 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         ),
     ];
     let rows = rows.map(|(number, what, shape, (floor, floored), floor_is)| {
-        let (floors, figures) =
-            pairs(bench, &endpoint, (floor, floored), (&stage, &target), shape, bench.scale.connections);
+        let (floors, figures) = pairs(
+            bench,
+            &endpoint,
+            (floor, floored),
+            (&stage, &target),
+            shape,
+            bench.scale.connections,
+        );
         let each = |costs: &[Cost]| costs.iter().map(Cost::each).collect();
         Row {
             number,
@@ -52,8 +70,16 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
 
 /// The last run, and the relay's rate in it.
 pub(super) fn beside(floors: &[Cost], figures: &[Cost]) -> Vec<(String, f64)> {
-    let relay = floors.last().map(|cost| ("the relay's events/s".to_owned(), cost.rate()));
-    figures.last().map(Cost::beside).unwrap_or_default().into_iter().chain(relay).collect()
+    let relay = floors
+        .last()
+        .map(|cost| ("the relay's events/s".to_owned(), cost.rate()));
+    figures
+        .last()
+        .map(Cost::beside)
+        .unwrap_or_default()
+        .into_iter()
+        .chain(relay)
+        .collect()
 }
 
 /// The costs of the relay and of the server, in turn, once both are warm.
@@ -67,10 +93,22 @@ pub(super) fn pairs(
 ) -> (Vec<Cost>, Vec<Cost>) {
     let time = bench.scale.time;
     let cost = |process, target: &Target, time| {
-        let load = || closed(std::slice::from_ref(target), shape, connections, Amount::For(time));
+        let load = || {
+            closed(
+                std::slice::from_ref(target),
+                shape,
+                connections,
+                Amount::For(time),
+            )
+        };
         Cost::of(process, endpoint, 1, load)
     };
-    let pair = |time| (cost(relay.id(), relayed, time), cost(stage.server.id(), target, time));
+    let pair = |time| {
+        (
+            cost(relay.id(), relayed, time),
+            cost(stage.server.id(), target, time),
+        )
+    };
     pair(time / 4);
     (0..bench.scale.runs).map(|_| pair(time)).unzip()
 }

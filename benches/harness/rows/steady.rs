@@ -1,6 +1,7 @@
-//! A few hundred events a second, as on most servers: the cost of an event that shares no sync and no request with
-//! others. The relay shows how much more each event costs at such a rate, without any work of the server; the processor time of
-//! one synced append is what the disk adds to that, and the relay that stores has both.
+//! A few hundred events a second, as on most servers: the cost of an event that shares no sync and
+//! no request with others. The relay shows how much more each event costs at such a rate, without
+//! any work of the server; the processor time of one synced append is what the disk adds to that,
+//! and the relay that stores has both.
 
 use std::thread;
 
@@ -22,18 +23,33 @@ const RATE: f64 = 300.0;
 const CONNECTIONS: usize = 4;
 
 pub(crate) fn run(bench: &Bench) -> Vec<Row> {
-    let (scale, endpoint, stage, stored) = (&bench.scale, Endpoint::start(), Stage::start(), folder());
+    let (scale, endpoint, stage, stored) =
+        (&bench.scale, Endpoint::start(), Stage::start(), folder());
     let (relay, relayed) = Floor::relay(bench.again, &endpoint.url("/"));
     let (storing, given) = Floor::storing_relay(bench.again, &endpoint.url("/"), stored.path());
     let target = stage.topic("orders", "current");
     stage.subscribe("orders", "billing", &endpoint.url("/billing"), |spec| spec);
     let cost = |process, target: &Target, time| {
-        let load = || open(std::slice::from_ref(target), Shape::KIBIBYTE, CONNECTIONS, RATE, time);
+        let load = || {
+            open(
+                std::slice::from_ref(target),
+                Shape::KIBIBYTE,
+                CONNECTIONS,
+                RATE,
+                time,
+            )
+        };
         Cost::of(process, &endpoint, 1, load)
     };
-    let pair = |time| (cost(relay.id(), &relayed, time), cost(stage.server.id(), &target, time));
+    let pair = |time| {
+        (
+            cost(relay.id(), &relayed, time),
+            cost(stage.server.id(), &target, time),
+        )
+    };
     pair(scale.time / 4);
-    let (floors, costs): (Vec<Cost>, Vec<Cost>) = (0..scale.runs).map(|_| pair(scale.time * 2)).unzip();
+    let (floors, costs): (Vec<Cost>, Vec<Cost>) =
+        (0..scale.runs).map(|_| pair(scale.time * 2)).unzip();
     let probe = Probe::start(stage.folder());
     thread::sleep(scale.time);
     let sync = probe.stop().each;

@@ -32,7 +32,11 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
         let stage = Stage::start();
         let target = stage.topic("orders", "current");
         stage.subscribe("orders", "billing", &url, |spec| spec);
-        let idle = if many { scale.unmatched } else { FEW.min(scale.unmatched) };
+        let idle = if many {
+            scale.unmatched
+        } else {
+            FEW.min(scale.unmatched)
+        };
         thread::scope(|scope| {
             for operator in 0..OPERATORS {
                 let (stage, url) = (&stage, &url);
@@ -49,7 +53,13 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     });
     let row = Row::of_processor;
     vec![
-        row("15", "1,000 topics: CPU an event", "one topic", (1.25, 1.1), topics),
+        row(
+            "15",
+            "1,000 topics: CPU an event",
+            "one topic",
+            (1.25, 1.1),
+            topics,
+        ),
         row(
             "16",
             "1,000 subscriptions that do not match: CPU an event",
@@ -60,14 +70,28 @@ pub(crate) fn run(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Costs of an event on a server with little and on one with much, in turn, each long enough for the periodic checks.
-fn pairs(bench: &Bench, endpoint: &Endpoint, start: impl Fn(bool) -> (Stage, Vec<Target>)) -> (Vec<f64>, Vec<f64>) {
+/// Costs of an event on a server with little and on one with much, in turn, each long enough for
+/// the periodic checks.
+fn pairs(
+    bench: &Bench,
+    endpoint: &Endpoint,
+    start: impl Fn(bool) -> (Stage, Vec<Target>),
+) -> (Vec<f64>, Vec<f64>) {
     let (few, many) = (start(false), start(true));
     let each = |(stage, targets): &(Stage, Vec<Target>), time| {
-        let load = || closed(targets, Shape::ONE, bench.scale.connections, Amount::For(time));
+        let load = || {
+            closed(
+                targets,
+                Shape::ONE,
+                bench.scale.connections,
+                Amount::For(time),
+            )
+        };
         Cost::of(stage.server.id(), endpoint, 1, load).each()
     };
     let pair = |time| (each(&few, time), each(&many, time));
     pair(bench.scale.time / 2);
-    (0..bench.scale.runs).map(|_| pair(bench.scale.time * 5)).unzip()
+    (0..bench.scale.runs)
+        .map(|_| pair(bench.scale.time * 5))
+        .unzip()
 }

@@ -1,5 +1,6 @@
-//! Tenants, Azure subscriptions, resource groups, providers and locations, which `az` requests at sign-in and in lists. They
-//! are derived from the scopes and locations of topics, domains, namespaces and stored resource groups.
+//! Tenants, Azure subscriptions, resource groups, providers and locations, which `az` requests at
+//! sign-in and in lists. They are derived from the scopes and locations of topics, domains,
+//! namespaces and stored resource groups.
 
 use std::collections::BTreeMap;
 
@@ -21,22 +22,42 @@ use gridhook_api::{
 use gridhook_record::topic::ArmScope;
 
 /// The tags of a resource group that was created by itself.
-pub(super) fn stored_tags(control: &Control, subscription: &str, group: &str) -> BTreeMap<String, String> {
-    let scope = ArmScope { subscription: subscription.to_owned(), resource_group: group.to_owned() };
-    control.registry.resource_groups().get(&scope).map(|record| record.tags.clone()).unwrap_or_default()
+pub(super) fn stored_tags(
+    control: &Control,
+    subscription: &str,
+    group: &str,
+) -> BTreeMap<String, String> {
+    let scope = ArmScope {
+        subscription: subscription.to_owned(),
+        resource_group: group.to_owned(),
+    };
+    control
+        .registry
+        .resource_groups()
+        .get(&scope)
+        .map(|record| record.tags.clone())
+        .unwrap_or_default()
 }
 
-/// Scopes and locations of all resource groups that were created by themselves, topics, domains and namespaces, ordered by
-/// key.
+/// Scopes and locations of all resource groups that were created by themselves, topics, domains and
+/// namespaces, ordered by key.
 pub(super) fn placements(control: &Control) -> Vec<ResourcePlacement> {
     let groups = control.registry.resource_groups().all();
-    let groups = groups.iter().map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
+    let groups = groups.iter().map(|of| ResourcePlacement {
+        scope: of.scope.clone(),
+        location: of.location.clone(),
+    });
     let topics = control.registry.topics();
     let topics = topics.iter().map(|topic| topic.record());
-    let topics = topics.map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
+    let topics = topics.map(|of| ResourcePlacement {
+        scope: of.scope.clone(),
+        location: of.location.clone(),
+    });
     let namespaces = control.registry.namespaces();
-    let namespaces =
-        namespaces.iter().map(|of| ResourcePlacement { scope: of.scope.clone(), location: of.location.clone() });
+    let namespaces = namespaces.iter().map(|of| ResourcePlacement {
+        scope: of.scope.clone(),
+        location: of.location.clone(),
+    });
     groups.chain(topics).chain(namespaces).collect()
 }
 
@@ -44,10 +65,19 @@ pub(super) fn tenants() -> HttpResponse {
     HttpResponse::Ok().json(Page::whole(vec![only_tenant()]))
 }
 
-pub(super) fn subscriptions(control: &Control, request: &HttpRequest) -> Result<HttpResponse, AdminError> {
+pub(super) fn subscriptions(
+    control: &Control,
+    request: &HttpRequest,
+) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
-    let all = azure_subscriptions(&placements(control)).into_iter().collect();
-    Ok(page.answer(all, |one: &AzureSubscription| &one.subscription_id, value_of))
+    let all = azure_subscriptions(&placements(control))
+        .into_iter()
+        .collect();
+    Ok(page.answer(
+        all,
+        |one: &AzureSubscription| &one.subscription_id,
+        value_of,
+    ))
 }
 
 pub(super) fn subscription(control: &Control, id: &str) -> Result<HttpResponse, AdminError> {

@@ -24,7 +24,10 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
     let id = record.resource_id();
     let mut topics = domain.domain_topics();
     topics.retain(|topic| permissions.sees_topic(control, &record, Some(topic.name.as_str())));
-    let topics = topics.into_iter().map(|topic| (topic.name.key(), topic)).collect();
+    let topics = topics
+        .into_iter()
+        .map(|topic| (topic.name.key(), topic))
+        .collect();
     let view = |topic: &DomainTopic| value_of(&domain_topic_view(&id, topic));
     Ok(page.answer(topics, |topic| topic.name.as_str(), view))
 }
@@ -32,7 +35,9 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
 pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     let domain = topic(control, path)?;
     let name = named(path)?;
-    let topic = domain.domain_topic(name.as_str()).ok_or_else(|| not_found(path))?;
+    let topic = domain
+        .domain_topic(name.as_str())
+        .ok_or_else(|| not_found(path))?;
     Ok(HttpResponse::Ok().json(domain_topic_view(&domain.record().resource_id(), &topic)))
 }
 
@@ -40,8 +45,13 @@ pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, A
 pub(super) fn difference(input: Input<'_>, path: &TopicPath) -> Result<Difference, AdminError> {
     let name = named(path)?;
     domain_topic::check(name, input.body)?;
-    let exists = topic(input.control, path)?.domain_topic(name.as_str()).is_some();
-    Ok(Difference { exists, ..Difference::default() })
+    let exists = topic(input.control, path)?
+        .domain_topic(name.as_str())
+        .is_some();
+    Ok(Difference {
+        exists,
+        ..Difference::default()
+    })
 }
 
 pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
@@ -52,19 +62,37 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath) -> Result<HttpRespon
     if existing.is_none() {
         shares::check_new_domain_topic(input.control, input.permissions, &domain)?;
     }
-    let system_data =
-        input.control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    let saved = DomainTopic { name: name.clone(), system_data };
+    let system_data = input.control.stamp(
+        input.caller,
+        existing
+            .as_ref()
+            .map(|existing| existing.system_data.as_ref()),
+    );
+    let saved = DomainTopic {
+        name: name.clone(),
+        system_data,
+    };
     input.plan_audit(&domain_topic_view(&domain.record().resource_id(), &saved));
-    let saved = input.control.registry.put_domain_topic(&path.key(), saved).await?;
+    let saved = input
+        .control
+        .registry
+        .put_domain_topic(&path.key(), saved)
+        .await?;
     info!(domain = %path.name, topic = %saved.name, "domain topic saved");
     Ok(HttpResponse::Created().json(domain_topic_view(&domain.record().resource_id(), &saved)))
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(
+    control: &Control,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
     let name = named(path)?;
     topic(control, path)?;
-    if control.registry.delete_domain_topic(&path.key(), name.as_str()).await? {
+    if control
+        .registry
+        .delete_domain_topic(&path.key(), name.as_str())
+        .await?
+    {
         info!(domain = %path.name, topic = %name, "domain topic deleted");
     }
     Ok(HttpResponse::NoContent().finish())

@@ -1,4 +1,5 @@
-//! Operations on the event types of a topic, a domain or a namespace topic. They are `eventTypeInfo` of its record, one at a time.
+//! Operations on the event types of a topic, a domain or a namespace topic. They are
+//! `eventTypeInfo` of its record, one at a time.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +23,23 @@ use gridhook_record::{
     topic::{TopicKind, TopicRecord},
 };
 
-pub(crate) fn event_type_view(topic: &TopicRecord, name: &str, properties: &InlineEventType) -> EventTypeView {
+pub(crate) fn event_type_view(
+    topic: &TopicRecord,
+    name: &str,
+    properties: &InlineEventType,
+) -> EventTypeView {
     let kind = match topic.kind() {
         TopicKind::Topic => "Microsoft.EventGrid/topics/eventTypes",
         TopicKind::Domain => "Microsoft.EventGrid/domains/eventTypes",
         TopicKind::NamespaceTopic => "Microsoft.EventGrid/namespaces/topics/eventTypes",
     };
     let id = format!("{}/eventTypes/{name}", topic.resource_id());
-    EventTypeView { id, name: name.to_owned(), kind: kind.to_owned(), properties: properties.clone() }
+    EventTypeView {
+        id,
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        properties: properties.clone(),
+    }
 }
 
 pub(super) fn list(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
@@ -38,15 +48,25 @@ pub(super) fn list(control: &Control, path: &TopicPath) -> Result<HttpResponse, 
     Ok(HttpResponse::Ok().json(Page::whole(types.collect::<Vec<_>>())))
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let record = topic(control, path)?.record();
     let found = find(&record, name).ok_or_else(|| missing(&record, name))?;
     Ok(HttpResponse::Ok().json(event_type_view(&record, name, found)))
 }
 
-pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(
+    input: Input<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let record = topic(input.control, path)?.record();
-    let EventTypeBody { properties: requested } = read(parse(input.body)?)?;
+    let EventTypeBody {
+        properties: requested,
+    } = read(parse(input.body)?)?;
     let record = changed(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
@@ -57,7 +77,11 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Resul
     Ok(HttpResponse::Created().json(view))
 }
 
-pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(
+    input: Input<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let record = topic(input.control, path)?.record();
     if find(&record, name).is_some() {
         let record = changed(input, &record, |types| {
@@ -69,15 +93,25 @@ pub(super) async fn delete(input: Input<'_>, path: &TopicPath, name: &str) -> Re
 }
 
 /// The changes that a PUT would make.
-pub(super) async fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Result<Difference, AdminError> {
+pub(super) async fn difference(
+    input: Input<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<Difference, AdminError> {
     let record = topic(input.control, path)?.record();
-    let wrapped = |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
-    let EventTypeBody { properties: requested } = read(parse(input.body)?)?;
+    let wrapped =
+        |properties: &InlineEventType| serde_json::json!({"properties": value_of(properties)});
+    let EventTypeBody {
+        properties: requested,
+    } = read(parse(input.body)?)?;
     let planned = changed(input, &record, |types| {
         types.insert(name.to_owned(), requested.clone());
     });
     check_event_types(input, &planned).await?;
-    Ok(difference_between(find(&record, name).map(wrapped).as_ref(), &wrapped(&requested)))
+    Ok(difference_between(
+        find(&record, name).map(wrapped).as_ref(),
+        &wrapped(&requested),
+    ))
 }
 
 /// The record with other event types.
@@ -87,22 +121,37 @@ fn changed(
     change: impl FnOnce(&mut BTreeMap<String, InlineEventType>),
 ) -> TopicRecord {
     let mut record = record.clone();
-    let mut info = record.azure_properties.event_type_info.take().unwrap_or_default();
+    let mut info = record
+        .azure_properties
+        .event_type_info
+        .take()
+        .unwrap_or_default();
     info.kind = Some(EventTypeKind::Inline);
     change(info.inline_event_types.get_or_insert_default());
     record.azure_properties.event_type_info = Some(info);
-    record.system_data = input.control.stamp(input.caller, Some(record.system_data.as_ref()));
+    record.system_data = input
+        .control
+        .stamp(input.caller, Some(record.system_data.as_ref()));
     record
 }
 
 fn declared(record: &TopicRecord) -> impl Iterator<Item = (&String, &InlineEventType)> {
-    record.azure_properties.event_type_info.iter().flat_map(|info| info.inline_event_types.iter().flatten())
+    record
+        .azure_properties
+        .event_type_info
+        .iter()
+        .flat_map(|info| info.inline_event_types.iter().flatten())
 }
 
 fn find<'a>(record: &'a TopicRecord, name: &str) -> Option<&'a InlineEventType> {
-    declared(record).find(|(known, _)| *known == name).map(|(_, declared)| declared)
+    declared(record)
+        .find(|(known, _)| *known == name)
+        .map(|(_, declared)| declared)
 }
 
 fn missing(record: &TopicRecord, name: &str) -> AdminError {
-    AdminError::NotFound(format!("The event type '{name}' does not exist in {}.", record.resource_id()))
+    AdminError::NotFound(format!(
+        "The event type '{name}' does not exist in {}.",
+        record.resource_id()
+    ))
 }

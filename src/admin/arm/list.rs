@@ -1,7 +1,7 @@
 //! Pages of lists: `$filter`, `$top` and `nextLink`.
 //!
-//! Lists are ordered by key, and a page starts after the last key of the previous one, so that concurrent changes hide no
-//! other resource.
+//! Lists are ordered by key, and a page starts after the last key of the previous one, so that
+//! concurrent changes hide no other resource.
 
 use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use serde_json::Value;
@@ -39,21 +39,38 @@ impl PageRequest {
     /// The page that a request asks for.
     pub(super) fn of(request: &HttpRequest, control: &Control) -> Result<Self, AdminError> {
         let (page, filter) = Self::unfiltered(request, control)?;
-        let names = if filter.trim().is_empty() { None } else { Some(NameFilter::read(&filter)?) };
+        let names = if filter.trim().is_empty() {
+            None
+        } else {
+            Some(NameFilter::read(&filter)?)
+        };
         Ok(Self { names, ..page })
     }
 
     /// The page that a request asks for, and its `$filter`, which is not of names.
-    pub(super) fn unfiltered(request: &HttpRequest, control: &Control) -> Result<(Self, String), AdminError> {
+    pub(super) fn unfiltered(
+        request: &HttpRequest,
+        control: &Control,
+    ) -> Result<(Self, String), AdminError> {
         let mut filter = String::new();
         let url = format!("{}{}", control.operators_url(request), request.path());
         let is_part = request.extensions().contains::<OneOfShards>();
-        let mut page = Self { names: None, top: TOP_MAX, after: None, url, query: Vec::new(), is_part };
+        let mut page = Self {
+            names: None,
+            top: TOP_MAX,
+            after: None,
+            url,
+            query: Vec::new(),
+            is_part,
+        };
         for (key, value) in form_urlencoded::parse(request.query_string().as_bytes()) {
             let (key, value) = (key.into_owned(), value.into_owned());
             match key.to_ascii_lowercase().as_str() {
                 "$filter" => filter.clone_from(&value),
-                "$top" => page.top = query::number("$top", Some(&value), TOP_MAX, 1..=TOP_MAX, "resources")?,
+                "$top" => {
+                    page.top =
+                        query::number("$top", Some(&value), TOP_MAX, 1..=TOP_MAX, "resources")?
+                }
                 "$skiptoken" => {
                     page.after = Some(value);
                     continue;
@@ -74,7 +91,10 @@ impl PageRequest {
     ) -> HttpResponse {
         resources.retain(|(key, resource)| {
             self.after.as_ref().is_none_or(|after| key > after)
-                && self.names.as_ref().is_none_or(|names| names.has(name(resource)))
+                && self
+                    .names
+                    .as_ref()
+                    .is_none_or(|names| names.has(name(resource)))
         });
         resources.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         let is_last = resources.len() <= self.top;
@@ -83,10 +103,18 @@ impl PageRequest {
             Some((last, _)) if !is_last => Some(self.link(last)),
             Some(_) | None => None,
         };
-        let value = resources.iter().map(|(_, resource)| view(resource)).collect();
+        let value = resources
+            .iter()
+            .map(|(_, resource)| view(resource))
+            .collect();
         if self.is_part {
             let (top, link) = (self.top, self.link(""));
-            let keys = PageKeys { of: resources.into_iter().map(|(key, _)| key).collect(), top, is_last, link };
+            let keys = PageKeys {
+                of: resources.into_iter().map(|(key, _)| key).collect(),
+                top,
+                is_last,
+                link,
+            };
             return HttpResponse::Ok().json(PagePart { value, keys });
         }
         HttpResponse::Ok().json(Page { value, next_link })
@@ -94,7 +122,9 @@ impl PageRequest {
 
     fn link(&self, after: &str) -> String {
         let mut query = form_urlencoded::Serializer::new(String::new());
-        query.extend_pairs(&self.query).append_pair(SKIP_TOKEN, after);
+        query
+            .extend_pairs(&self.query)
+            .append_pair(SKIP_TOKEN, after);
         format!("{}?{}", self.url, query.finish())
     }
 }

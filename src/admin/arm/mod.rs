@@ -1,11 +1,12 @@
 //! ARM's API, for Azure's management clients.
 //!
-//! Statuses are those that all of these clients accept: PUT and PATCH 201, even if the resource exists, DELETE 204, even if
-//! it does not, POST and GET 200. Every `api-version` is accepted: each resource has one form. For a PATCH of namespace
-//! resources some clients do not accept 201, so there it is 200.
+//! Statuses are those that all of these clients accept: PUT and PATCH 201, even if the resource
+//! exists, DELETE 204, even if it does not, POST and GET 200. Every `api-version` is accepted: each
+//! resource has one form. For a PATCH of namespace resources some clients do not accept 201, so
+//! there it is 200.
 //!
-//! The name of a topic, domain or namespace is unique in the server, not in its resource group. Under another scope the
-//! resource is not found, and cannot be created a second time.
+//! The name of a topic, domain or namespace is unique in the server, not in its resource group.
+//! Under another scope the resource is not found, and cannot be created a second time.
 
 mod account;
 mod domain_topics;
@@ -59,29 +60,50 @@ pub(super) const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Time limit for receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The role that a request needs, and for what. An unknown path is 404, and an unknown method 405, only for callers with a token.
+/// The role that a request needs, and for what. An unknown path is 404, and an unknown method 405,
+/// only for callers with a token.
 pub(super) fn access(request: &ServiceRequest) -> (Access, Target) {
-    let Some(path) = path::find(request.path()) else { return (Access::READ, Target::Caller) };
+    let Some(path) = path::find(request.path()) else {
+        return (Access::READ, Target::Caller);
+    };
     let operation = path.route.operation(request.method());
     let access = operation.map_or(Access::READ, |operation| operation.access);
     if operation.is_some_and(|operation| operation.is_list) {
         return (access, Target::Listed);
     }
     let control = request.app_data::<web::Data<Control>>();
-    (access, control.map_or(Target::Server, |control| target(control, &path)))
+    (
+        access,
+        control.map_or(Target::Server, |control| target(control, &path)),
+    )
 }
 
 /// What a path concerns: the resource with its labels, or the whole server.
 fn target(control: &Control, path: &ArmPath) -> Target {
-    let Some(mut resource) = path.scoped() else { return Target::Server };
-    if let Some(namespace) = path.optional("namespaceName").and_then(|name| control.registry.namespace(name)) {
+    let Some(mut resource) = path.scoped() else {
+        return Target::Server;
+    };
+    if let Some(namespace) = path
+        .optional("namespaceName")
+        .and_then(|name| control.registry.namespace(name))
+    {
         resource.add_tags(&namespace.tags);
     }
-    let topic = path.topic().ok().and_then(|topic| control.registry.topic(&topic.key()));
+    let topic = path
+        .topic()
+        .ok()
+        .and_then(|topic| control.registry.topic(&topic.key()));
     if let Some(topic) = topic {
         resource.add_tags(&topic.record().tags);
-        let subscription = path.subscription().ok().and_then(|name| control.registry.provisioned(&topic, &name));
-        resource.labels.extend(subscription.into_iter().flat_map(|found| found.record.labels.clone()));
+        let subscription = path
+            .subscription()
+            .ok()
+            .and_then(|name| control.registry.provisioned(&topic, &name));
+        resource.labels.extend(
+            subscription
+                .into_iter()
+                .flat_map(|found| found.record.labels.clone()),
+        );
     }
     Target::Resource(resource)
 }
@@ -94,7 +116,10 @@ pub(super) async fn answer(
 ) -> Result<HttpResponse, AdminError> {
     let path = path::find(request.path()).ok_or_else(|| unknown(request.path()))?;
     let Some(operation) = path.route.operation(request.method()) else {
-        return Err(AdminError::Method { method: request.method().to_string(), allowed: path.route.methods() });
+        return Err(AdminError::Method {
+            method: request.method().to_string(),
+            allowed: path.route.methods(),
+        });
     };
     let permissions = Permissions::of(&request)?;
     let body = read_body(payload).await?;
@@ -109,7 +134,11 @@ pub(super) async fn answer(
     if operation.method == Method::PATCH && permissions.is_by_portal() {
         portal::check_change(&control, &path, &body)?;
     }
-    let conditions = if is_change { Preconditions::of(&request) } else { Preconditions::default() };
+    let conditions = if is_change {
+        Preconditions::of(&request)
+    } else {
+        Preconditions::default()
+    };
     let is_conditional = !conditions.is_empty();
     let input = Input {
         control: &control,
@@ -121,9 +150,22 @@ pub(super) async fn answer(
         is_conditional,
         before: None,
     };
-    let before = shown(get, Call { request: &request, input }).await;
-    let input = Input { before: before.as_deref(), ..input };
-    let call = Call { request: &request, input };
+    let before = shown(
+        get,
+        Call {
+            request: &request,
+            input,
+        },
+    )
+    .await;
+    let input = Input {
+        before: before.as_deref(),
+        ..input
+    };
+    let call = Call {
+        request: &request,
+        input,
+    };
     conditions.check(&operation.method, before.as_deref())?;
     if operation.method == Method::PUT && is_what_if(&request)? {
         let mut response = HttpResponse::Ok();
@@ -151,12 +193,20 @@ pub(super) async fn answer(
         let after = shown(get, call).await;
         audit::set_changes(|| audit::changes(before.as_deref(), after.as_deref()));
     }
-    let response = if path.route.is_resource() { tagged(response) } else { response };
-    Ok(if is_read { Preconditions::of(&request).shorten(response) } else { response })
+    let response = if path.route.is_resource() {
+        tagged(response)
+    } else {
+        response
+    };
+    Ok(if is_read {
+        Preconditions::of(&request).shorten(response)
+    } else {
+        response
+    })
 }
 
-/// Sets what the audit trail has of an operation, as far as that is known before it: handlers of PUT and PATCH add the
-/// change.
+/// Sets what the audit trail has of an operation, as far as that is known before it: handlers of
+/// PUT and PATCH add the change.
 fn plan_audit(operation: &Operation, input: Input<'_>) {
     match operation.method {
         Method::DELETE => audit::set_changes(|| audit::changes(input.before, None)),
@@ -171,12 +221,19 @@ fn plan_audit(operation: &Operation, input: Input<'_>) {
 /// The key of the lock of changes of the resource that a path names.
 fn lock_key(path: &ArmPath) -> Option<String> {
     let namespace = || Some(namespaces::lock_key(&path.namespace().ok()?.name));
-    path.topic().ok().map(|topic| topic.key()).or_else(namespace)
+    path.topic()
+        .ok()
+        .map(|topic| topic.key())
+        .or_else(namespace)
 }
 
 /// The body of the resource's GET; [`None`] if it does not exist.
 async fn shown(get: Option<&Operation>, call: Call<'_>) -> Option<Bytes> {
-    let response = get?.answer(call).await.ok().filter(|response| response.status() == StatusCode::OK)?;
+    let response = get?
+        .answer(call)
+        .await
+        .ok()
+        .filter(|response| response.status() == StatusCode::OK)?;
     response.into_body().try_into_bytes().ok()
 }
 
@@ -184,15 +241,15 @@ async fn shown(get: Option<&Operation>, call: Call<'_>) -> Option<Bytes> {
 fn unknown(path: &str) -> AdminError {
     match path::other_source(path) {
         Some(source) => AdminError::NotFound(format!(
-            "'{source}' is not a source of events: event subscriptions belong to a topic, a domain or a topic of a \
-             domain."
+            "'{source}' is not a source of events: event subscriptions belong to a topic, a domain \
+             or a topic of a domain."
         )),
         None => AdminError::NoSuchPath(path.to_owned()),
     }
 }
 
-/// Whether a PUT has `whatIf=true`: the response then has the changes that it would make, without making them. Azure has
-/// `whatIf` for templates; here it is for one resource.
+/// Whether a PUT has `whatIf=true`: the response then has the changes that it would make, without
+/// making them. Azure has `whatIf` for templates; here it is for one resource.
 pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
     let mut pairs = form_urlencoded::parse(request.query_string().as_bytes());
     match pairs.find(|(key, _)| key.eq_ignore_ascii_case("whatIf")) {
@@ -200,7 +257,11 @@ pub(super) fn is_what_if(request: &HttpRequest) -> Result<bool, AdminError> {
         Some((_, value)) => match value.to_ascii_lowercase().as_str() {
             "true" => Ok(true),
             "false" => Ok(false),
-            _ => Err(InvalidRequest::new("whatIf", format!("is \"{value}\"; allowed are true and false")).into()),
+            _ => Err(InvalidRequest::new(
+                "whatIf",
+                format!("is \"{value}\"; allowed are true and false"),
+            )
+            .into()),
         },
     }
 }
@@ -216,12 +277,15 @@ pub(super) async fn read_body(payload: web::Payload) -> Result<Bytes, AdminError
 
 /// The topic or the domain of a path, if the scope matches.
 pub(super) fn topic(control: &Control, path: &TopicPath) -> Result<Arc<TopicHandle>, AdminError> {
-    let found =
-        control.registry.topic(&path.key()).filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
+    let found = control
+        .registry
+        .topic(&path.key())
+        .filter(|topic| topics::is_in_scope(&topic.record().scope, &path.scope));
     found.ok_or_else(|| no_topic(path))
 }
 
-/// Refuses a topic, domain or domain topic of which the caller may see nothing, as if it did not exist.
+/// Refuses a topic, domain or domain topic of which the caller may see nothing, as if it did not
+/// exist.
 pub(super) fn check_seen(
     control: &Control,
     permissions: &Permissions,
@@ -240,7 +304,10 @@ pub(super) fn check_seen(
 
 /// The error for a missing topic or domain.
 fn no_topic(path: &TopicPath) -> AdminError {
-    not_found(&TopicPath { domain_topic: None, ..path.clone() })
+    not_found(&TopicPath {
+        domain_topic: None,
+        ..path.clone()
+    })
 }
 
 /// The error for a missing resource.
@@ -251,7 +318,10 @@ fn not_found(path: &TopicPath) -> AdminError {
 /// The error for a missing event subscription.
 pub(super) fn no_subscription(path: &TopicPath, name: &str) -> AdminError {
     let name = name.rsplit('/').next().unwrap_or(name);
-    no_resource(path, &format!("{}/eventSubscriptions/{name}", path.resource()))
+    no_resource(
+        path,
+        &format!("{}/eventSubscriptions/{name}", path.resource()),
+    )
 }
 
 fn no_resource(path: &TopicPath, resource: &str) -> AdminError {
@@ -268,16 +338,22 @@ impl From<registry::Error> for AdminError {
             registry::Error::Refused(why) => Self::Refused(why),
             registry::Error::Validation(refusal) => Self::Validation(refusal),
             registry::Error::Stale(why) => Self::Stale(why),
-            registry::Error::CommandRefused(why) => Self::Conflict(format!("Nothing was done: {why}.")),
+            registry::Error::CommandRefused(why) => Self::Conflict(format!(
+                "Nothing was done: \
+                 {why}."
+            )),
             registry::Error::Full(why) => Self::Conflict(why),
             registry::Error::Journal(error) => match error {
                 journal::Error::Full => Self::Unavailable(
-                    "The disk of the data folder is full; nothing was changed. Try again when there is space."
+                    "The disk of the data folder is full; nothing was changed. Try again when \
+                     there is space."
                         .to_owned(),
                 ),
-                journal::Error::Closed => {
-                    Self::Unavailable("The journal is closed; nothing was changed. Try again later.".to_owned())
-                }
+                journal::Error::Closed => Self::Unavailable(
+                    "The journal is closed; nothing was changed. Try again \
+                     later."
+                        .to_owned(),
+                ),
                 error @ (journal::Error::Fenced
                 | journal::Error::Unknown
                 | journal::Error::Backlog(_)

@@ -47,9 +47,12 @@ pub(crate) struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// Sets what the audit trail has of a change: the difference from a resource whose GET will return `after`.
+    /// Sets what the audit trail has of a change: the difference from a resource whose GET will
+    /// return `after`.
     pub(crate) fn plan_audit(&self, after: &impl Serialize) {
-        audit::set_changes(|| audit::changes(self.before, serde_json::to_vec(after).ok().as_deref()));
+        audit::set_changes(|| {
+            audit::changes(self.before, serde_json::to_vec(after).ok().as_deref())
+        });
     }
 }
 
@@ -90,7 +93,8 @@ pub struct Operation {
     pub access: Access,
     /// Whether it lists resources, and leaves out those that the caller may not see.
     pub(super) is_list: bool,
-    /// How the answers of the shards of a cluster become one, if the path names no topic, domain or namespace.
+    /// How the answers of the shards of a cluster become one, if the path names no topic, domain or
+    /// namespace.
     pub(crate) merge: Option<Merge>,
     /// Which shards of a cluster answer, if the topic is spread; [`None`]: the one that leads it.
     pub(crate) spread: Option<SpreadScope>,
@@ -101,7 +105,10 @@ pub struct Operation {
 enum Handler {
     Call(for<'a> fn(Call<'a>) -> Answer<'a>),
     /// PUT of a resource: makes the change, or reports the difference.
-    Put(for<'a> fn(Input<'a>) -> Answer<'a>, for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>),
+    Put(
+        for<'a> fn(Input<'a>) -> Answer<'a>,
+        for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
+    ),
 }
 
 /// The handler that a closure body is.
@@ -113,23 +120,41 @@ macro_rules! answer {
 pub(super) use answer;
 
 const fn of(method: Method, access: Access, handler: Handler, describe: Describe) -> Operation {
-    Operation { method, access, is_list: false, merge: None, spread: None, handler, describe }
+    Operation {
+        method,
+        access,
+        is_list: false,
+        merge: None,
+        spread: None,
+        handler,
+        describe,
+    }
 }
 
 /// GET.
-pub(super) const fn get(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+pub(super) const fn get(
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    describe: Describe,
+) -> Operation {
     of(Method::GET, Access::READ, Handler::Call(handler), describe)
 }
 
 /// GET of a list of resources.
-pub(super) const fn list(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+pub(super) const fn list(
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    describe: Describe,
+) -> Operation {
     let mut operation = get(handler, describe);
     operation.is_list = true;
     operation.merged(Merge::List)
 }
 
 /// POST, for callers with a role.
-pub(super) const fn post(access: Access, handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
+pub(super) const fn post(
+    access: Access,
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    describe: Describe,
+) -> Operation {
     of(Method::POST, access, Handler::Call(handler), describe)
 }
 
@@ -139,17 +164,38 @@ pub(super) const fn put(
     difference: for<'a> fn(Input<'a>) -> DifferenceAnswer<'a>,
     describe: Describe,
 ) -> Operation {
-    of(Method::PUT, Access::ADMIN, Handler::Put(handler, difference), describe)
+    of(
+        Method::PUT,
+        Access::ADMIN,
+        Handler::Put(handler, difference),
+        describe,
+    )
 }
 
 /// PATCH.
-pub(super) const fn patch(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    of(Method::PATCH, Access::ADMIN, Handler::Call(handler), describe)
+pub(super) const fn patch(
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    describe: Describe,
+) -> Operation {
+    of(
+        Method::PATCH,
+        Access::ADMIN,
+        Handler::Call(handler),
+        describe,
+    )
 }
 
 /// DELETE.
-pub(super) const fn delete(handler: for<'a> fn(Call<'a>) -> Answer<'a>, describe: Describe) -> Operation {
-    of(Method::DELETE, Access::ADMIN, Handler::Call(handler), describe)
+pub(super) const fn delete(
+    handler: for<'a> fn(Call<'a>) -> Answer<'a>,
+    describe: Describe,
+) -> Operation {
+    of(
+        Method::DELETE,
+        Access::ADMIN,
+        Handler::Call(handler),
+        describe,
+    )
 }
 
 impl Operation {
@@ -183,7 +229,8 @@ impl Operation {
         self
     }
 
-    /// The same operation, which for a spread topic the shard answers that has what the request is about.
+    /// The same operation, which for a spread topic the shard answers that has what the request is
+    /// about.
     pub(super) const fn found(mut self) -> Self {
         self.spread = Some(SpreadScope::All(Merge::Found));
         self
@@ -217,7 +264,9 @@ impl Operation {
     pub(crate) fn describe(&self, route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
         let draft = (self.describe)(route, schemas);
         match self.spread {
-            Some(SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_)) if route.is_in_topic() => {
+            Some(SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_))
+                if route.is_in_topic() =>
+            {
                 draft.of_shard()
             }
             Some(_) | None => draft,

@@ -1,7 +1,8 @@
 //! Parses ARM's paths: keywords are compared without case, names are kept as given.
 //!
-//! actix-web's routes compare with case, so a pure function looks up the path in the table of [`super::routes`]. Doubled
-//! slashes are ignored, because Azure's clients append scopes that begin with a slash.
+//! actix-web's routes compare with case, so a pure function looks up the path in the table of
+//! [`super::routes`]. Doubled slashes are ignored, because Azure's clients append scopes that begin
+//! with a slash.
 
 use percent_encoding::percent_decode_str;
 
@@ -48,9 +49,19 @@ impl TopicPath {
 
     /// Resource type and name, such as `Microsoft.EventGrid/topics/orders`.
     pub fn resource(&self) -> String {
-        let above = self.namespace.as_ref().map(|name| format!("namespaces/{name}/")).unwrap_or_default();
-        let own = format!("Microsoft.EventGrid/{above}{}/{}", self.kind.path_segment(), self.name);
-        self.domain_topic.as_ref().map_or(own.clone(), |topic| format!("{own}/topics/{topic}"))
+        let above = self
+            .namespace
+            .as_ref()
+            .map(|name| format!("namespaces/{name}/"))
+            .unwrap_or_default();
+        let own = format!(
+            "Microsoft.EventGrid/{above}{}/{}",
+            self.kind.path_segment(),
+            self.name
+        );
+        self.domain_topic
+            .as_ref()
+            .map_or(own.clone(), |topic| format!("{own}/topics/{topic}"))
     }
 }
 
@@ -77,40 +88,67 @@ pub fn find(path: &str) -> Option<ArmPath> {
     if segments.iter().any(|segment| segment.contains('/')) {
         return None;
     }
-    let words: Vec<String> = segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
-    ROUTES.iter().find_map(|route| Some(ArmPath { route, names: route.names(&segments, &words)? }))
+    let words: Vec<String> = segments
+        .iter()
+        .map(|segment| segment.to_ascii_lowercase())
+        .collect();
+    ROUTES.iter().find_map(|route| {
+        Some(ArmPath {
+            route,
+            names: route.names(&segments, &words)?,
+        })
+    })
 }
 
 /// The resource whose event subscription a path names, if it is not a source of events here.
 pub(super) fn other_source(path: &str) -> Option<String> {
     let segments: Vec<String> = segments(path).collect::<Option<_>>()?;
-    let words: Vec<String> = segments.iter().map(|segment| segment.to_ascii_lowercase()).collect();
+    let words: Vec<String> = segments
+        .iter()
+        .map(|segment| segment.to_ascii_lowercase())
+        .collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["subscriptions", _, .., "providers", "microsoft.eventgrid", "eventsubscriptions", _] => {
-            Some(segments[..segments.len() - 4].join("/"))
-        }
+        [
+            "subscriptions",
+            _,
+            ..,
+            "providers",
+            "microsoft.eventgrid",
+            "eventsubscriptions",
+            _,
+        ] => Some(segments[..segments.len() - 4].join("/")),
         _ => None,
     }
 }
 
 fn segments(path: &str) -> impl DoubleEndedIterator<Item = Option<String>> {
     let segments = path.split('/').filter(|segment| !segment.is_empty());
-    segments.map(|segment| percent_decode_str(segment).decode_utf8().ok().map(|text| text.into_owned()))
+    segments.map(|segment| {
+        percent_decode_str(segment)
+            .decode_utf8()
+            .ok()
+            .map(|text| text.into_owned())
+    })
 }
 
 impl ArmPath {
     /// The name that a parameter has; an error is a bug in the table of routes.
     pub(crate) fn name(&self, parameter: &str) -> Result<&str, AdminError> {
-        self.optional(parameter).ok_or(AdminError::Broken("the path has no such parameter"))
+        self.optional(parameter)
+            .ok_or(AdminError::Broken("the path has no such parameter"))
     }
 
     /// The name that a parameter has, if the path has it.
     pub(crate) fn optional(&self, parameter: &str) -> Option<&str> {
-        self.names.iter().find(|(known, _)| *known == parameter).map(|(_, name)| name.as_str())
+        self.names
+            .iter()
+            .find(|(known, _)| *known == parameter)
+            .map(|(_, name)| name.as_str())
     }
 
-    /// The resource that the path names, without labels; [`None`] for a list of all topics and the like.
+    /// The resource that the path names, without labels; [`None`] for a list of all topics and the
+    /// like.
     pub(super) fn scoped(&self) -> Option<ScopedResource> {
         let kinds = [
             ("namespaceName", "namespaces"),
@@ -119,9 +157,14 @@ impl ArmPath {
             ("domainTopicName", "topics"),
             ("eventSubscriptionName", "eventSubscriptions"),
         ];
-        let named = kinds.into_iter().filter_map(|(parameter, kind)| Some([kind, self.optional(parameter)?]));
+        let named = kinds
+            .into_iter()
+            .filter_map(|(parameter, kind)| Some([kind, self.optional(parameter)?]));
         let path: Vec<String> = named.flatten().map(str::to_owned).collect();
-        (!path.is_empty()).then(|| ScopedResource { path, labels: Vec::new() })
+        (!path.is_empty()).then(|| ScopedResource {
+            path,
+            labels: Vec::new(),
+        })
     }
 
     /// The last name in the path.
@@ -131,14 +174,23 @@ impl ArmPath {
 
     /// Azure subscription and resource group.
     pub(super) fn scope(&self) -> Result<ArmScope, AdminError> {
-        let (subscription, resource_group) = (self.name("subscriptionId")?, self.name("resourceGroupName")?);
-        Ok(ArmScope { subscription: subscription.to_owned(), resource_group: resource_group.to_owned() })
+        let (subscription, resource_group) = (
+            self.name("subscriptionId")?,
+            self.name("resourceGroupName")?,
+        );
+        Ok(ArmScope {
+            subscription: subscription.to_owned(),
+            resource_group: resource_group.to_owned(),
+        })
     }
 
     /// Azure subscription, and the resource group if the path has one.
     pub fn azure_scope(&self) -> Result<AzureScope, AdminError> {
         let resource_group = self.optional("resourceGroupName").map(str::to_owned);
-        Ok(AzureScope { subscription: self.name("subscriptionId")?.to_owned(), resource_group })
+        Ok(AzureScope {
+            subscription: self.name("subscriptionId")?.to_owned(),
+            resource_group,
+        })
     }
 
     /// The topic, the domain or the domain topic.
@@ -150,25 +202,37 @@ impl ArmPath {
             None => (TopicKind::Topic, self.name("topicName")?),
         };
         let domain_topic = self.optional("domainTopicName").map(Name::new);
-        Ok(TopicPath { scope: self.scope()?, kind, name: Name::new(name), namespace, domain_topic })
+        Ok(TopicPath {
+            scope: self.scope()?,
+            kind,
+            name: Name::new(name),
+            namespace,
+            domain_topic,
+        })
     }
 
     /// Whether the path is that of a topic, a domain or a domain topic itself.
     pub(crate) fn is_topic(&self) -> bool {
         let ends = |name: &&str| self.route.template.ends_with(&format!("/{{{name}}}"));
-        ["topicName", "domainName", "domainTopicName"].iter().any(ends)
+        ["topicName", "domainName", "domainTopicName"]
+            .iter()
+            .any(ends)
     }
 
     /// The namespace.
     pub(super) fn namespace(&self) -> Result<NamespacePath, AdminError> {
-        Ok(NamespacePath { scope: self.scope()?, name: Name::new(self.name("namespaceName")?) })
+        Ok(NamespacePath {
+            scope: self.scope()?,
+            name: Name::new(self.name("namespaceName")?),
+        })
     }
 
     /// The key of the event subscription: its name, prefixed with the domain topic and a slash.
     pub fn subscription(&self) -> Result<String, AdminError> {
         let name = self.name("eventSubscriptionName")?;
-        Ok(self
-            .optional("domainTopicName")
-            .map_or_else(|| name.to_owned(), |topic| format!("{}/{name}", Name::new(topic))))
+        Ok(self.optional("domainTopicName").map_or_else(
+            || name.to_owned(),
+            |topic| format!("{}/{name}", Name::new(topic)),
+        ))
     }
 }

@@ -1,7 +1,7 @@
 //! What a portal link does not permit of the operations that are for portal links.
 //!
-//! Its holder changes the address of a webhook and nothing else, and sees no event but those of its event
-//! subscriptions. What the requests carry does not go to another host (`uses`).
+//! Its holder changes the address of a webhook and nothing else, and sees no event but those of its
+//! event subscriptions. What the requests carry does not go to another host (`uses`).
 
 use serde_json::{Value, json};
 
@@ -10,13 +10,21 @@ use crate::{AdminError, Control, model::parse};
 use gridhook_record::topic::TopicKind;
 
 /// Checks a PATCH by the holder of a portal link: its only change is the address of a webhook.
-pub(super) fn check_change(control: &Control, path: &ArmPath, body: &[u8]) -> Result<(), AdminError> {
+pub(super) fn check_change(
+    control: &Control,
+    path: &ArmPath,
+    body: &[u8],
+) -> Result<(), AdminError> {
     let (of, name) = (path.topic()?, path.subscription()?);
     let found = control.registry.provisioned(&*topic(control, &of)?, &name);
     let record = found.ok_or_else(|| no_subscription(&of, &name))?.record;
     let change = parse(body)?;
     let is_in_namespace = of.kind == TopicKind::NamespaceTopic;
-    let at = if is_in_namespace { "/properties/deliveryConfiguration/push" } else { "" };
+    let at = if is_in_namespace {
+        "/properties/deliveryConfiguration/push"
+    } else {
+        ""
+    };
     let address = change.pointer(&format!("{at}/destination/properties/endpointUrl"));
     let address = address.and_then(Value::as_str).unwrap_or_default();
     let mut allowed = json!({"destination": {"properties": {"endpointUrl": address}}});
@@ -25,8 +33,8 @@ pub(super) fn check_change(control: &Control, path: &ArmPath, body: &[u8]) -> Re
     }
     if change != allowed {
         return Err(AdminError::PortalLink(
-            "it changes destination.properties.endpointUrl of a webhook and nothing else; in namespaces the \
-             destination is in properties.deliveryConfiguration.push",
+            "it changes destination.properties.endpointUrl of a webhook and nothing else; in \
+             namespaces the destination is in properties.deliveryConfiguration.push",
         ));
     }
     if record.endpoint_type() != Some("WebHook") {

@@ -1,7 +1,7 @@
 //! `ETag`, `If-Match` and `If-None-Match` (RFC 9110) of the resources of the table of routes.
 //!
-//! A tag is a hash of what GET returns. Each change sets a later `lastModifiedAt`, so a change of a secret, which GET does not
-//! return, changes the tag too.
+//! A tag is a hash of what GET returns. Each change sets a later `lastModifiedAt`, so a change of a
+//! secret, which GET does not return, changes the tag too.
 
 use actix_web::{
     HttpRequest, HttpResponse,
@@ -29,10 +29,18 @@ pub(super) struct Preconditions {
 impl Preconditions {
     pub(super) fn of(request: &HttpRequest) -> Self {
         let header = |name: HeaderName| {
-            let values: Vec<_> = request.headers().get_all(name).map(HeaderValue::as_bytes).collect();
-            (!values.is_empty()).then(|| String::from_utf8_lossy(&values.join(&b", "[..])).into_owned())
+            let values: Vec<_> = request
+                .headers()
+                .get_all(name)
+                .map(HeaderValue::as_bytes)
+                .collect();
+            (!values.is_empty())
+                .then(|| String::from_utf8_lossy(&values.join(&b", "[..])).into_owned())
         };
-        Self { if_match: header(IF_MATCH), if_none_match: header(IF_NONE_MATCH) }
+        Self {
+            if_match: header(IF_MATCH),
+            if_none_match: header(IF_NONE_MATCH),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -42,27 +50,43 @@ impl Preconditions {
     /// Checks the preconditions of a change of a resource whose GET returns `shown`.
     pub(super) fn check(&self, method: &Method, shown: Option<&[u8]>) -> Result<(), AdminError> {
         let tag = shown.map(tag);
-        let has = |list: &str, strength| tag.as_ref().is_some_and(|tag| has_tag(list, tag, strength));
+        let has =
+            |list: &str, strength| tag.as_ref().is_some_and(|tag| has_tag(list, tag, strength));
         // A PATCH of a missing resource is 404.
         let is_patch_of_none = shown.is_none() && *method == Method::PATCH;
         let failed = match self {
-            Self { if_match: Some(list), .. } if !has(list, TagComparison::Strong) && !is_patch_of_none => {
+            Self {
+                if_match: Some(list),
+                ..
+            } if !has(list, TagComparison::Strong) && !is_patch_of_none => {
                 format!("If-Match: {list}")
             }
-            Self { if_none_match: Some(list), .. } if has(list, TagComparison::Weak) => {
+            Self {
+                if_none_match: Some(list),
+                ..
+            } if has(list, TagComparison::Weak) => {
                 format!("If-None-Match: {list}")
             }
             _ => return Ok(()),
         };
-        Err(AdminError::Precondition { condition: failed, current: tag })
+        Err(AdminError::Precondition {
+            condition: failed,
+            current: tag,
+        })
     }
 
     /// The response to a GET of a resource: 304 if the client has its state.
     pub(super) fn shorten(&self, response: HttpResponse) -> HttpResponse {
-        let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        let tag = response
+            .headers()
+            .get(ETAG)
+            .and_then(|tag| tag.to_str().ok())
+            .map(str::to_owned);
         match (tag, &self.if_none_match) {
             (Some(tag), Some(list)) if has_tag(list, &tag, TagComparison::Weak) => {
-                HttpResponse::NotModified().insert_header((ETAG, tag)).finish()
+                HttpResponse::NotModified()
+                    .insert_header((ETAG, tag))
+                    .finish()
             }
             _ => response,
         }
@@ -84,12 +108,17 @@ fn has_tag(list: &str, tag: &str, comparison: TagComparison) -> bool {
         TagComparison::Strong => given == tag,
         TagComparison::Weak => given.strip_prefix("W/").unwrap_or(given) == tag,
     };
-    list.split(',').map(str::trim).any(|given| given == "*" || plain(given))
+    list.split(',')
+        .map(str::trim)
+        .any(|given| given == "*" || plain(given))
 }
 
 /// The entity tag of a resource whose GET returns `shown`.
 pub(super) fn tag(shown: &[u8]) -> String {
-    format!("\"{}\"", HEXLOWER.encode(&Sha256::digest(shown)[..TAG_BYTES]))
+    format!(
+        "\"{}\"",
+        HEXLOWER.encode(&Sha256::digest(shown)[..TAG_BYTES])
+    )
 }
 
 /// Adds the tag to a response whose body is that of GET.

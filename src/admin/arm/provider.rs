@@ -18,13 +18,25 @@ pub(super) fn topic_type(name: &str) -> Result<HttpResponse, AdminError> {
 }
 
 pub(super) fn event_types(name: &str) -> Result<HttpResponse, AdminError> {
-    Ok(HttpResponse::Ok().json(Page::whole(provider::event_types_of(&known_topic_type(name)?.name))))
+    Ok(
+        HttpResponse::Ok().json(Page::whole(provider::event_types_of(
+            &known_topic_type(name)?.name,
+        ))),
+    )
 }
 
 fn known_topic_type(name: &str) -> Result<TopicType, AdminError> {
-    let known = provider::topic_types().into_iter().find(|known| known.name.eq_ignore_ascii_case(name));
+    let known = provider::topic_types()
+        .into_iter()
+        .find(|known| known.name.eq_ignore_ascii_case(name));
     known.ok_or_else(|| {
-        let names: Vec<_> = provider::topic_types().into_iter().map(|known| known.name).collect();
-        AdminError::NotFound(format!("There is no topic type '{name}'; allowed are {}.", names.join(" and ")))
+        let names: Vec<_> = provider::topic_types()
+            .into_iter()
+            .map(|known| known.name)
+            .collect();
+        AdminError::NotFound(format!(
+            "There is no topic type '{name}'; allowed are {}.",
+            names.join(" and ")
+        ))
     })
 }

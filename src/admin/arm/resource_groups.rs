@@ -1,6 +1,7 @@
 //! Operations on resource groups, and on the resources in them.
 //!
-//! A group exists as long as a resource is in it, or since it was created by itself until it is deleted.
+//! A group exists as long as a resource is in it, or since it was created by itself until it is
+//! deleted.
 
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ use gridhook_record::{
 
 /// The group, if it exists.
 fn find(control: &Control, scope: &ArmScope) -> Option<ResourceGroup> {
-    let group =
-        used_resource_groups(&placements(control), &scope.subscription).remove(&scope.resource_group.to_lowercase())?;
+    let group = used_resource_groups(&placements(control), &scope.subscription)
+        .remove(&scope.resource_group.to_lowercase())?;
     Some(with_tags(control, group, &scope.subscription))
 }
 
@@ -43,16 +44,27 @@ fn with_tags(control: &Control, group: ResourceGroup, subscription: &str) -> Res
     ResourceGroup { tags, ..group }
 }
 
-pub(super) fn list(control: &Control, request: &HttpRequest, id: &str) -> Result<HttpResponse, AdminError> {
+pub(super) fn list(
+    control: &Control,
+    request: &HttpRequest,
+    id: &str,
+) -> Result<HttpResponse, AdminError> {
     let page = PageRequest::of(request, control)?;
     let all = used_resource_groups(&placements(control), id).into_iter();
-    let all = all.map(|(key, group)| (key, with_tags(control, group, id))).collect();
+    let all = all
+        .map(|(key, group)| (key, with_tags(control, group, id)))
+        .collect();
     Ok(page.answer(all, |one: &ResourceGroup| &one.name, value_of))
 }
 
 /// GET, and HEAD, which clients send to find out whether a group exists: they expect 204.
-pub(super) fn get(control: &Control, request: &HttpRequest, scope: &ArmScope) -> Result<HttpResponse, AdminError> {
-    let group = find(control, scope).ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
+pub(super) fn get(
+    control: &Control,
+    request: &HttpRequest,
+    scope: &ArmScope,
+) -> Result<HttpResponse, AdminError> {
+    let group = find(control, scope)
+        .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
     if request.method() == Method::HEAD {
         return Ok(HttpResponse::NoContent().finish());
     }
@@ -60,7 +72,9 @@ pub(super) fn get(control: &Control, request: &HttpRequest, scope: &ArmScope) ->
 }
 
 /// The existing group, and the record after a PUT.
-fn planned_change(input: Input<'_>) -> Result<(Option<ResourceGroup>, ResourceGroupRecord), AdminError> {
+fn planned_change(
+    input: Input<'_>,
+) -> Result<(Option<ResourceGroup>, ResourceGroupRecord), AdminError> {
     let scope = input.path.scope()?;
     let existing = find(input.control, &scope);
     let record = ResourceGroupSpec::put(input.body)?.record(scope, existing.as_ref())?;
@@ -71,7 +85,10 @@ pub(super) fn difference(input: Input<'_>) -> Result<Difference, AdminError> {
     let (existing, record) = planned_change(input)?;
     let settable = |group: &ResourceGroup| json!({"location": group.location, "tags": group.tags});
     let after = json!({"location": record.location, "tags": record.tags});
-    Ok(difference_between(existing.as_ref().map(settable).as_ref(), &after))
+    Ok(difference_between(
+        existing.as_ref().map(settable).as_ref(),
+        &after,
+    ))
 }
 
 pub(super) async fn put(input: Input<'_>) -> Result<HttpResponse, AdminError> {
@@ -82,8 +99,8 @@ pub(super) async fn put(input: Input<'_>) -> Result<HttpResponse, AdminError> {
 
 pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
     let scope = call.path.scope()?;
-    let existing =
-        find(call.control, &scope).ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
+    let existing = find(call.control, &scope)
+        .ok_or_else(|| AdminError::NoResourceGroup(scope.resource_group.clone()))?;
     let record = ResourceGroupSpec::patch(call.body)?.record(scope, Some(&existing))?;
     Ok(HttpResponse::Ok().json(store(call.input, record).await?))
 }
@@ -91,14 +108,18 @@ pub(super) async fn patch(call: Call<'_>) -> Result<HttpResponse, AdminError> {
 async fn store(input: Input<'_>, record: ResourceGroupRecord) -> Result<ResourceGroup, AdminError> {
     let control = input.control;
     let saved = control.registry.resource_groups().put(record).await?;
-    let group = find(control, &saved.scope).ok_or(AdminError::Broken("a stored resource group exists"))?;
+    let group =
+        find(control, &saved.scope).ok_or(AdminError::Broken("a stored resource group exists"))?;
     input.plan_audit(&group);
     info!(group = saved.key(), "resource group saved");
     Ok(group)
 }
 
 /// Deletes a group with everything in it.
-pub(super) async fn delete(control: &Control, scope: &ArmScope) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(
+    control: &Control,
+    scope: &ArmScope,
+) -> Result<HttpResponse, AdminError> {
     if find(control, scope).is_none() {
         return Err(AdminError::NoResourceGroup(scope.resource_group.clone()));
     }
@@ -119,7 +140,10 @@ pub(super) async fn delete(control: &Control, scope: &ArmScope) -> Result<HttpRe
     }
     for namespace in control.registry.namespaces() {
         if is_in_scope(&namespace.scope, scope) {
-            let path = NamespacePath { scope: namespace.scope.clone(), name: namespace.name.clone() };
+            let path = NamespacePath {
+                scope: namespace.scope.clone(),
+                name: namespace.name.clone(),
+            };
             let _lock = control.lock(&namespaces::lock_key(&path.name)).await;
             namespaces::delete(control, &path).await?;
         }
@@ -149,7 +173,11 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
     for topic in control.registry.topics() {
         let record = topic.record();
         if record.namespace.is_none() && permissions.sees_topic(control, &record, None) {
-            let kind = if record.kind() == TopicKind::Domain { "domains" } else { "topics" };
+            let kind = if record.kind() == TopicKind::Domain {
+                "domains"
+            } else {
+                "topics"
+            };
             all.push(ListedResource {
                 id: record.resource_id(),
                 name: record.name.to_string(),
@@ -161,7 +189,11 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
         }
     }
     let namespaces = control.registry.namespaces();
-    for record in namespaces.iter().filter(|record| permissions.sees_namespace(record)).map(Arc::as_ref) {
+    for record in namespaces
+        .iter()
+        .filter(|record| permissions.sees_namespace(record))
+        .map(Arc::as_ref)
+    {
         all.push(ListedResource {
             id: record.resource_id(),
             name: record.name.to_string(),
@@ -172,7 +204,10 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
         });
     }
     all.retain(|one| is_in(&one.scope, scope) && filter.has(one));
-    let keyed = all.into_iter().map(|one| (one.id.to_lowercase(), one)).collect();
+    let keyed = all
+        .into_iter()
+        .map(|one| (one.id.to_lowercase(), one))
+        .collect();
     let view = |one: &ListedResource| {
         json!({
             "id": one.id, "name": one.name, "type": format!("Microsoft.EventGrid/{}", one.kind),
@@ -185,20 +220,37 @@ pub(super) fn resources(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespon
 /// `$filter` of a list of resources: comparisons for equality, joined by `and`.
 struct ResourceFilter(Vec<(String, String)>);
 
-const FILTER_KEYS: [&str; 6] = ["resourcetype", "resourcegroup", "name", "location", "tagname", "tagvalue"];
+const FILTER_KEYS: [&str; 6] = [
+    "resourcetype",
+    "resourcegroup",
+    "name",
+    "location",
+    "tagname",
+    "tagvalue",
+];
 
 impl ResourceFilter {
     fn parse(text: &str) -> Result<Self, AdminError> {
         let mut comparisons = Vec::new();
-        for part in text.split(" and ").map(str::trim).filter(|part| !part.is_empty()) {
+        for part in text
+            .split(" and ")
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             let (key, value) = part.split_once(" eq ").unwrap_or((part, ""));
-            let value = value.trim().strip_prefix('\'').and_then(|value| value.strip_suffix('\''));
+            let value = value
+                .trim()
+                .strip_prefix('\'')
+                .and_then(|value| value.strip_suffix('\''));
             match value.filter(|_| FILTER_KEYS.contains(&key.trim().to_lowercase().as_str())) {
-                Some(value) => comparisons.push((key.trim().to_lowercase(), value.replace("''", "'"))),
+                Some(value) => {
+                    comparisons.push((key.trim().to_lowercase(), value.replace("''", "'")))
+                }
                 None => {
                     let problem = format!(
-                        "has \"{}\"; allowed are resourceType, resourceGroup, name, location, tagName and tagValue, each \
-                         with eq and a string in single quotes, joined by and",
+                        "has \"{}\"; allowed are resourceType, resourceGroup, name, location, \
+                         tagName and tagValue, each with eq and a string in single quotes, joined \
+                         by and",
                         part.escape_debug()
                     );
                     return Err(InvalidRequest::new("$filter", problem).into());
@@ -210,7 +262,9 @@ impl ResourceFilter {
 
     fn has(&self, one: &ListedResource) -> bool {
         self.0.iter().all(|(key, value)| match key.as_str() {
-            "resourcetype" => format!("Microsoft.EventGrid/{}", one.kind).eq_ignore_ascii_case(value),
+            "resourcetype" => {
+                format!("Microsoft.EventGrid/{}", one.kind).eq_ignore_ascii_case(value)
+            }
             "resourcegroup" => one.scope.resource_group.eq_ignore_ascii_case(value),
             "location" => one.location.eq_ignore_ascii_case(value),
             "tagname" => one.tags.contains_key(value),
@@ -222,16 +276,35 @@ impl ResourceFilter {
 
 /// `GET …/tagNames`: the names of all tags and their values, with how often each is used.
 pub(super) fn tag_names(control: &Control, subscription: &str) -> Value {
-    let mut names: std::collections::BTreeMap<String, std::collections::BTreeMap<String, usize>> = Default::default();
+    let mut names: std::collections::BTreeMap<String, std::collections::BTreeMap<String, usize>> =
+        Default::default();
     let topics = control.registry.topics();
-    let topics = topics.iter().map(|topic| topic.record()).filter(|record| record.namespace.is_none());
-    let mut all: Vec<(ArmScope, std::collections::BTreeMap<String, String>)> =
-        topics.map(|record| (record.scope.clone(), record.tags.clone())).collect();
-    all.extend(control.registry.namespaces().iter().map(|record| (record.scope.clone(), record.tags.clone())));
+    let topics = topics
+        .iter()
+        .map(|topic| topic.record())
+        .filter(|record| record.namespace.is_none());
+    let mut all: Vec<(ArmScope, std::collections::BTreeMap<String, String>)> = topics
+        .map(|record| (record.scope.clone(), record.tags.clone()))
+        .collect();
     all.extend(
-        control.registry.resource_groups().all().iter().map(|record| (record.scope.clone(), record.tags.clone())),
+        control
+            .registry
+            .namespaces()
+            .iter()
+            .map(|record| (record.scope.clone(), record.tags.clone())),
     );
-    for (_, tags) in all.into_iter().filter(|(scope, _)| scope.subscription.eq_ignore_ascii_case(subscription)) {
+    all.extend(
+        control
+            .registry
+            .resource_groups()
+            .all()
+            .iter()
+            .map(|record| (record.scope.clone(), record.tags.clone())),
+    );
+    for (_, tags) in all
+        .into_iter()
+        .filter(|(scope, _)| scope.subscription.eq_ignore_ascii_case(subscription))
+    {
         for (name, value) in tags {
             *names.entry(name).or_default().entry(value).or_default() += 1;
         }

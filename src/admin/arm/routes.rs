@@ -1,7 +1,9 @@
-//! The table of the routes of Azure Resource Manager: path, methods, roles, handlers and descriptions.
+//! The table of the routes of Azure Resource Manager: path, methods, roles, handlers and
+//! descriptions.
 //!
-//! [`super::path`] parses requests with it; `Allow` of 405 responses, authorization, `whatIf` and `/openapi.json` are built
-//! from it. The first route that matches a path is used. Those of gridhook itself are in `admin::routes`.
+//! [`super::path`] parses requests with it; `Allow` of 405 responses, authorization, `whatIf` and
+//! `/openapi.json` are built from it. The first route that matches a path is used. Those of
+//! gridhook itself are in `admin::routes`.
 
 use std::sync::LazyLock;
 
@@ -19,8 +21,9 @@ use crate::{
     metrics,
     model::subscription::PathForm,
     openapi::arm::{
-        self as doc, account as account_doc, dead_letters as dead_letters_doc, events as events_doc,
-        namespaces as namespaces_doc, subscriptions as subscriptions_doc, topics as topics_doc,
+        self as doc, account as account_doc, dead_letters as dead_letters_doc,
+        events as events_doc, namespaces as namespaces_doc, subscriptions as subscriptions_doc,
+        topics as topics_doc,
     },
     operate,
     placement::Merge,
@@ -43,7 +46,8 @@ pub struct Route {
     pub(crate) resource: &'static str,
     /// Tag of the operations in the OpenAPI document.
     pub(crate) tag: &'static str,
-    /// Suffix of the ids of the operations in the OpenAPI document: resource type, parent and form of the path.
+    /// Suffix of the ids of the operations in the OpenAPI document: resource type, parent and form
+    /// of the path.
     pub(crate) id: String,
 }
 
@@ -273,11 +277,15 @@ static UNSUPPORTED: [Operation; 4] = [
     delete(answer!(_c => Ok(unsupported::delete())), doc::delete_unsupported),
 ];
 
-/// What people assign to resources in Azure, of which there is nothing here: the type, its OpenAPI id and its name.
-const UNASSIGNED: [(&str, &str, &str); 2] =
-    [("locks", "Locks", "locks"), ("roleAssignments", "RoleAssignments", "role assignments")];
+/// What people assign to resources in Azure, of which there is nothing here: the type, its OpenAPI
+/// id and its name.
+const UNASSIGNED: [(&str, &str, &str); 2] = [
+    ("locks", "Locks", "locks"),
+    ("roleAssignments", "RoleAssignments", "role assignments"),
+];
 
-/// Event Grid's resource types that this server does not support: lists are empty, nothing can be created.
+/// Event Grid's resource types that this server does not support: lists are empty, nothing can be
+/// created.
 const UNSUPPORTED_TYPES: [(&str, &str); 6] = [
     ("systemTopics", "systemTopicName"),
     ("partnerTopics", "partnerTopicName"),
@@ -288,9 +296,22 @@ const UNSUPPORTED_TYPES: [(&str, &str); 6] = [
 ];
 
 impl Route {
-    fn new(template: impl Into<String>, operations: &'static [Operation], tag: &'static str, id: String) -> Self {
+    fn new(
+        template: impl Into<String>,
+        operations: &'static [Operation],
+        tag: &'static str,
+        id: String,
+    ) -> Self {
         let (kind, form) = (TopicKind::Topic, PathForm::Nested);
-        Self { template: template.into(), operations, kind, form, resource: "", tag, id }
+        Self {
+            template: template.into(),
+            operations,
+            kind,
+            form,
+            resource: "",
+            tag,
+            id,
+        }
     }
 
     /// Whether the path is that of a resource that can be put, and not of a list or an action.
@@ -311,18 +332,33 @@ impl Route {
 
     /// The operation with this method. HEAD is GET, whose body is not sent.
     pub(crate) fn operation(&self, method: &Method) -> Option<&'static Operation> {
-        let method = if *method == Method::HEAD { &Method::GET } else { method };
-        self.operations.iter().find(|operation| operation.method == *method)
+        let method = if *method == Method::HEAD {
+            &Method::GET
+        } else {
+            method
+        };
+        self.operations
+            .iter()
+            .find(|operation| operation.method == *method)
     }
 
     /// Allowed methods.
     pub(super) fn methods(&self) -> Vec<Method> {
-        let own = self.operations.iter().map(|operation| operation.method.clone());
-        own.chain(self.operation(&Method::HEAD).map(|_| Method::HEAD)).collect()
+        let own = self
+            .operations
+            .iter()
+            .map(|operation| operation.method.clone());
+        own.chain(self.operation(&Method::HEAD).map(|_| Method::HEAD))
+            .collect()
     }
 
-    /// The parameters of a path with these segments, if it matches; `words` are the segments in lower case.
-    pub(super) fn names(&'static self, segments: &[String], words: &[String]) -> Option<Vec<(&'static str, String)>> {
+    /// The parameters of a path with these segments, if it matches; `words` are the segments in
+    /// lower case.
+    pub(super) fn names(
+        &'static self,
+        segments: &[String],
+        words: &[String],
+    ) -> Option<Vec<(&'static str, String)>> {
         let parts: Vec<&str> = self.template.split('/').skip(1).collect();
         if parts.len() != segments.len() {
             return None;
@@ -341,78 +377,162 @@ impl Route {
 
 fn routes() -> Vec<Route> {
     let whole = format!("/subscriptions/{{subscriptionId}}{PROVIDER}");
-    let group = format!("/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}{PROVIDER}");
+    let group =
+        format!("/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}{PROVIDER}");
     let mut routes = Vec::new();
-    routes.extend(ACCOUNT.iter().map(|(path, operations)| Route::new(*path, operations, "account", String::new())));
+    routes.extend(
+        ACCOUNT
+            .iter()
+            .map(|(path, operations)| Route::new(*path, operations, "account", String::new())),
+    );
     let provider = |(suffix, operations): &(&str, &'static [Operation])| {
-        Route::new(format!("{PROVIDER}{suffix}"), operations, "provider", String::new())
+        Route::new(
+            format!("{PROVIDER}{suffix}"),
+            operations,
+            "provider",
+            String::new(),
+        )
     };
     routes.extend(PROVIDERS.iter().map(provider));
     for (scope, of) in [(&whole, ""), (&group, "OfGroup")] {
         for (kind, id) in [(TopicKind::Topic, "Topics"), (TopicKind::Domain, "Domains")] {
-            let (path, resource) = (format!("{scope}/{}", kind.path_segment()), kind.path_segment());
+            let (path, resource) = (
+                format!("{scope}/{}", kind.path_segment()),
+                kind.path_segment(),
+            );
             let list = Route::new(path, &TOPIC_LIST, resource, format!("{id}{of}"));
-            routes.push(Route { kind, resource, ..list });
+            routes.push(Route {
+                kind,
+                resource,
+                ..list
+            });
         }
-        routes.push(Route::new(format!("{scope}/namespaces"), &NAMESPACES, "namespaces", format!("Namespaces{of}")));
+        routes.push(Route::new(
+            format!("{scope}/namespaces"),
+            &NAMESPACES,
+            "namespaces",
+            format!("Namespaces{of}"),
+        ));
         for (location, by_location) in [("", ""), ("/locations/{location}", "OfLocation")] {
             for (topic_type, by_type) in [("", ""), ("/topicTypes/{topicTypeName}", "OfType")] {
                 let path = format!("{scope}{location}{topic_type}/eventSubscriptions");
                 let id = format!("AllSubscriptions{of}{by_location}{by_type}");
-                routes.push(Route::new(path, &ALL_SUBSCRIPTIONS, "event subscriptions", id));
+                routes.push(Route::new(
+                    path,
+                    &ALL_SUBSCRIPTIONS,
+                    "event subscriptions",
+                    id,
+                ));
             }
         }
     }
     add_unsupported(&mut routes, &whole, &group);
     add_unassigned(&mut routes, &group);
-    for (kind, name, id) in [(TopicKind::Topic, "topicName", "Topic"), (TopicKind::Domain, "domainName", "Domain")] {
+    for (kind, name, id) in [
+        (TopicKind::Topic, "topicName", "Topic"),
+        (TopicKind::Domain, "domainName", "Domain"),
+    ] {
         let topic = format!("{group}/{}/{{{name}}}", kind.path_segment());
-        let suffixes = [("", &TOPIC[..])].into_iter().chain(TOPIC_ACTIONS).chain(EVENT_TYPES).chain(TOPIC_LISTS);
+        let suffixes = [("", &TOPIC[..])]
+            .into_iter()
+            .chain(TOPIC_ACTIONS)
+            .chain(EVENT_TYPES)
+            .chain(TOPIC_LISTS);
         let route = |(suffix, operations): (&str, &'static [Operation])| {
-            let route = Route::new(format!("{topic}{suffix}"), operations, kind.path_segment(), id.to_owned());
+            let route = Route::new(
+                format!("{topic}{suffix}"),
+                operations,
+                kind.path_segment(),
+                id.to_owned(),
+            );
             Route { kind, ..route }
         };
         routes.extend(suffixes.map(route));
         add_subscriptions(&mut routes, &topic, id);
     }
     let topics = format!("{group}/domains/{{domainName}}/topics");
-    for ((suffix, operations), id) in DOMAIN_TOPICS.into_iter().zip(["DomainTopics", "DomainTopic"]) {
-        routes.push(Route::new(format!("{topics}{suffix}"), operations, "domain topics", id.to_owned()));
+    for ((suffix, operations), id) in DOMAIN_TOPICS
+        .into_iter()
+        .zip(["DomainTopics", "DomainTopic"])
+    {
+        routes.push(Route::new(
+            format!("{topics}{suffix}"),
+            operations,
+            "domain topics",
+            id.to_owned(),
+        ));
     }
-    add_subscriptions(&mut routes, &format!("{topics}/{{domainTopicName}}"), "DomainTopic");
+    add_subscriptions(
+        &mut routes,
+        &format!("{topics}/{{domainTopicName}}"),
+        "DomainTopic",
+    );
     add_namespaces(&mut routes, &group);
     routes
 }
 
 fn add_unsupported(routes: &mut Vec<Route>, whole: &str, group: &str) {
-    let mut add = |path: String, operations: &'static [Operation], resource: &'static str, id: String| {
-        routes.push(Route { resource, ..Route::new(path, operations, "not supported", id) });
-    };
+    let mut add =
+        |path: String, operations: &'static [Operation], resource: &'static str, id: String| {
+            routes.push(Route {
+                resource,
+                ..Route::new(path, operations, "not supported", id)
+            });
+        };
     for (resource, name) in UNSUPPORTED_TYPES {
         for (scope, of) in [(whole, ""), (group, "OfGroup")] {
-            add(format!("{scope}/{resource}"), &UNSUPPORTED_LIST, resource, format!("Unsupported{resource}{of}"));
+            add(
+                format!("{scope}/{resource}"),
+                &UNSUPPORTED_LIST,
+                resource,
+                format!("Unsupported{resource}{of}"),
+            );
         }
-        add(format!("{group}/{resource}/{{{name}}}"), &UNSUPPORTED, resource, format!("One{resource}"));
+        add(
+            format!("{group}/{resource}/{{{name}}}"),
+            &UNSUPPORTED,
+            resource,
+            format!("One{resource}"),
+        );
     }
     let (resource, all) = ("verifiedPartners", format!("{PROVIDER}/verifiedPartners"));
-    add(all.clone(), &UNSUPPORTED_LIST, resource, format!("Unsupported{resource}"));
-    add(format!("{all}/{{verifiedPartnerName}}"), &UNSUPPORTED_ITEM, resource, format!("One{resource}"));
+    add(
+        all.clone(),
+        &UNSUPPORTED_LIST,
+        resource,
+        format!("Unsupported{resource}"),
+    );
+    add(
+        format!("{all}/{{verifiedPartnerName}}"),
+        &UNSUPPORTED_ITEM,
+        resource,
+        format!("One{resource}"),
+    );
 }
 
 fn add_unassigned(routes: &mut Vec<Route>, group: &str) {
     let subscription = "/subscriptions/{subscriptionId}".to_owned();
     let scopes = [
         (subscription.clone(), "OfSubscription"),
-        (format!("{subscription}/resourceGroups/{{resourceGroupName}}"), "OfGroup"),
+        (
+            format!("{subscription}/resourceGroups/{{resourceGroupName}}"),
+            "OfGroup",
+        ),
         (format!("{group}/topics/{{topicName}}"), "OfTopic"),
         (format!("{group}/domains/{{domainName}}"), "OfDomain"),
-        (format!("{group}/namespaces/{{namespaceName}}"), "OfNamespace"),
+        (
+            format!("{group}/namespaces/{{namespaceName}}"),
+            "OfNamespace",
+        ),
     ];
     for (scope, of) in scopes {
         for (resource, id, name) in UNASSIGNED {
             let path = format!("{scope}/providers/Microsoft.Authorization/{resource}");
             let route = Route::new(path, &UNASSIGNED_LIST, "not supported", format!("{id}{of}"));
-            routes.push(Route { resource: name, ..route });
+            routes.push(Route {
+                resource: name,
+                ..route
+            });
         }
     }
 }
@@ -420,13 +540,36 @@ fn add_unassigned(routes: &mut Vec<Route>, group: &str) {
 fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
     let namespace = format!("{group}/namespaces/{{namespaceName}}");
     for (suffix, operations) in NAMESPACE {
-        routes.push(Route::new(format!("{namespace}{suffix}"), operations, "namespaces", "Namespace".to_owned()));
+        routes.push(Route::new(
+            format!("{namespace}{suffix}"),
+            operations,
+            "namespaces",
+            "Namespace".to_owned(),
+        ));
     }
-    let (topics, kind, tag) = (format!("{namespace}/topics"), TopicKind::NamespaceTopic, "namespace topics");
-    routes.push(Route::new(topics.clone(), &NAMESPACE_TOPICS, tag, "NamespaceTopics".to_owned()));
+    let (topics, kind, tag) = (
+        format!("{namespace}/topics"),
+        TopicKind::NamespaceTopic,
+        "namespace topics",
+    );
+    routes.push(Route::new(
+        topics.clone(),
+        &NAMESPACE_TOPICS,
+        tag,
+        "NamespaceTopics".to_owned(),
+    ));
     let topic = format!("{topics}/{{topicName}}");
-    for (suffix, operations) in [("", &NAMESPACE_TOPIC[..])].into_iter().chain(TOPIC_ACTIONS).chain(EVENT_TYPES) {
-        let route = Route::new(format!("{topic}{suffix}"), operations, tag, "NamespaceTopic".to_owned());
+    for (suffix, operations) in [("", &NAMESPACE_TOPIC[..])]
+        .into_iter()
+        .chain(TOPIC_ACTIONS)
+        .chain(EVENT_TYPES)
+    {
+        let route = Route::new(
+            format!("{topic}{suffix}"),
+            operations,
+            tag,
+            "NamespaceTopic".to_owned(),
+        );
         routes.push(Route { kind, ..route });
     }
     let all = format!("{topic}/eventSubscriptions");
@@ -435,9 +578,18 @@ fn add_namespaces(routes: &mut Vec<Route>, group: &str) {
 }
 
 fn add_subscriptions(routes: &mut Vec<Route>, parent: &str, id: &str) {
-    for (form, between, by) in [(PathForm::Nested, "", ""), (PathForm::Scoped, PROVIDER, "ByScope")] {
+    for (form, between, by) in [
+        (PathForm::Nested, "", ""),
+        (PathForm::Scoped, PROVIDER, "ByScope"),
+    ] {
         let all = format!("{parent}{between}/eventSubscriptions");
-        add_subscriptions_at(routes, &all, form, &format!("Of{id}{by}"), [&SUBSCRIPTION_LIST, &SUBSCRIPTION]);
+        add_subscriptions_at(
+            routes,
+            &all,
+            form,
+            &format!("Of{id}{by}"),
+            [&SUBSCRIPTION_LIST, &SUBSCRIPTION],
+        );
     }
 }
 
@@ -451,7 +603,13 @@ fn add_subscriptions_at(
     let tag = "event subscriptions";
     for (suffix, operations) in [("", item)].into_iter().chain(SUBSCRIPTION_ACTIONS) {
         let path = format!("{all}/{{eventSubscriptionName}}{suffix}");
-        routes.push(Route { form, ..Route::new(path, operations, tag, format!("Subscription{id}")) });
+        routes.push(Route {
+            form,
+            ..Route::new(path, operations, tag, format!("Subscription{id}"))
+        });
     }
-    routes.push(Route { form, ..Route::new(all, list, tag, format!("Subscriptions{id}")) });
+    routes.push(Route {
+        form,
+        ..Route::new(all, list, tag, format!("Subscriptions{id}"))
+    });
 }

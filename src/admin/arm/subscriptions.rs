@@ -1,6 +1,7 @@
 //! Operations on event subscriptions.
 //!
-//! A name from a path is the key of the record: for a domain topic it is prefixed with the topic's name.
+//! A name from a path is the key of the record: for a domain topic it is prefixed with the topic's
+//! name.
 
 use std::sync::Arc;
 
@@ -9,8 +10,8 @@ use serde_json::Value;
 use tracing::info;
 
 use super::{
-    Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found, path::AzureScope,
-    topic, topics::is_in,
+    Call, Input, Permissions, TopicPath, check_seen, list::PageRequest, no_subscription, not_found,
+    path::AzureScope, topic, topics::is_in,
 };
 use crate::model::difference::difference_between;
 use crate::model::subscription::provisioned_subscription_view;
@@ -44,25 +45,41 @@ pub(super) fn list(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, Adm
     let topic = topic(control, path)?;
     check_seen(control, &permissions, &topic, path)?;
     let domain_topic = own_domain_topic(&topic, path);
-    if domain_topic.as_ref().is_some_and(|name| topic.domain_topic(name.as_str()).is_none()) {
+    if domain_topic
+        .as_ref()
+        .is_some_and(|name| topic.domain_topic(name.as_str()).is_none())
+    {
         return Err(not_found(path));
     }
     let record = topic.record();
-    let all = control.registry.provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
-    let seen = all.into_iter().filter(|one| permissions.sees(control, &record, &one.record));
+    let all = control
+        .registry
+        .provisioned_of(&topic, domain_topic.as_ref().map(Name::as_str));
+    let seen = all
+        .into_iter()
+        .filter(|one| permissions.sees(control, &record, &one.record));
     let keyed = seen.map(|one| (one.record.key(), one)).collect();
     Ok(page.answer(
         keyed,
         |one| one.record.name.as_str(),
-        |one| value_of(&provisioned_subscription_view(one, &record, call.path.route.form)),
+        |one| {
+            value_of(&provisioned_subscription_view(
+                one,
+                &record,
+                call.path.route.form,
+            ))
+        },
     ))
 }
 
-/// All event subscriptions of a scope. In Azure this list also has subscriptions to events of Azure itself, of which there
-/// are none here.
+/// All event subscriptions of a scope. In Azure this list also has subscriptions to events of Azure
+/// itself, of which there are none here.
 pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
     let control = call.control;
-    let (location, topic_type) = (call.path.optional("location"), call.path.optional("topicTypeName"));
+    let (location, topic_type) = (
+        call.path.optional("location"),
+        call.path.optional("topicTypeName"),
+    );
     let page = PageRequest::of(call.request, control)?;
     let (mut keyed, permissions) = (Vec::new(), Permissions::of(call.request)?);
     for topic in control.registry.topics() {
@@ -71,12 +88,19 @@ pub(super) fn list_all(call: Call<'_>, scope: &AzureScope) -> Result<HttpRespons
         let asked = record.namespace.is_none()
             && is_in(&record.scope, scope)
             && location.is_none_or(|location| is_same_location(location, &record.location))
-            && topic_type.is_none_or(|wanted| wanted.eq_ignore_ascii_case(provider::type_name(record.kind())));
+            && topic_type.is_none_or(|wanted| {
+                wanted.eq_ignore_ascii_case(provider::type_name(record.kind()))
+            });
         if asked {
             let key = record.key();
             let all = control.registry.all_provisioned(&topic).into_iter();
             let all = all.filter(|one| permissions.sees(control, &record, &one.record));
-            keyed.extend(all.map(|one| (format!("{key}/{}", one.record.key()), (Arc::clone(&record), one))));
+            keyed.extend(all.map(|one| {
+                (
+                    format!("{key}/{}", one.record.key()),
+                    (Arc::clone(&record), one),
+                )
+            }));
         }
     }
     let view = |(topic, one): &(Arc<TopicRecord>, Provisioned)| {
@@ -91,16 +115,34 @@ fn is_same_location(a: &str, b: &str) -> bool {
     plain(a) == plain(b)
 }
 
-pub(super) fn get(control: &Control, path: &TopicPath, form: PathForm, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) fn get(
+    control: &Control,
+    path: &TopicPath,
+    form: PathForm,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(provisioned_subscription_view(&subscription, &topic.record(), form)))
+    let subscription = control
+        .registry
+        .provisioned(&topic, name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    Ok(HttpResponse::Ok().json(provisioned_subscription_view(
+        &subscription,
+        &topic.record(),
+        form,
+    )))
 }
 
-pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn put(
+    input: Input<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(input.control, path)?;
     let (existing, mut requested) = planned_change(input, path, &topic, name)?;
-    let before = existing.as_ref().map(|existing| existing.record.system_data.as_ref());
+    let before = existing
+        .as_ref()
+        .map(|existing| existing.record.system_data.as_ref());
     requested.system_data = input.control.stamp(input.caller, before);
     let basis = match existing {
         _ if !input.is_conditional => ChangeBasis::Any,
@@ -111,15 +153,24 @@ pub(super) async fn put(input: Input<'_>, path: &TopicPath, name: &str) -> Resul
 }
 
 /// The changes that a PUT would make. No endpoint is validated.
-pub(super) fn difference(input: Input<'_>, path: &TopicPath, name: &str) -> Result<Difference, AdminError> {
+pub(super) fn difference(
+    input: Input<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<Difference, AdminError> {
     let topic = topic(input.control, path)?;
     let (existing, requested) = planned_change(input, path, &topic, name)?;
     let of = topic.record();
-    let before = existing.as_ref().map(|existing| subscription::set(&existing.record, &of));
+    let before = existing
+        .as_ref()
+        .map(|existing| subscription::set(&existing.record, &of));
     let mut difference = difference_between(before.as_ref(), &subscription::set(&requested, &of));
     if existing.is_some_and(|existing| matches!(existing.state, ProvisioningState::Failed)) {
         // Validation of its endpoint failed: a PUT validates it again.
-        let (at, [before, after]) = ("provisioningState".to_owned(), ["Failed", "Succeeded"].map(Value::from));
+        let (at, [before, after]) = (
+            "provisioningState".to_owned(),
+            ["Failed", "Succeeded"].map(Value::from),
+        );
         difference.changes.push(ValueChange { at, before, after });
     }
     Ok(difference)
@@ -137,42 +188,89 @@ fn planned_change(
     let given = name.rsplit('/').next().unwrap_or(name);
     // An existing event subscription keeps the spelling of its name.
     let existing = control.registry.provisioned(topic, name);
-    let name = existing.as_ref().map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
+    let name = existing
+        .as_ref()
+        .map_or_else(|| Name::new(given), |existing| existing.record.name.clone());
     let domain_topic = own_domain_topic(topic, path);
-    domain_topic.as_ref().map(domain_topic::check_its_name).transpose()?;
+    domain_topic
+        .as_ref()
+        .map(domain_topic::check_its_name)
+        .transpose()?;
     if existing.is_none() {
         shares::check_new_subscription(control, input.permissions, topic)?;
     }
-    if domain_topic.as_ref().is_some_and(|name| topic.domain_topic(name.as_str()).is_none()) {
+    if domain_topic
+        .as_ref()
+        .is_some_and(|name| topic.domain_topic(name.as_str()).is_none())
+    {
         shares::check_new_domain_topic(control, input.permissions, topic)?;
     }
     let ranges = control.editions.ranges(&record.edition)?;
-    let mut requested =
-        subscription::put(&name, &record, existing.as_ref().map(|existing| &*existing.record), ranges, input.body)?;
+    let mut requested = subscription::put(
+        &name,
+        &record,
+        existing.as_ref().map(|existing| &*existing.record),
+        ranges,
+        input.body,
+    )?;
     requested.filter.domain_topic = domain_topic.map(|name| name.to_string());
     if let Some(existing) = &existing {
         check_mode(&existing.record, &requested)?;
     }
-    uses::check(control, input.permissions, &record, existing.as_ref().map(|existing| &*existing.record), &requested)?;
+    uses::check(
+        control,
+        input.permissions,
+        &record,
+        existing.as_ref().map(|existing| &*existing.record),
+        &requested,
+    )?;
     check_expiration(control, &requested, "properties.expirationTimeUtc")?;
     check_start(control, topic, &mut requested, "properties.startsFrom")?;
     Ok((existing, requested))
 }
 
-pub(super) async fn patch(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
-    let Input { control, caller, body, .. } = call.input;
+pub(super) async fn patch(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
+    let Input {
+        control,
+        caller,
+        body,
+        ..
+    } = call.input;
     let topic = topic(control, path)?;
     let record = topic.record();
-    let existing = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?.record;
+    let existing = control
+        .registry
+        .provisioned(&topic, name)
+        .ok_or_else(|| no_subscription(path, name))?
+        .record;
     let ranges = control.editions.ranges(&record.edition)?;
     let mut requested = subscription::patch(&existing, &record, ranges, body)?;
-    requested.filter.domain_topic.clone_from(&existing.filter.domain_topic);
+    requested
+        .filter
+        .domain_topic
+        .clone_from(&existing.filter.domain_topic);
     requested.system_data = control.stamp(caller, Some(existing.system_data.as_ref()));
     check_mode(&existing, &requested)?;
-    uses::check(control, call.input.permissions, &record, Some(&existing), &requested)?;
+    uses::check(
+        control,
+        call.input.permissions,
+        &record,
+        Some(&existing),
+        &requested,
+    )?;
     check_expiration(control, &requested, "expirationTimeUtc")?;
     check_start(control, &topic, &mut requested, "startsFrom")?;
-    let mut answer = save(call.input, &record, requested, ChangeBasis::Record(existing)).await?;
+    let mut answer = save(
+        call.input,
+        &record,
+        requested,
+        ChangeBasis::Record(existing),
+    )
+    .await?;
     if record.namespace.is_some() {
         *answer.status_mut() = StatusCode::OK;
     }
@@ -187,29 +285,42 @@ fn check_start(
     target: &str,
 ) -> Result<(), AdminError> {
     let (now, before) = (control.clock.now(), topic.subscription(&requested.key()));
-    let started = before.as_ref().and_then(|before| before.starts_from.as_deref());
-    let Some(starts) = &mut requested.starts_from else { return Ok(()) };
+    let started = before
+        .as_ref()
+        .and_then(|before| before.starts_from.as_deref());
+    let Some(starts) = &mut requested.starts_from else {
+        return Ok(());
+    };
     if before.is_some() && started.is_none_or(|started| started.at != starts.at) {
         let problem = format!(
-            "is {}, and the event subscription is there already; leave it out, and POST …/replays for what was published \
-             before",
+            "is {}, and the event subscription is there already; leave it out, and POST …/replays \
+             for what was published before",
             starts.at
         );
         return Err(InvalidRequest::new(target, problem).into());
     }
     if starts.at > now {
-        let problem = format!("is {}, which is in the future (it is {now}); allowed is a time in the past", starts.at);
+        let problem = format!(
+            "is {}, which is in the future (it is {now}); allowed is a time in the past",
+            starts.at
+        );
         return Err(InvalidRequest::new(target, problem).into());
     }
     starts.made = now;
     Ok(())
 }
 
-fn check_expiration(control: &Control, requested: &SubscriptionRecord, target: &str) -> Result<(), AdminError> {
+fn check_expiration(
+    control: &Control,
+    requested: &SubscriptionRecord,
+    target: &str,
+) -> Result<(), AdminError> {
     let now = control.clock.now();
     match requested.expires {
         Some(expires) if expires <= now => {
-            let problem = format!("is {expires}, which is not in the future (it is {now}). Invalid expiration time");
+            let problem = format!(
+                "is {expires}, which is not in the future (it is {now}). Invalid expiration time"
+            );
             Err(InvalidRequest::new(target, problem).into())
         }
         Some(_) | None => Ok(()),
@@ -219,11 +330,15 @@ fn check_expiration(control: &Control, requested: &SubscriptionRecord, target: &
 /// The domain topic of the path, in the spelling of its creation.
 fn own_domain_topic(domain: &TopicHandle, path: &TopicPath) -> Option<Name> {
     let given = path.domain_topic.as_ref()?;
-    Some(domain.domain_topic(given.as_str()).map_or_else(|| given.clone(), |known| known.name))
+    Some(
+        domain
+            .domain_topic(given.as_str())
+            .map_or_else(|| given.clone(), |known| known.name),
+    )
 }
 
-/// Validates the endpoint without the lock, because that may take long. The change is stored only if the record is still
-/// `basis` afterwards.
+/// Validates the endpoint without the lock, because that may take long. The change is stored only
+/// if the record is still `basis` afterwards.
 async fn save(
     input: Input<'_>,
     topic: &TopicRecord,
@@ -238,27 +353,67 @@ async fn save(
         return Ok(HttpResponse::Created().json(provisioned_subscription_view(&saved, topic, form)));
     }
     let saved = registry.put_subscription(&key, requested, basis).await?;
-    info!(topic = key, subscription = saved.key(), version = saved.version, "event subscription saved");
+    info!(
+        topic = key,
+        subscription = saved.key(),
+        version = saved.version,
+        "event subscription saved"
+    );
     Ok(HttpResponse::Created().json(subscription_view(&saved, topic, form)))
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     topic(control, path)?;
-    if control.registry.delete_subscription(&path.key(), name).await? {
-        info!(topic = path.key(), subscription = name, "event subscription deleted");
+    if control
+        .registry
+        .delete_subscription(&path.key(), name)
+        .await?
+    {
+        info!(
+            topic = path.key(),
+            subscription = name,
+            "event subscription deleted"
+        );
     }
     Ok(HttpResponse::NoContent().finish())
 }
 
-pub(super) fn full_url(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) fn full_url(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(FullUrl { endpoint_url: subscription.record.webhook.endpoint_url.clone() }))
+    let subscription = control
+        .registry
+        .provisioned(&topic, name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    Ok(HttpResponse::Ok().json(FullUrl {
+        endpoint_url: subscription.record.webhook.endpoint_url.clone(),
+    }))
 }
 
 /// The only operation that returns the secrets of delivery properties.
-pub(super) fn delivery_attributes(control: &Control, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) fn delivery_attributes(
+    control: &Control,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let topic = topic(control, path)?;
-    let subscription = control.registry.provisioned(&topic, name).ok_or_else(|| no_subscription(path, name))?;
-    Ok(HttpResponse::Ok().json(Page::whole(subscription.record.webhook.delivery_properties.iter().collect())))
+    let subscription = control
+        .registry
+        .provisioned(&topic, name)
+        .ok_or_else(|| no_subscription(path, name))?;
+    Ok(HttpResponse::Ok().json(Page::whole(
+        subscription
+            .record
+            .webhook
+            .delivery_properties
+            .iter()
+            .collect(),
+    )))
 }

@@ -47,12 +47,16 @@ const KEY_BYTES: usize = 32;
 
 /// Compares scopes without case, as ARM does.
 pub(super) fn is_in_scope(of: &ArmScope, scope: &ArmScope) -> bool {
-    is_same(&of.subscription, &scope.subscription) && is_same(&of.resource_group, &scope.resource_group)
+    is_same(&of.subscription, &scope.subscription)
+        && is_same(&of.resource_group, &scope.resource_group)
 }
 
 pub(super) fn is_in(resource: &ArmScope, scope: &AzureScope) -> bool {
     is_same(&resource.subscription, &scope.subscription)
-        && scope.resource_group.as_ref().is_none_or(|group| is_same(&resource.resource_group, group))
+        && scope
+            .resource_group
+            .as_ref()
+            .is_none_or(|group| is_same(&resource.resource_group, group))
 }
 
 fn is_same(a: &str, b: &str) -> bool {
@@ -62,37 +66,65 @@ fn is_same(a: &str, b: &str) -> bool {
 pub(super) fn list(call: Call<'_>, scope: &AzureScope) -> Result<HttpResponse, AdminError> {
     let (control, kind) = (call.control, call.path.route.kind);
     let page = PageRequest::of(call.request, control)?;
-    let mut records: Vec<Arc<TopicRecord>> = control.registry.topics().iter().map(|topic| topic.record()).collect();
+    let mut records: Vec<Arc<TopicRecord>> = control
+        .registry
+        .topics()
+        .iter()
+        .map(|topic| topic.record())
+        .collect();
     let permissions = Permissions::of(call.request)?;
     records.retain(|record| {
-        record.kind() == kind && is_in(&record.scope, scope) && permissions.sees_topic(control, record, None)
+        record.kind() == kind
+            && is_in(&record.scope, scope)
+            && permissions.sees_topic(control, record, None)
     });
-    let keyed = records.into_iter().map(|record| (record.key(), record)).collect();
+    let keyed = records
+        .into_iter()
+        .map(|record| (record.key(), record))
+        .collect();
     let view = |record: &Arc<TopicRecord>| value_of(&topic_view(record, &control.public_url));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
-pub(super) fn list_in_namespace(call: Call<'_>, path: &NamespacePath) -> Result<HttpResponse, AdminError> {
+pub(super) fn list_in_namespace(
+    call: Call<'_>,
+    path: &NamespacePath,
+) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let page = PageRequest::of(call.request, control)?;
     let permissions = Permissions::of(call.request)?;
     let namespace = namespace(control, path)?;
     let topics = control.registry.namespace_topics(namespace.name.as_str());
-    let sees_any = || topics.iter().any(|topic| permissions.sees_any(control, topic, None));
+    let sees_any = || {
+        topics
+            .iter()
+            .any(|topic| permissions.sees_any(control, topic, None))
+    };
     if !permissions.sees_namespace(&namespace) && !sees_any() {
         return Err(no_namespace(path));
     }
-    let seen = topics.iter().map(|topic| topic.record()).filter(|record| permissions.sees_topic(control, record, None));
+    let seen = topics
+        .iter()
+        .map(|topic| topic.record())
+        .filter(|record| permissions.sees_topic(control, record, None));
     let keyed = seen.map(|record| (record.key(), record)).collect();
     let view = |record: &Arc<TopicRecord>| value_of(&namespace_topic_view(record));
     Ok(page.answer(keyed, |record| record.name.as_str(), view))
 }
 
 pub(super) fn get(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
-    Ok(shown(control, HttpResponse::Ok(), &topic(control, path)?.record()))
+    Ok(shown(
+        control,
+        HttpResponse::Ok(),
+        &topic(control, path)?.record(),
+    ))
 }
 
-fn shown(control: &Control, mut response: HttpResponseBuilder, record: &TopicRecord) -> HttpResponse {
+fn shown(
+    control: &Control,
+    mut response: HttpResponseBuilder,
+    record: &TopicRecord,
+) -> HttpResponse {
     match record.namespace {
         Some(_) => response.json(namespace_topic_view(record)),
         None => response.json(topic_view(record, &control.public_url)),
@@ -121,7 +153,11 @@ impl RequestedTopic {
         })
     }
 
-    fn check_partition_count(&self, control: &Control, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
+    fn check_partition_count(
+        &self,
+        control: &Control,
+        existing: Option<&TopicRecord>,
+    ) -> Result<(), InvalidRequest> {
         match self {
             Self::Topic(spec) => spec.check_partition_count(control.shards(), existing),
             Self::InNamespace(spec) => spec.check_partition_count(control.shards(), existing),
@@ -139,7 +175,11 @@ impl RequestedTopic {
         })
     }
 
-    fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
+    fn update(
+        self,
+        existing: &TopicRecord,
+        editions: &Editions,
+    ) -> Result<TopicRecord, InvalidRequest> {
         match self {
             Self::Topic(spec) => spec.update(existing, editions),
             Self::InNamespace(spec) => spec.update(existing, editions),
@@ -149,27 +189,52 @@ impl RequestedTopic {
 
 /// The namespace of a namespace topic, which must exist.
 fn above(control: &Control, path: &TopicPath) -> Result<Option<Arc<NamespaceRecord>>, AdminError> {
-    let above = path.namespace.clone().map(|name| NamespacePath { scope: path.scope.clone(), name });
+    let above = path.namespace.clone().map(|name| NamespacePath {
+        scope: path.scope.clone(),
+        name,
+    });
     above.map(|above| namespace(control, &above)).transpose()
 }
 
 pub(super) async fn put(input: Input<'_>, path: TopicPath) -> Result<HttpResponse, AdminError> {
     let control = input.control;
     let (existing, mut planned) = planned_change(input, path)?;
-    planned.system_data = control.stamp(input.caller, existing.as_ref().map(|existing| existing.system_data.as_ref()));
-    Ok(shown(control, HttpResponse::Created(), &*save(input, planned).await?))
+    planned.system_data = control.stamp(
+        input.caller,
+        existing
+            .as_ref()
+            .map(|existing| existing.system_data.as_ref()),
+    );
+    Ok(shown(
+        control,
+        HttpResponse::Created(),
+        &*save(input, planned).await?,
+    ))
 }
 
 /// The changes that a PUT would make.
-pub(super) async fn difference(input: Input<'_>, path: TopicPath) -> Result<Difference, AdminError> {
-    let set = if path.namespace.is_some() { namespace_topic::set } else { set };
+pub(super) async fn difference(
+    input: Input<'_>,
+    path: TopicPath,
+) -> Result<Difference, AdminError> {
+    let set = if path.namespace.is_some() {
+        namespace_topic::set
+    } else {
+        set
+    };
     let (existing, planned) = planned_change(input, path)?;
     check_event_types(input, &planned).await?;
-    Ok(difference_between(existing.map(|existing| set(&existing)).as_ref(), &set(&planned)))
+    Ok(difference_between(
+        existing.map(|existing| set(&existing)).as_ref(),
+        &set(&planned),
+    ))
 }
 
 /// The existing record, and the record after a PUT.
-fn planned_change(input: Input<'_>, path: TopicPath) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
+fn planned_change(
+    input: Input<'_>,
+    path: TopicPath,
+) -> Result<(Option<Arc<TopicRecord>>, TopicRecord), AdminError> {
     let control = input.control;
     let mut requested = RequestedTopic::put(&path, input.body)?;
     above(control, &path)?;
@@ -177,7 +242,10 @@ fn planned_change(input: Input<'_>, path: TopicPath) -> Result<(Option<Arc<Topic
         shares::check_new_topic(control, input.permissions)?;
         requested.check_partition_count(control, None)?;
         let new = requested.create(control, path)?;
-        let new = TopicRecord { metric_resource_id: Uuid::new_v4().to_string(), ..new };
+        let new = TopicRecord {
+            metric_resource_id: Uuid::new_v4().to_string(),
+            ..new
+        };
         return Ok((None, identified(new, None)));
     };
     let existing = topic.record();
@@ -203,18 +271,33 @@ pub(super) async fn patch(call: Call<'_>, path: &TopicPath) -> Result<HttpRespon
     record.system_data = control.stamp(call.caller, Some(record.system_data.as_ref()));
     let saved = save(call.input, record).await?;
     // As in Azure.
-    let response = if saved.namespace.is_some() { HttpResponse::Ok() } else { HttpResponse::Created() };
+    let response = if saved.namespace.is_some() {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Created()
+    };
     Ok(shown(control, response, &saved))
 }
 
-/// Another edition or a shorter retention is refused while an event subscription exceeds its limits.
-fn update(control: &Control, topic: &TopicHandle, requested: RequestedTopic) -> Result<TopicRecord, AdminError> {
+/// Another edition or a shorter retention is refused while an event subscription exceeds its
+/// limits.
+fn update(
+    control: &Control,
+    topic: &TopicHandle,
+    requested: RequestedTopic,
+) -> Result<TopicRecord, AdminError> {
     let existing = topic.record();
     requested.check_partition_count(control, Some(&existing))?;
     let record = requested.update(&existing, &control.editions)?;
     let is_other = record.edition != existing.edition;
-    let ranges = is_other.then(|| control.editions.ranges(&record.edition)).transpose()?;
-    let planned = control.registry.all_provisioned(topic).into_iter().map(|planned| planned.record);
+    let ranges = is_other
+        .then(|| control.editions.ranges(&record.edition))
+        .transpose()?;
+    let planned = control
+        .registry
+        .all_provisioned(topic)
+        .into_iter()
+        .map(|planned| planned.record);
     for subscription in topic.subscriptions().into_iter().chain(planned) {
         if record.namespace.is_some() {
             namespace_topic::fits(&subscription, &record)?;
@@ -224,7 +307,8 @@ fn update(control: &Control, topic: &TopicHandle, requested: RequestedTopic) -> 
     Ok(identified(record, Some(&existing)))
 }
 
-/// Sets the principal id of a system-assigned identity, and keeps it as long as the identity exists.
+/// Sets the principal id of a system-assigned identity, and keeps it as long as the identity
+/// exists.
 fn identified(mut record: TopicRecord, before: Option<&TopicRecord>) -> TopicRecord {
     identify(
         record.azure_properties.identity.as_mut(),
@@ -241,11 +325,23 @@ pub(super) fn identify(requested: Option<&mut Identity>, before: Option<&Identit
     }
 }
 
-/// Checks the event types of a topic if they are new. Schemas are compiled and tried with their examples.
-pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -> Result<(), AdminError> {
-    let Some(info) = &planned.azure_properties.event_type_info else { return Ok(()) };
-    let existing = input.control.registry.topic(&planned.key()).map(|topic| topic.record());
-    if existing.is_some_and(|existing| existing.azure_properties.event_type_info.as_ref() == Some(info)) {
+/// Checks the event types of a topic if they are new. Schemas are compiled and tried with their
+/// examples.
+pub(super) async fn check_event_types(
+    input: Input<'_>,
+    planned: &TopicRecord,
+) -> Result<(), AdminError> {
+    let Some(info) = &planned.azure_properties.event_type_info else {
+        return Ok(());
+    };
+    let existing = input
+        .control
+        .registry
+        .topic(&planned.key())
+        .map(|topic| topic.record());
+    if existing
+        .is_some_and(|existing| existing.azure_properties.event_type_info.as_ref() == Some(info))
+    {
         return Ok(());
     }
     let info = info.clone();
@@ -254,7 +350,11 @@ pub(super) async fn check_event_types(input: Input<'_>, planned: &TopicRecord) -
         Ok(()) => Ok(()),
         Err(InvalidCatalogue { at, problem }) => {
             let dot = if at.is_empty() { "" } else { "." };
-            Err(InvalidRequest::new(format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"), problem).into())
+            Err(InvalidRequest::new(
+                format!("properties.eventTypeInfo.inlineEventTypes{dot}{at}"),
+                problem,
+            )
+            .into())
         }
     }
 }
@@ -268,16 +368,25 @@ async fn save(input: Input<'_>, record: TopicRecord) -> Result<Arc<TopicRecord>,
     store(input.control, record).await
 }
 
-pub(super) async fn store(control: &Control, record: TopicRecord) -> Result<Arc<TopicRecord>, AdminError> {
+pub(super) async fn store(
+    control: &Control,
+    record: TopicRecord,
+) -> Result<Arc<TopicRecord>, AdminError> {
     let saved = control.registry.put_topic(record).await?.record();
     info!(topic = saved.key(), edition = saved.edition, "topic saved");
     Ok(saved)
 }
 
-pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn delete(
+    control: &Control,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
     // A resource under another scope is another resource, and DELETE of a missing resource is 204.
-    let Ok(found) = topic(control, path) else { return Ok(HttpResponse::NoContent().finish()) };
-    // The parts of the other shards are deleted first, so that there is none of a topic that does not exist.
+    let Ok(found) = topic(control, path) else {
+        return Ok(HttpResponse::NoContent().finish());
+    };
+    // The parts of the other shards are deleted first, so that there is none of a topic that does
+    // not exist.
     let _leaving = control.delete_followers(&found.record()).await?;
     if control.registry.delete_topic(&path.key()).await? {
         info!(topic = path.key(), "topic deleted");
@@ -286,14 +395,20 @@ pub(super) async fn delete(control: &Control, path: &TopicPath) -> Result<HttpRe
 }
 
 pub(super) fn keys_response(keys: &AccessKeys) -> HttpResponse {
-    HttpResponse::Ok().json(SharedAccessKeys { key1: keys.key1.clone(), key2: keys.key2.clone() })
+    HttpResponse::Ok().json(SharedAccessKeys {
+        key1: keys.key1.clone(),
+        key2: keys.key2.clone(),
+    })
 }
 
 pub(super) fn list_keys(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
     Ok(keys_response(&topic(control, path)?.record().keys))
 }
 
-pub(super) async fn regenerate_key(call: Call<'_>, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) async fn regenerate_key(
+    call: Call<'_>,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let key = KeyName::read(call.body)?;
     let _lock = control.lock(&path.key()).await;
@@ -311,7 +426,10 @@ pub(super) fn event_types(control: &Control, path: &TopicPath) -> Result<HttpRes
 }
 
 /// Always empty: the address of the listener determines who can connect.
-pub(super) fn private_endpoint_connections(control: &Control, path: &TopicPath) -> Result<HttpResponse, AdminError> {
+pub(super) fn private_endpoint_connections(
+    control: &Control,
+    path: &TopicPath,
+) -> Result<HttpResponse, AdminError> {
     topic(control, path)?;
     Ok(HttpResponse::Ok().json(Page::<()>::whole(Vec::new())))
 }
@@ -327,5 +445,8 @@ pub(super) fn regenerate(keys: &mut AccessKeys, key: KeyName) -> Result<(), Admi
 }
 
 pub(super) fn new_keys() -> Result<AccessKeys, AdminError> {
-    Ok(AccessKeys { key1: random_text(KEY_BYTES, &STANDARD)?, key2: random_text(KEY_BYTES, &STANDARD)? })
+    Ok(AccessKeys {
+        key1: random_text(KEY_BYTES, &STANDARD)?,
+        key2: random_text(KEY_BYTES, &STANDARD)?,
+    })
 }

@@ -1,4 +1,5 @@
-//! Event Grid's resource types that this server does not support: none exists, and none can be created.
+//! Event Grid's resource types that this server does not support: none exists, and none can be
+//! created.
 
 use actix_web::HttpResponse;
 
@@ -12,7 +13,9 @@ pub(super) fn list() -> HttpResponse {
 
 pub(super) fn get(path: &ArmPath) -> Result<HttpResponse, AdminError> {
     let (resource, name) = (path.route.resource, path.last_name());
-    Err(AdminError::NotFound(format!("The Resource 'Microsoft.EventGrid/{resource}/{name}' was not found.")))
+    Err(AdminError::NotFound(format!(
+        "The Resource 'Microsoft.EventGrid/{resource}/{name}' was not found."
+    )))
 }
 
 pub(super) fn delete() -> HttpResponse {
@@ -21,6 +24,9 @@ pub(super) fn delete() -> HttpResponse {
 
 pub(super) fn refuse<T>(path: &ArmPath) -> Result<T, AdminError> {
     let allowed = "allowed are topics, domains, namespaces and their event subscriptions";
-    let problem = format!("is \"Microsoft.EventGrid/{}\", which is not supported; {allowed}", path.route.resource);
+    let problem = format!(
+        "is \"Microsoft.EventGrid/{}\", which is not supported; {allowed}",
+        path.route.resource
+    );
     Err(InvalidRequest::new("type", problem).into())
 }

@@ -25,8 +25,14 @@ pub(super) fn names<'a>(
     topic: Option<&'a str>,
     subscription: Option<&'a str>,
 ) -> Result<(&'a str, &'a str), InvalidRequest> {
-    let topic = topic.ok_or_else(|| InvalidRequest::new("topic", "is missing; the actor belongs to a topic"))?;
-    let missing = || InvalidRequest::new("subscription", "is missing; the actor belongs to an event subscription");
+    let topic = topic
+        .ok_or_else(|| InvalidRequest::new("topic", "is missing; the actor belongs to a topic"))?;
+    let missing = || {
+        InvalidRequest::new(
+            "subscription",
+            "is missing; the actor belongs to an event subscription",
+        )
+    };
     Ok((topic, subscription.ok_or_else(missing)?))
 }
 
@@ -36,18 +42,25 @@ pub(super) fn check_names(
     topic: Option<&str>,
     subscription: Option<&str>,
 ) -> Result<(), InvalidRequest> {
-    let needless = |target: &str| InvalidRequest::new(target, "does not apply to this actor; leave it out");
+    let needless =
+        |target: &str| InvalidRequest::new(target, "does not apply to this actor; leave it out");
     match (actor, topic, subscription) {
-        (ActorKind::Topic, None, _) => Err(InvalidRequest::new("topic", "is missing; the actor belongs to a topic")),
-        (ActorKind::Topic, Some(_), Some(_)) => {
-            Err(InvalidRequest::new("subscription", "does not apply to the actor of a topic; leave it out"))
+        (ActorKind::Topic, None, _) => Err(InvalidRequest::new(
+            "topic",
+            "is missing; the actor belongs to a topic",
+        )),
+        (ActorKind::Topic, Some(_), Some(_)) => Err(InvalidRequest::new(
+            "subscription",
+            "does not apply to the actor of a topic; leave it out",
+        )),
+        (ActorKind::Subscription | ActorKind::Delivery, ..) => {
+            names(topic, subscription).map(|_| ())
         }
-        (ActorKind::Subscription | ActorKind::Delivery, ..) => names(topic, subscription).map(|_| ()),
         (ActorKind::DeadLetter, Some(_), _) => Err(needless("topic")),
         (ActorKind::DeadLetter | ActorKind::Random, _, Some(_)) => Err(needless("subscription")),
-        (ActorKind::Topic, Some(_), None) | (ActorKind::DeadLetter, None, None) | (ActorKind::Random, _, None) => {
-            Ok(())
-        }
+        (ActorKind::Topic, Some(_), None)
+        | (ActorKind::DeadLetter, None, None)
+        | (ActorKind::Random, _, None) => Ok(()),
     }
 }
 
@@ -80,7 +93,10 @@ pub(super) fn rate(rate: f64) -> Result<f64, InvalidRequest> {
     if rate > 0.0 && rate <= 1.0 {
         return Ok(rate);
     }
-    Err(InvalidRequest::new("rate", format!("is {rate}; allowed is a share above 0 and up to 1")))
+    Err(InvalidRequest::new(
+        "rate",
+        format!("is {rate}; allowed is a share above 0 and up to 1"),
+    ))
 }
 
 /// Checks the number of failing writes.
@@ -88,7 +104,10 @@ pub(super) fn check_writes(fail: u64) -> Result<(), InvalidRequest> {
     if (1..=WRITES_MAX).contains(&fail) {
         return Ok(());
     }
-    Err(InvalidRequest::new("fail", format!("is {fail}; allowed are 1 to {WRITES_MAX} writes")))
+    Err(InvalidRequest::new(
+        "fail",
+        format!("is {fail}; allowed are 1 to {WRITES_MAX} writes"),
+    ))
 }
 
 fn duration(target: &str, text: &str, most: Duration) -> Result<Duration, InvalidRequest> {
@@ -100,5 +119,9 @@ fn duration(target: &str, text: &str, most: Duration) -> Result<Duration, Invali
         )
     };
     let read = parse_duration(text).map_err(|_| wrong())?;
-    if read < Duration::from_millis(1) || read > most { Err(wrong()) } else { Ok(read) }
+    if read < Duration::from_millis(1) || read > most {
+        Err(wrong())
+    } else {
+        Ok(read)
+    }
 }

@@ -1,7 +1,8 @@
 //! The active faults, and counters of injected ones.
 //!
-//! Invariants: every fault has a number and ends exactly once: after its duration, by `DELETE /chaos`, or when the server
-//! stops. A new fault of the journal or of the clock replaces the active one.
+//! Invariants: every fault has a number and ends exactly once: after its duration, by `DELETE
+//! /chaos`, or when the server stops. A new fault of the journal or of the clock replaces the
+//! active one.
 
 use std::{
     collections::BTreeMap,
@@ -88,7 +89,10 @@ impl Fault {
 }
 
 fn response_count(FaultCount { answers, events }: FaultCount) -> ResponseCount {
-    ResponseCount { responses: answers, events }
+    ResponseCount {
+        responses: answers,
+        events,
+    }
 }
 
 /// Starts and ends faults.
@@ -106,7 +110,10 @@ struct InjectorState {
 
 impl FaultInjector {
     pub(crate) fn new(targets: ChaosTargets) -> Self {
-        Self { targets, state: Mutex::default() }
+        Self {
+            targets,
+            state: Mutex::default(),
+        }
     }
 
     /// Counts an injected fault.
@@ -114,8 +121,9 @@ impl FaultInjector {
         *counter(&mut self.state().injected) += 1;
     }
 
-    /// Starts a fault that lasts for `duration` from `now`, with `switch`, which receives its number. Ends the one that it
-    /// replaces. Nothing else is changed if the limit is reached or `switch` fails.
+    /// Starts a fault that lasts for `duration` from `now`, with `switch`, which receives its
+    /// number. Ends the one that it replaces. Nothing else is changed if the limit is reached or
+    /// `switch` fails.
     pub(super) fn start(
         &self,
         registry: &Registry,
@@ -126,7 +134,9 @@ impl FaultInjector {
         switch: impl FnOnce(u64, &ChaosTargets) -> Result<(), AdminError>,
     ) -> Result<ActiveFaults, AdminError> {
         let older = |state: &InjectorState| {
-            let same = |(_, (_, on)): &(&u64, &(ActiveFaults, Fault))| fault.is_single() && on.name() == fault.name();
+            let same = |(_, (_, on)): &(&u64, &(ActiveFaults, Fault))| {
+                fault.is_single() && on.name() == fault.name()
+            };
             state.active.iter().find(same).map(|(number, _)| *number)
         };
         let older = older(&self.state());
@@ -135,14 +145,22 @@ impl FaultInjector {
         }
         let mut state = self.state();
         if state.active.len() >= ACTIVE_MAX {
-            return Err(AdminError::Conflict(format!("{ACTIVE_MAX} faults are active; DELETE /chaos ends them.")));
+            return Err(AdminError::Conflict(format!(
+                "{ACTIVE_MAX} faults are active; DELETE /chaos ends them."
+            )));
         }
         state.last += 1;
         let number = state.last;
         let (since, until) = (now.to_string(), now.after(duration).to_string());
-        let on = ActiveFaults { number, fault: fault.name().to_owned(), request: what, since, until };
-        // Under the lock, so that it cannot end before it starts. Behind the limit, so that a refused fault changes
-        // nothing.
+        let on = ActiveFaults {
+            number,
+            fault: fault.name().to_owned(),
+            request: what,
+            since,
+            until,
+        };
+        // Under the lock, so that it cannot end before it starts. Behind the limit, so that a
+        // refused fault changes nothing.
         switch(number, &self.targets)?;
         state.active.insert(number, (on.clone(), fault));
         Ok(on)
@@ -152,14 +170,19 @@ impl FaultInjector {
     pub(super) fn end(&self, registry: &Registry, number: u64) {
         // Under the lock, so that an old fault does not end after its replacement starts.
         let mut state = self.state();
-        let Some((on, fault)) = state.active.remove(&number) else { return };
+        let Some((on, fault)) = state.active.remove(&number) else {
+            return;
+        };
         match fault {
             Fault::Stall(stalled) => drop(stalled),
             Fault::StallJournal => self.targets.faults.stall(false),
             Fault::FailWrites => self.targets.faults.fail(0),
             Fault::Responses => self.targets.response_faults.end(number),
             Fault::Clock => self.targets.skew.ahead(Duration::ZERO),
-            Fault::Poison { topic, subscription } => registry.clear_faults(&topic, &subscription),
+            Fault::Poison {
+                topic,
+                subscription,
+            } => registry.clear_faults(&topic, &subscription),
         }
         warn!(number, fault = on.fault.as_str(), "chaos: fault ended");
     }
@@ -174,12 +197,25 @@ impl FaultInjector {
 
     /// The active faults and the counters.
     pub(super) fn report(&self) -> ChaosReport {
-        let ChaosTargets { faults, response_faults: disturbance, .. } = &self.targets;
-        let FaultCounts { dropped, delayed, corrupted } = disturbance.counts();
+        let ChaosTargets {
+            faults,
+            response_faults: disturbance,
+            ..
+        } = &self.targets;
+        let FaultCounts {
+            dropped,
+            delayed,
+            corrupted,
+        } = disturbance.counts();
         let state = self.state();
         // Failing writes are active until all of them have failed.
         let is_on = |fault: &Fault| !matches!(fault, Fault::FailWrites) || faults.failing() > 0;
-        let on = state.active.values().filter(|(_, fault)| is_on(fault)).map(|(on, _)| on.clone()).collect();
+        let on = state
+            .active
+            .values()
+            .filter(|(_, fault)| is_on(fault))
+            .map(|(on, _)| on.clone())
+            .collect();
         let injected = InjectionCounters {
             writes_stalled: faults.stalled(),
             writes_failed: faults.failed(),
@@ -188,7 +224,10 @@ impl FaultInjector {
             responses_corrupted: response_count(corrupted),
             ..state.injected
         };
-        ChaosReport { active: on, injected }
+        ChaosReport {
+            active: on,
+            injected,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, InjectorState> {

@@ -1,8 +1,8 @@
 //! Fault injection, so that an operator or a test sees the server recover.
 //!
-//! The paths exist only with `chaos.enabled`. They need the role `read` for the report, `operate` to end faults and `admin`
-//! to inject them. Each fault is logged before it is injected, so that the log of a server that crashes has the cause.
-//! Every fault ends by itself ([`injector`]).
+//! The paths exist only with `chaos.enabled`. They need the role `read` for the report, `operate`
+//! to end faults and `admin` to inject them. Each fault is logged before it is injected, so that
+//! the log of a server that crashes has the cause. Every fault ends by itself ([`injector`]).
 
 mod body;
 pub mod injector;
@@ -20,8 +20,8 @@ use super::{
     model::{InvalidRequest, parse, read, value_of},
 };
 use gridhook_api::chaos::{
-    ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind, ResponsesBody, StallBody,
-    StallTarget, WritesBody,
+    ActiveFaults, ActorKind, ClockBody, KillBody, KillMethod, PoisonBody, ResponseFaultKind,
+    ResponsesBody, StallBody, StallTarget, WritesBody,
 };
 use gridhook_chaos::{
     ActorFault, Inject,
@@ -53,9 +53,17 @@ pub(super) async fn end(control: web::Data<Control>) -> HttpResponse {
 }
 
 /// `POST /chaos/kill`. The response names the killed actor.
-pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn kill(
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let body: KillBody = read(parse(&read_body(payload).await?)?)?;
-    let KillBody { actor, topic, subscription, by } = &body;
+    let KillBody {
+        actor,
+        topic,
+        subscription,
+        by,
+    } = &body;
     warn!(?actor, topic, subscription, ?by, "chaos: killing an actor");
     if let ActorKind::Delivery = actor {
         let (topic, subscription) = body::names(topic.as_deref(), subscription.as_deref())?;
@@ -64,7 +72,9 @@ pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> 
             KillMethod::Stop => TaskKill::Stop,
         };
         control.registry.kill_delivery(topic, subscription, by)?;
-        control.fault_injector.count(|counters| &mut counters.deliveries_killed);
+        control
+            .fault_injector
+            .count(|counters| &mut counters.deliveries_killed);
         return Ok(HttpResponse::Ok().json(body));
     }
     let victim = control.choose_victim(*actor, topic.as_deref(), subscription.as_deref())?;
@@ -79,11 +89,19 @@ pub(super) async fn kill(payload: web::Payload, control: web::Data<Control>) -> 
         Victim::DeadLetters => &mut counters.dead_letters_killed,
     });
     let (actor, topic, subscription) = victim.into_parts();
-    Ok(HttpResponse::Ok().json(KillBody { actor, topic, subscription, by: *by }))
+    Ok(HttpResponse::Ok().json(KillBody {
+        actor,
+        topic,
+        subscription,
+        by: *by,
+    }))
 }
 
 /// `POST /chaos/stall`: stalls an actor or the journal.
-pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn stall(
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let body: StallBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::stall_time(&body.duration)?;
     warn!(?body, "chaos: stalling an actor or the journal");
@@ -93,7 +111,9 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
                 tools.faults.stall(true);
                 Ok(())
             })?;
-            control.fault_injector.count(|counters| &mut counters.journal_stalls);
+            control
+                .fault_injector
+                .count(|counters| &mut counters.journal_stalls);
             return Ok(HttpResponse::Ok().json(on));
         }
         StallTarget::Topic => ActorKind::Topic,
@@ -101,23 +121,36 @@ pub(super) async fn stall(payload: web::Payload, control: web::Data<Control>) ->
         StallTarget::DeadLetter => ActorKind::DeadLetter,
         StallTarget::Random => ActorKind::Random,
     };
-    let victim = control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
+    let victim =
+        control.choose_victim(actor, body.topic.as_deref(), body.subscription.as_deref())?;
     let (stalled, pause) = injector::pause(most);
     let (actor, topic, subscription) = victim.clone().into_parts();
     let actor = match actor {
         ActorKind::Topic => StallTarget::Topic,
-        ActorKind::Subscription | ActorKind::Delivery | ActorKind::Random => StallTarget::Subscription,
+        ActorKind::Subscription | ActorKind::Delivery | ActorKind::Random => {
+            StallTarget::Subscription
+        }
         ActorKind::DeadLetter => StallTarget::DeadLetter,
     };
-    let body = StallBody { actor, topic, subscription, duration: body.duration };
+    let body = StallBody {
+        actor,
+        topic,
+        subscription,
+        duration: body.duration,
+    };
     let inject = |_, _: &ChaosTargets| control.inject(&victim, ActorFault::Stall(pause));
     let on = start_fault(&control, Fault::Stall(stalled), &body, most, inject)?;
-    control.fault_injector.count(|counters| &mut counters.actors_stalled);
+    control
+        .fault_injector
+        .count(|counters| &mut counters.actors_stalled);
     Ok(HttpResponse::Ok().json(on))
 }
 
 /// `POST /chaos/writes`: fails the next writes of the journal, as a full disk does.
-pub(super) async fn writes(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn writes(
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let body: WritesBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::time(&body.duration)?;
     body::check_writes(body.fail)?;
@@ -130,27 +163,48 @@ pub(super) async fn writes(payload: web::Payload, control: web::Data<Control>) -
 }
 
 /// `POST /chaos/responses`: drops, delays or corrupts responses of endpoints.
-pub(super) async fn responses(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn responses(
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let body: ResponsesBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::time(&body.duration)?;
     let rate = body::rate(body.rate)?;
     let fault = match (body.fault, &body.delay) {
         (ResponseFaultKind::Delay, Some(delay)) => ResponseFault::Delay(body::delay(delay)?),
         (ResponseFaultKind::Delay, None) => {
-            return Err(InvalidRequest::new("delay", "is missing; allowed is a duration such as \"2s\"").into());
+            return Err(InvalidRequest::new(
+                "delay",
+                "is missing; allowed is a duration such as \"2s\"",
+            )
+            .into());
         }
         (ResponseFaultKind::Drop | ResponseFaultKind::Corrupt, Some(_)) => {
-            return Err(InvalidRequest::new("delay", "is given and the fault is another; leave it out").into());
+            return Err(InvalidRequest::new(
+                "delay",
+                "is given and the fault is another; leave it out",
+            )
+            .into());
         }
         (ResponseFaultKind::Drop, None) => ResponseFault::Drop,
         (ResponseFaultKind::Corrupt, None) => ResponseFault::Corrupt,
     };
     if let (None, Some(_)) = (&body.topic, &body.subscription) {
-        return Err(InvalidRequest::new("topic", "is missing; the event subscription is one of a topic").into());
+        return Err(InvalidRequest::new(
+            "topic",
+            "is missing; the event subscription is one of a topic",
+        )
+        .into());
     }
-    let owner = control.registry.fault_target(body.topic.as_deref(), body.subscription.as_deref())?;
+    let owner = control
+        .registry
+        .fault_target(body.topic.as_deref(), body.subscription.as_deref())?;
     warn!(?body, "chaos: injecting faults into responses of endpoints");
-    let rule = FaultRule { faults: fault, owner, rate };
+    let rule = FaultRule {
+        faults: fault,
+        owner,
+        rate,
+    };
     let on = start_fault(&control, Fault::Responses, &body, most, |number, tools| {
         tools.response_faults.begin(number, rule);
         Ok(())
@@ -159,7 +213,10 @@ pub(super) async fn responses(payload: web::Payload, control: web::Data<Control>
 }
 
 /// `POST /chaos/clock`: steps the wall clock, and steps it back at the end.
-pub(super) async fn clock(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn clock(
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let body: ClockBody = read(parse(&read_body(payload).await?)?)?;
     let most = body::time(&body.duration)?;
     let (back, by) = body::step(&body.step)?;
@@ -172,24 +229,47 @@ pub(super) async fn clock(payload: web::Payload, control: web::Data<Control>) ->
         }
         Ok(())
     })?;
-    control.fault_injector.count(|counters| &mut counters.clock_steps);
+    control
+        .fault_injector
+        .count(|counters| &mut counters.clock_steps);
     Ok(HttpResponse::Ok().json(on))
 }
 
 /// `POST /chaos/poison`. The response repeats the request.
-pub(super) async fn poison(payload: web::Payload, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn poison(
+    payload: web::Payload,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let body: PoisonBody = read(parse(&read_body(payload).await?)?)?;
-    let PoisonBody { topic, subscription, event_id, times, duration } = &body;
+    let PoisonBody {
+        topic,
+        subscription,
+        event_id,
+        times,
+        duration,
+    } = &body;
     if *times == 0 {
         return Err(InvalidRequest::new("times", "is 0; allowed is 1 or more").into());
     }
-    let most = duration.as_deref().map_or(Ok(POISON_DURATION), body::time)?;
-    warn!(topic, subscription, event_id, times, "chaos: an event ends each actor that processes it");
-    let fault = Fault::Poison { topic: topic.clone(), subscription: subscription.clone() };
+    let most = duration
+        .as_deref()
+        .map_or(Ok(POISON_DURATION), body::time)?;
+    warn!(
+        topic,
+        subscription, event_id, times, "chaos: an event ends each actor that processes it"
+    );
+    let fault = Fault::Poison {
+        topic: topic.clone(),
+        subscription: subscription.clone(),
+    };
     start_fault(&control, fault, &body, most, |_, _| {
-        Ok(control.registry.poison(topic, subscription, event_id, *times)?)
+        Ok(control
+            .registry
+            .poison(topic, subscription, event_id, *times)?)
     })?;
-    control.fault_injector.count(|counters| &mut counters.events_poisoned);
+    control
+        .fault_injector
+        .count(|counters| &mut counters.events_poisoned);
     Ok(HttpResponse::Ok().json(body))
 }
 
@@ -197,7 +277,9 @@ impl Victim {
     fn into_parts(self) -> (ActorKind, Option<String>, Option<String>) {
         match self {
             Self::Actor(ChaosVictim::Topic(topic)) => (ActorKind::Topic, Some(topic), None),
-            Self::Actor(ChaosVictim::Subscription(topic, name)) => (ActorKind::Subscription, Some(topic), Some(name)),
+            Self::Actor(ChaosVictim::Subscription(topic, name)) => {
+                (ActorKind::Subscription, Some(topic), Some(name))
+            }
             Self::DeadLetters => (ActorKind::DeadLetter, None, None),
         }
     }
@@ -212,7 +294,14 @@ fn start_fault(
     switch: impl FnOnce(u64, &ChaosTargets) -> Result<(), AdminError>,
 ) -> Result<ActiveFaults, AdminError> {
     let now = control.clock.now();
-    let on = control.fault_injector.start(&control.registry, fault, value_of(what), now, duration, switch)?;
+    let on = control.fault_injector.start(
+        &control.registry,
+        fault,
+        value_of(what),
+        now,
+        duration,
+        switch,
+    )?;
     let (control, number) = (web::Data::clone(control), on.number);
     actix_web::rt::spawn(async move {
         tokio::time::sleep(duration).await;
@@ -233,14 +322,22 @@ impl Control {
         let named = |name: Option<&str>| name.unwrap_or_default().to_owned();
         Ok(match actor {
             ActorKind::Topic => Victim::Actor(ChaosVictim::Topic(named(topic))),
-            ActorKind::Subscription => Victim::Actor(ChaosVictim::Subscription(named(topic), named(subscription))),
+            ActorKind::Subscription => {
+                Victim::Actor(ChaosVictim::Subscription(named(topic), named(subscription)))
+            }
             ActorKind::DeadLetter => Victim::DeadLetters,
             ActorKind::Delivery | ActorKind::Random => {
-                let mut running: Vec<Victim> =
-                    self.registry.running_actors(topic)?.into_iter().map(Victim::Actor).collect();
+                let mut running: Vec<Victim> = self
+                    .registry
+                    .running_actors(topic)?
+                    .into_iter()
+                    .map(Victim::Actor)
+                    .collect();
                 running.extend(topic.is_none().then_some(Victim::DeadLetters));
                 if running.is_empty() {
-                    return Err(AdminError::Refused("no actor of this topic runs at present".to_owned()));
+                    return Err(AdminError::Refused(
+                        "no actor of this topic runs at present".to_owned(),
+                    ));
                 }
                 running.swap_remove(fastrand::usize(..running.len()))
             }
@@ -252,12 +349,18 @@ impl Control {
             Victim::Actor(actor) => Ok(self.registry.inject(actor, fault)?),
             Victim::DeadLetters => {
                 let dead_letters = fastrand::choice(&self.fault_injector.targets.dead_letters);
-                let injected =
-                    dead_letters.is_some_and(|one| (one.inject)(Inject { fault, mark: one.history.intended_stop() }));
+                let injected = dead_letters.is_some_and(|one| {
+                    (one.inject)(Inject {
+                        fault,
+                        mark: one.history.intended_stop(),
+                    })
+                });
                 if injected {
                     Ok(())
                 } else {
-                    Err(AdminError::Refused("the dead-letter actor does not run at present".to_owned()))
+                    Err(AdminError::Refused(
+                        "the dead-letter actor does not run at present".to_owned(),
+                    ))
                 }
             }
         }

@@ -2,19 +2,31 @@
 
 use crate::model::{InvalidRequest, instant};
 use gridhook_api::dead_letters::{DeadLetterFilterBody, DeadLetterView, ProblemView};
-use gridhook_dead_letter::browse::{BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter};
+use gridhook_dead_letter::browse::{
+    BrowseProblem, DeadLetterId, DeadLetterQuery, DeadLetterStage, FoundDeadLetter,
+};
 use gridhook_policy::outcome::Reason;
 
-pub(crate) fn dead_letter_query(filter: &DeadLetterFilterBody, under: &str) -> Result<DeadLetterQuery, InvalidRequest> {
+pub(crate) fn dead_letter_query(
+    filter: &DeadLetterFilterBody,
+    under: &str,
+) -> Result<DeadLetterQuery, InvalidRequest> {
     let target = |key: &str| format!("{under}{key}");
-    let time =
-        |key: &str, given: &Option<String>| given.as_deref().map(|given| instant(&target(key), given)).transpose();
+    let time = |key: &str, given: &Option<String>| {
+        given
+            .as_deref()
+            .map(|given| instant(&target(key), given))
+            .transpose()
+    };
     let stage = match filter.stage.as_deref() {
         None => None,
         Some("waiting") => Some(DeadLetterStage::Waiting),
         Some("written") => Some(DeadLetterStage::Written),
         Some(other) => {
-            let problem = format!("is \"{}\"; allowed are waiting and written", other.escape_debug());
+            let problem = format!(
+                "is \"{}\"; allowed are waiting and written",
+                other.escape_debug()
+            );
             return Err(InvalidRequest::new(target("stage"), problem));
         }
     };
@@ -22,27 +34,45 @@ pub(crate) fn dead_letter_query(filter: &DeadLetterFilterBody, under: &str) -> R
         stage,
         from: time("from", &filter.from)?,
         to: time("to", &filter.to)?,
-        reason: filter.reason.as_deref().map(|given| known_reason(&target("reason"), given)).transpose()?,
+        reason: filter
+            .reason
+            .as_deref()
+            .map(|given| known_reason(&target("reason"), given))
+            .transpose()?,
         id: filter.id.clone(),
         keys: None,
     })
 }
 
 pub(crate) fn is_empty_filter(filter: &DeadLetterFilterBody) -> bool {
-    let DeadLetterFilterBody { stage, from, to, reason, id } = filter;
-    [stage, from, to, reason, id].into_iter().all(Option::is_none)
+    let DeadLetterFilterBody {
+        stage,
+        from,
+        to,
+        reason,
+        id,
+    } = filter;
+    [stage, from, to, reason, id]
+        .into_iter()
+        .all(Option::is_none)
 }
 
 /// A known reason.
 pub(super) fn known_reason(target: &str, given: &str) -> Result<String, InvalidRequest> {
-    InvalidRequest::find_known(target, given, Reason::all().map(|reason| reason.to_string()).collect())
+    InvalidRequest::find_known(
+        target,
+        given,
+        Reason::all().map(|reason| reason.to_string()).collect(),
+    )
 }
 
 pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetterView {
     let (letter, result) = (&found.dead_letter, &found.dead_letter.result);
     let (stage, file_due, file, index) = match &found.key {
         DeadLetterId::Waiting(key) => ("waiting", Some(key.due.to_string()), None, None),
-        DeadLetterId::Written { file, index } => ("written", None, Some(file.clone()), Some(*index)),
+        DeadLetterId::Written { file, index } => {
+            ("written", None, Some(file.clone()), Some(*index))
+        }
     };
     DeadLetterView {
         key: found.key.to_string(),
@@ -63,5 +93,11 @@ pub(crate) fn dead_letter_view(found: &FoundDeadLetter) -> DeadLetterView {
 }
 
 pub(super) fn problem_views(problems: Vec<BrowseProblem>) -> Vec<ProblemView> {
-    problems.into_iter().map(|BrowseProblem { at, why }| ProblemView { path: at, reason: why }).collect()
+    problems
+        .into_iter()
+        .map(|BrowseProblem { at, why }| ProblemView {
+            path: at,
+            reason: why,
+        })
+        .collect()
 }

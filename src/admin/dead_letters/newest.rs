@@ -1,4 +1,5 @@
-//! `GET /deadLetters`: events of all event subscriptions that became dead letters, the newest first, from their ledgers.
+//! `GET /deadLetters`: events of all event subscriptions that became dead letters, the newest
+//! first, from their ledgers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -42,14 +43,23 @@ struct NewestQuery {
 type Candidates = BTreeMap<SubscriptionKey, (Arc<TopicHandle>, Arc<SubscriptionRecord>)>;
 
 /// `GET /deadLetters`.
-pub(crate) async fn newest(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
-    let query: NewestQuery = query::read(request.query_string(), "top, continue, reason, topic and search")?;
+pub(crate) async fn newest(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
+    let query: NewestQuery = query::read(
+        request.query_string(),
+        "top, continue, reason, topic and search",
+    )?;
     let top = query::number("top", query.top.as_deref(), TOP, 1..=TOP_MAX, "lines")?;
     let now = control.clock.now();
     let before = match query.r#continue.as_deref() {
         None => now.after(INSTANT),
         Some(given) => Timestamp(given.parse().map_err(|_| {
-            let problem = format!("is \"{}\"; allowed is the value of a response", given.escape_debug());
+            let problem = format!(
+                "is \"{}\"; allowed is the value of a response",
+                given.escape_debug()
+            );
             InvalidRequest::new("continue", problem)
         })?),
     };
@@ -57,20 +67,35 @@ pub(crate) async fn newest(request: HttpRequest, control: web::Data<Control>) ->
     let mut candidates = candidates(&control, &permissions, &query)?;
     candidates.retain(|_, (topic, record)| permissions.sees(&control, &topic.record(), record));
     let keys: Vec<SubscriptionKey> = candidates.keys().copied().collect();
-    let reason = query.reason.as_deref().map(|given| known_reason("reason", given)).transpose()?;
+    let reason = query
+        .reason
+        .as_deref()
+        .map(|given| known_reason("reason", given))
+        .transpose()?;
     let wanted = move |entry: &LedgerEntry| match &entry.what {
-        LedgerEvent::GivenUp { reason: why, dead_lettered } => {
-            *dead_lettered && reason.as_ref().is_none_or(|wanted| *wanted == why.to_string())
+        LedgerEvent::GivenUp {
+            reason: why,
+            dead_lettered,
+        } => {
+            *dead_lettered
+                && reason
+                    .as_ref()
+                    .is_none_or(|wanted| *wanted == why.to_string())
         }
         _ => false,
     };
     let NewestLines { lines, next } =
         read_newest_lines(&control, &keys, Timestamp::default(), before, top, wanted).await?;
-    let context = LineContext { filters: None, excerpts: None };
+    let context = LineContext {
+        filters: None,
+        excerpts: None,
+    };
     let value = lines.iter().filter_map(|(key, line)| {
         let (topic, record) = candidates.get(key)?;
         Some(NewDeadLetterView {
-            topic: topic.record().resource_id_of(record.filter.domain_topic.as_deref()),
+            topic: topic
+                .record()
+                .resource_id_of(record.filter.domain_topic.as_deref()),
             subscription: record.name.to_string(),
             line: line_view(line, context),
         })
@@ -83,23 +108,42 @@ pub(crate) async fn newest(request: HttpRequest, control: web::Data<Control>) ->
 }
 
 /// Event subscriptions that match and may have dead letters.
-fn candidates(control: &Control, permissions: &Permissions, query: &NewestQuery) -> Result<Candidates, AdminError> {
-    let of_topic = query.topic.as_deref().map(|topic| topic_of(control, permissions, topic)).transpose()?;
-    let search = query.search.as_deref().unwrap_or_default().to_ascii_lowercase();
+fn candidates(
+    control: &Control,
+    permissions: &Permissions,
+    query: &NewestQuery,
+) -> Result<Candidates, AdminError> {
+    let of_topic = query
+        .topic
+        .as_deref()
+        .map(|topic| topic_of(control, permissions, topic))
+        .transpose()?;
+    let search = query
+        .search
+        .as_deref()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     let mut candidates = Candidates::new();
     for topic in control.registry.topics() {
         let partition = topic.partition();
-        if of_topic.as_ref().is_some_and(|(wanted, _)| *wanted != partition) {
+        if of_topic
+            .as_ref()
+            .is_some_and(|(wanted, _)| *wanted != partition)
+        {
             continue;
         }
         for snapshot in topic.snapshots() {
             let record = snapshot.record();
             let of = record.filter.domain_topic.as_deref();
             let wanted = of_topic.as_ref().and_then(|(_, wanted)| wanted.as_deref());
-            let is_of = wanted.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
+            let is_of =
+                wanted.is_none_or(|wanted| of.is_some_and(|of| of.eq_ignore_ascii_case(wanted)));
             let has_any = record.dead_letter.is_some() || snapshot.counters.dead_lettered > 0;
             if is_of && has_any && contains(record.name.as_str(), &search) {
-                let key = SubscriptionKey { partition, subscription: record.number };
+                let key = SubscriptionKey {
+                    partition,
+                    subscription: record.number,
+                };
                 candidates.insert(key, (Arc::clone(&topic), record));
             }
         }

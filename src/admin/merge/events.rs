@@ -17,17 +17,31 @@ pub(super) const POSITION: &str = "before";
 
 /// The body of a test with so many of the newest events.
 pub(super) fn newest_in(body: &[u8]) -> Option<(Map<String, Value>, u64)> {
-    let Ok(Value::Object(body)) = serde_json::from_slice(body) else { return None };
+    let Ok(Value::Object(body)) = serde_json::from_slice(body) else {
+        return None;
+    };
     let last = body.get("last")?.as_u64()?;
     Some((body, last))
 }
 
 /// The page that this query asks for, in the order of time.
-pub(super) fn newest(query: &str, answers: &[ShardAnswer], shards: usize) -> serde_json::Result<Value> {
+pub(super) fn newest(
+    query: &str,
+    answers: &[ShardAnswer],
+    shards: usize,
+) -> serde_json::Result<Value> {
     let given = Places::in_query(query, POSITION);
-    let (mut places, mut all) = (vec![None; shards], Vec::<(usize, Option<String>, EventLine)>::new());
+    let (mut places, mut all) = (
+        vec![None; shards],
+        Vec::<(usize, Option<String>, EventLine)>::new(),
+    );
     for answer in answers {
-        let EventList { events, before, log_before_sequence, .. } = answer.read()?;
+        let EventList {
+            events,
+            before,
+            log_before_sequence,
+            ..
+        } = answer.read()?;
         let begin = || log_before_sequence.map(|end| end.to_string());
         // A shard without an event on this page begins the next one where it began this one.
         places[answer.shard] = match given.as_ref().and_then(|given| given.of(answer.shard)) {
@@ -37,11 +51,24 @@ pub(super) fn newest(query: &str, answers: &[ShardAnswer], shards: usize) -> ser
         };
         let last = events.len().saturating_sub(1);
         all.extend(events.into_iter().enumerate().map(|(at, event)| {
-            let next = if at == last { before.clone() } else { Some(event.sequence.to_string()) };
-            (answer.shard, next, EventLine { shard: Some(answer.shard), ..event })
+            let next = if at == last {
+                before.clone()
+            } else {
+                Some(event.sequence.to_string())
+            };
+            (
+                answer.shard,
+                next,
+                EventLine {
+                    shard: Some(answer.shard),
+                    ..event
+                },
+            )
         }));
     }
-    all.sort_by_key(|(shard, _, event)| (Reverse(instant(&event.at)), *shard, Reverse(event.sequence)));
+    all.sort_by_key(|(shard, _, event)| {
+        (Reverse(instant(&event.at)), *shard, Reverse(event.sequence))
+    });
     all.truncate(top_in(query, TOP));
     for (shard, next, _) in &all {
         places[*shard].clone_from(next);

@@ -1,7 +1,7 @@
 //! How each field of a response is merged from those of several shards.
 //!
-//! Each type of response has a table. [`merged_fields`] does not compile if a field of the type has no rule, so that no
-//! figure is added by accident.
+//! Each type of response has a table. [`merged_fields`] does not compile if a field of the type has
+//! no rule, so that no figure is added by accident.
 
 use serde_json::{Map, Value, json};
 
@@ -75,7 +75,8 @@ macro_rules! merged_fields {
 pub(crate) use merged_fields;
 
 use FieldRule::{
-    Any, Earliest, Fields, First, Items, JobIds, JobState, Largest, LargestBy, Latest, Smallest, Sum, WorstHealth,
+    Any, Earliest, Fields, First, Items, JobIds, JobState, Largest, LargestBy, Latest, Smallest,
+    Sum, WorstHealth,
 };
 
 merged_fields! { COUNTERS: CountersView = CountersView {
@@ -162,9 +163,18 @@ merged_fields! { INJECTIONS: InjectionCounters = InjectionCounters {
 merged_fields! { CHAOS: ChaosReport = ChaosReport { active: Items, injected: Fields(&INJECTIONS) } }
 
 impl MergedFields {
-    /// The one of these tables that knows most of the fields of an object. Shards of another version may have others.
-    pub(super) fn choose(tables: &[&'static Self], object: &Map<String, Value>) -> Option<&'static Self> {
-        let known = |table: &&&Self| object.keys().filter(|key| table.rule(key).is_some()).count();
+    /// The one of these tables that knows most of the fields of an object. Shards of another
+    /// version may have others.
+    pub(super) fn choose(
+        tables: &[&'static Self],
+        object: &Map<String, Value>,
+    ) -> Option<&'static Self> {
+        let known = |table: &&&Self| {
+            object
+                .keys()
+                .filter(|key| table.rule(key).is_some())
+                .count()
+        };
         // The first of equal ones.
         tables.iter().rev().max_by_key(known).copied()
     }
@@ -178,12 +188,15 @@ impl MergedFields {
     }
 
     fn rule(&self, key: &str) -> Option<FieldRule> {
-        self.0.iter().find(|(field, _)| is_name_of(field, key)).map(|(_, rule)| *rule)
+        self.0
+            .iter()
+            .find(|(field, _)| is_name_of(field, key))
+            .map(|(_, rule)| *rule)
     }
 }
 
-/// Whether a field of a type, such as `log_from`, has this key in JSON: `logFrom`, or `log_from` in types that do not
-/// rename.
+/// Whether a field of a type, such as `log_from`, has this key in JSON: `logFrom`, or `log_from` in
+/// types that do not rename.
 fn is_name_of(field: &str, key: &str) -> bool {
     let mut field = field.trim_start_matches("r#").chars();
     for c in key.chars() {
@@ -230,9 +243,16 @@ impl FieldRule {
             | Self::JobState
             | Self::LargestBy(_) => {}
             Self::JobIds => *all = format!("{},{}", text_of(all), text_of(&more)).into(),
-            Self::Items => all.as_array_mut().into_iter().for_each(|all| all.extend(items_of(&more))),
-            Self::ItemsBy(key, fields) => join_items(all, &more, key, |all, more| fields.join(all, more)),
-            Self::Metrics(fields) => join_items(all, &more, "name", |all, more| join_metric(all, more, fields)),
+            Self::Items => all
+                .as_array_mut()
+                .into_iter()
+                .for_each(|all| all.extend(items_of(&more))),
+            Self::ItemsBy(key, fields) => {
+                join_items(all, &more, key, |all, more| fields.join(all, more))
+            }
+            Self::Metrics(fields) => join_items(all, &more, "name", |all, more| {
+                join_metric(all, more, fields)
+            }),
             Self::Fields(fields) => {
                 if let (Value::Object(all), Value::Object(more)) = (all, more) {
                     fields.join(all, more);
@@ -258,7 +278,9 @@ fn add(all: &mut Value, more: &Value) {
 }
 
 fn join_entries(all: &mut Value, more: Value, join: impl Fn(&mut Value, Value)) {
-    let (Value::Object(all), Value::Object(more)) = (all, more) else { return };
+    let (Value::Object(all), Value::Object(more)) = (all, more) else {
+        return;
+    };
     for (key, value) in more {
         match all.get_mut(&key) {
             Some(known) => join(known, value),
@@ -271,7 +293,12 @@ fn items_of(list: &Value) -> impl Iterator<Item = Value> {
     list.as_array().into_iter().flatten().cloned()
 }
 
-fn join_items(all: &mut Value, more: &Value, key: &str, join: impl Fn(&mut Map<String, Value>, Map<String, Value>)) {
+fn join_items(
+    all: &mut Value,
+    more: &Value,
+    key: &str,
+    join: impl Fn(&mut Map<String, Value>, Map<String, Value>),
+) {
     let Value::Array(all) = all else { return };
     for item in items_of(more) {
         let known = all.iter_mut().find(|known| known.get(key) == item.get(key));
@@ -284,11 +311,14 @@ fn join_items(all: &mut Value, more: &Value, key: &str, join: impl Fn(&mut Map<S
 
 /// An average of averages is none: the larger one is reported.
 fn join_metric(all: &mut Map<String, Value>, more: Map<String, Value>, fields: &MergedFields) {
-    let is_average = all.get("aggregation").is_some_and(|aggregation| aggregation == "Average");
+    let is_average = all
+        .get("aggregation")
+        .is_some_and(|aggregation| aggregation == "Average");
     if !is_average {
         return fields.join(all, more);
     }
-    let first = |metric: &Map<String, Value>| metric.get("timeseries")?.get(0)?.get("value")?.as_f64();
+    let first =
+        |metric: &Map<String, Value>| metric.get("timeseries")?.get(0)?.get("value")?.as_f64();
     if first(&more) > first(all) {
         *all = more;
     }
@@ -309,6 +339,8 @@ fn severity(health: &Value) -> (u8, Option<u64>) {
         Some("probing") => 1,
         Some(_) | None => 0,
     };
-    let count = health.get("failures").or_else(|| health.get("consecutiveSuspensions"));
+    let count = health
+        .get("failures")
+        .or_else(|| health.get("consecutiveSuspensions"));
     (rank, count.and_then(Value::as_u64))
 }

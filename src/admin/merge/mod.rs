@@ -1,8 +1,8 @@
 //! The answers of the shards of a cluster as one.
 //!
-//! A node asks each shard, and merges what comes back; all of it is pure. A list with pages needs the answer of every shard,
-//! because a page without one of them would look as if resources were gone. A report is given without those that have no
-//! owner, and names them.
+//! A node asks each shard, and merges what comes back; all of it is pure. A list with pages needs
+//! the answer of every shard, because a page without one of them would look as if resources were
+//! gone. A report is given without those that have no owner, and names them.
 
 mod events;
 mod fields;
@@ -44,9 +44,13 @@ impl Merge {
     /// Whether an answer needs all shards.
     pub fn needs_all(self) -> bool {
         match self {
-            Self::List | Self::Union | Self::Found | Self::Each | Self::DeadLetters | Self::Audit | Self::InTurn => {
-                true
-            }
+            Self::List
+            | Self::Union
+            | Self::Found
+            | Self::Each
+            | Self::DeadLetters
+            | Self::Audit
+            | Self::InTurn => true,
             Self::Top
             | Self::History
             | Self::Jobs
@@ -58,17 +62,27 @@ impl Merge {
         }
     }
 
-    /// The query for a shard, if it is asked at all: where each shard has a place of its own in a list, the query has all of
-    /// them.
+    /// The query for a shard, if it is asked at all: where each shard has a place of its own in a
+    /// list, the query has all of them.
     pub fn query_of_shard(self, query: &str, shard: usize) -> Option<String> {
-        if self == Self::Audit { query_of_shard(query, shard) } else { Some(query.to_owned()) }
+        if self == Self::Audit {
+            query_of_shard(query, shard)
+        } else {
+            Some(query.to_owned())
+        }
     }
 
-    /// The JSON answer, from those of all shards but the missing ones, in the order of their numbers.
+    /// The JSON answer, from those of all shards but the missing ones, in the order of their
+    /// numbers.
     ///
     /// # Errors
     /// If an answer is not what such a request has.
-    pub fn merge(self, query: &str, answers: &[ShardAnswer], missing: &[usize]) -> serde_json::Result<Value> {
+    pub fn merge(
+        self,
+        query: &str,
+        answers: &[ShardAnswer],
+        missing: &[usize],
+    ) -> serde_json::Result<Value> {
         let mut merged = match self {
             Self::List => pages::list(answers)?,
             Self::Audit => pages::audit(query, answers)?,
@@ -78,11 +92,15 @@ impl Merge {
             Self::Jobs => reports::jobs(query, answers)?,
             Self::Supervision => reports::supervision(query, answers)?,
             Self::Clock => reports::clock(answers)?,
-            Self::Sum => fold(answers, |all, more| FieldRule::Fields(&fields::CHAOS).join(all, more))?,
+            Self::Sum => fold(answers, |all, more| {
+                FieldRule::Fields(&fields::CHAOS).join(all, more)
+            })?,
             Self::Union => fold(answers, pages::union)?,
-            Self::Found | Self::Each | Self::Lines | Self::InTurn | Self::Metrics => {
-                answers.first().map(ShardAnswer::read).transpose()?.unwrap_or_default()
-            }
+            Self::Found | Self::Each | Self::Lines | Self::InTurn | Self::Metrics => answers
+                .first()
+                .map(ShardAnswer::read)
+                .transpose()?
+                .unwrap_or_default(),
         };
         if let Some(report) = merged.as_object_mut().filter(|_| !missing.is_empty()) {
             report.insert("missingShards".to_owned(), missing.into());
@@ -93,7 +111,9 @@ impl Merge {
 
 fn fold(answers: &[ShardAnswer], join: fn(&mut Value, Value)) -> serde_json::Result<Value> {
     let mut answers = answers.iter();
-    let mut all: Value = answers.next().map_or_else(|| Ok(Map::new().into()), ShardAnswer::read)?;
+    let mut all: Value = answers
+        .next()
+        .map_or_else(|| Ok(Map::new().into()), ShardAnswer::read)?;
     for answer in answers {
         join(&mut all, answer.read()?);
     }

@@ -1,5 +1,5 @@
-//! Pages of lists. A page has the first items of what all shards have, and the next one begins after its last item, so that
-//! no item is listed twice or not at all.
+//! Pages of lists. A page has the first items of what all shards have, and the next one begins
+//! after its last item, so that no item is listed twice or not at all.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -75,7 +75,14 @@ pub(super) fn union(all: &mut Value, more: Value) {
             }
         }
         (all @ Value::Null, more) => *all = more,
-        (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_), _) => {}
+        (
+            Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_),
+            _,
+        ) => {}
     }
 }
 
@@ -84,10 +91,13 @@ fn is_same(known: &Value, item: &Value) -> bool {
     known == item || named("id") || named("resourceType")
 }
 
-/// The place of each shard in the trail: the number before which it continues, nothing at the beginning, and `-` at the end.
+/// The place of each shard in the trail: the number before which it continues, nothing at the
+/// beginning, and `-` at the end.
 fn places(query: &str) -> Vec<String> {
     let places = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "continue");
-    places.map(|(_, places)| places.split('.').map(str::to_owned).collect()).unwrap_or_default()
+    places
+        .map(|(_, places)| places.split('.').map(str::to_owned).collect())
+        .unwrap_or_default()
 }
 
 pub(super) fn query_of_shard(query: &str, shard: usize) -> Option<String> {
@@ -96,7 +106,9 @@ pub(super) fn query_of_shard(query: &str, shard: usize) -> Option<String> {
         return None;
     }
     let mut of_shard = form_urlencoded::Serializer::new(String::new());
-    of_shard.extend_pairs(form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key != "continue"));
+    of_shard.extend_pairs(
+        form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| key != "continue"),
+    );
     if !place.is_empty() {
         of_shard.append_pair("continue", &place);
     }
@@ -114,50 +126,80 @@ const TOP: usize = 100;
 /// The newest operations. Each shard has a trail and numbers of its own.
 pub(super) fn audit(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
     let (mut places, mut all) = (places(query), Vec::new());
-    let shards = answers.last().map_or(0, |last| last.shard + 1).max(places.len());
+    let shards = answers
+        .last()
+        .map_or(0, |last| last.shard + 1)
+        .max(places.len());
     places.resize(shards, String::new());
     for answer in answers {
         let AuditPageView { value, r#continue } = answer.read()?;
         let place = &mut places[answer.shard];
         let ends = [place.clone(), r#continue.unwrap_or_else(|| "-".to_owned())];
-        *place = if value.is_empty() { ends[1].clone() } else { ends[0].clone() };
+        *place = if value.is_empty() {
+            ends[1].clone()
+        } else {
+            ends[0].clone()
+        };
         let count = value.len();
         let entries = value.into_iter().enumerate().map(|(at, entry)| {
             // Where its shard continues after this entry.
-            let next = if at + 1 == count { ends[1].clone() } else { entry.number.to_string() };
+            let next = if at + 1 == count {
+                ends[1].clone()
+            } else {
+                entry.number.to_string()
+            };
             (answer.shard, next, entry)
         });
         all.extend(entries);
     }
-    all.sort_by_key(|(shard, _, entry)| (Reverse(instant(&entry.at)), *shard, Reverse(entry.number)));
+    all.sort_by_key(|(shard, _, entry)| {
+        (Reverse(instant(&entry.at)), *shard, Reverse(entry.number))
+    });
     all.truncate(top_in(query, TOP));
     for (shard, next, _) in &all {
         places[*shard].clone_from(next);
     }
     let is_end = places.iter().all(|place| place == "-");
     let value: Vec<AuditEntry> = all.into_iter().map(|(.., entry)| entry).collect();
-    serde_json::to_value(AuditPageView { value, r#continue: (!is_end).then(|| places.join(".")) })
+    serde_json::to_value(AuditPageView {
+        value,
+        r#continue: (!is_end).then(|| places.join(".")),
+    })
 }
 
 /// The newest dead letters. What a shard has not looked through yet is left to the next page.
 pub(super) fn dead_letters(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let (mut now, mut all, mut before) = (String::new(), Vec::<NewDeadLetterView>::new(), None::<i128>);
+    let (mut now, mut all, mut before) =
+        (String::new(), Vec::<NewDeadLetterView>::new(), None::<i128>);
     for answer in answers {
-        let NewestDeadLettersView { now: at, value, r#continue } = answer.read()?;
+        let NewestDeadLettersView {
+            now: at,
+            value,
+            r#continue,
+        } = answer.read()?;
         now = at;
         all.extend(value);
         before = before.max(r#continue.and_then(|before| before.parse().ok()));
     }
-    let micros = |line: &NewDeadLetterView| instant(&line.line.at).map(|at| i128::from(at.as_microsecond()));
+    let micros =
+        |line: &NewDeadLetterView| instant(&line.line.at).map(|at| i128::from(at.as_microsecond()));
     all.retain(|line| micros(line) >= before);
     all.sort_by_key(|line| Reverse(micros(line)));
     let top = top_in(query, TOP);
-    if let Some(last) = all.get(top.saturating_sub(1)).filter(|_| all.len() > top).and_then(micros) {
+    if let Some(last) = all
+        .get(top.saturating_sub(1))
+        .filter(|_| all.len() > top)
+        .and_then(micros)
+    {
         all.retain(|line| micros(line) >= Some(last));
         before = Some(last);
     }
     let r#continue = before.map(|before| before.to_string());
-    serde_json::to_value(NewestDeadLettersView { now, value: all, r#continue })
+    serde_json::to_value(NewestDeadLettersView {
+        now,
+        value: all,
+        r#continue,
+    })
 }
 
 pub(super) fn instant(text: &str) -> Option<Timestamp> {

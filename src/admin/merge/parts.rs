@@ -1,11 +1,12 @@
-//! A request about a spread topic, of which each shard has a part: what each shard is asked, and the answers as one.
+//! A request about a spread topic, of which each shard has a part: what each shard is asked, and
+//! the answers as one.
 //!
 //! - Each figure has a rule of its own ([`fields`]).
 //! - Each item of a list has the shard it is from. Sequence numbers are of a shard.
 //! - Ids that a later request names have their shard: `2:ID`, several with commas between them.
 //! - The position of a page has a place for each shard.
-//! - Dead letters in files belong to the event subscription and not to a shard, so that only the leader looks at files. The
-//!   others look at those that wait for one.
+//! - Dead letters in files belong to the event subscription and not to a shard, so that only the
+//!   leader looks at files. The others look at those that wait for one.
 
 use std::cmp::Ordering;
 
@@ -67,8 +68,12 @@ pub(super) struct Places(Option<Vec<Option<String>>>);
 
 impl Places {
     fn read(position: Option<&str>) -> Option<Self> {
-        let Some(position) = position else { return Some(Self(None)) };
-        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(position).ok()?).ok().map(|places| Self(Some(places)))
+        let Some(position) = position else {
+            return Some(Self(None));
+        };
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(position).ok()?)
+            .ok()
+            .map(|places| Self(Some(places)))
     }
 
     /// Those that a parameter of a query has, if it has places.
@@ -104,7 +109,9 @@ pub fn shard_in(query: &str) -> Option<(usize, String)> {
 /// The shard that an id in a path names, and the path with the id that this shard has.
 pub fn shard_in_path(path: &str) -> Option<(usize, String)> {
     let (before, id, after) = id_in(path, "/deadLetters/")?;
-    let (shard, id) = decoded(id).split_once(':').map(|(shard, id)| (shard.to_owned(), id.to_owned()))?;
+    let (shard, id) = decoded(id)
+        .split_once(':')
+        .map(|(shard, id)| (shard.to_owned(), id.to_owned()))?;
     Some((shard.parse().ok()?, format!("{before}{id}{after}")))
 }
 
@@ -112,17 +119,23 @@ pub fn shard_in_path(path: &str) -> Option<(usize, String)> {
 fn id_in<'a>(path: &'a str, keyword: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let lower = path.to_ascii_lowercase();
     let start = lower.rfind(&keyword.to_ascii_lowercase())? + keyword.len();
-    let end = path[start..].find('/').map_or(path.len(), |end| start + end);
+    let end = path[start..]
+        .find('/')
+        .map_or(path.len(), |end| start + end);
     (start < end).then(|| (&path[..start], &path[start..end], &path[end..]))
 }
 
 /// Clients may escape colons and commas.
 fn decoded(id: &str) -> String {
-    percent_encoding::percent_decode_str(id).decode_utf8_lossy().into_owned()
+    percent_encoding::percent_decode_str(id)
+        .decode_utf8_lossy()
+        .into_owned()
 }
 
 fn parameter(query: &str, name: &str) -> Option<String> {
-    form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+    form_urlencoded::parse(query.as_bytes())
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.into_owned())
 }
 
 fn with_parameter(query: &str, name: &str, value: Option<&str>) -> String {
@@ -152,20 +165,33 @@ impl PartsMerge {
     /// The types of its responses.
     fn tables(self) -> Vec<&'static MergedFields> {
         match self {
-            Self::Figures => vec![&fields::SUBSCRIPTION_STATUS, &fields::TOPIC_STATUS, &METRICS],
+            Self::Figures => vec![
+                &fields::SUBSCRIPTION_STATUS,
+                &fields::TOPIC_STATUS,
+                &METRICS,
+            ],
             Self::Commands => vec![&fields::SUBSCRIPTION_STATUS],
             Self::Pages => vec![&fields::TRACE, &fields::LEDGER],
             // Merged by `events`.
             Self::Events => vec![],
             Self::Tests => vec![&fields::FILTER_TEST, &fields::TRANSFORM_TEST],
-            Self::DeadLetters => vec![&fields::DEAD_LETTERS, &fields::PURGED, &fields::REDRIVE_STARTED],
+            Self::DeadLetters => vec![
+                &fields::DEAD_LETTERS,
+                &fields::PURGED,
+                &fields::REDRIVE_STARTED,
+            ],
             Self::Replays => vec![&fields::REPLAY, &fields::REPLAYS, &fields::REPLAY_DRY_RUN],
             Self::Retries => vec![&fields::RETRIED],
         }
     }
 
     /// What a shard is asked; [`None`] if it is not.
-    pub fn request_of(self, shard: usize, shards: SpreadShards, asked: &PartRequest) -> Option<PartRequest> {
+    pub fn request_of(
+        self,
+        shard: usize,
+        shards: SpreadShards,
+        asked: &PartRequest,
+    ) -> Option<PartRequest> {
         let mut of_shard = asked.clone();
         match self {
             Self::Figures | Self::Commands => {}
@@ -187,15 +213,20 @@ impl PartsMerge {
                     match parameter(&asked.query, "stage").as_deref() {
                         Some("written") => return None,
                         Some(_) => {}
-                        None => of_shard.query = with_parameter(&of_shard.query, "stage", Some("waiting")),
+                        None => {
+                            of_shard.query =
+                                with_parameter(&of_shard.query, "stage", Some("waiting"))
+                        }
                     }
                 }
             }
             Self::Replays => {
                 if let Some((before, ids, after)) = id_in(&asked.path, "/replays/") {
                     let ids = decoded(ids);
-                    let id =
-                        ids.split(',').filter_map(|id| id.split_once(':')).find(|(of, _)| *of == shard.to_string());
+                    let id = ids
+                        .split(',')
+                        .filter_map(|id| id.split_once(':'))
+                        .find(|(of, _)| *of == shard.to_string());
                     match id {
                         Some((_, id)) => of_shard.path = format!("{before}{id}{after}"),
                         // The leader says that there is none.
@@ -203,7 +234,9 @@ impl PartsMerge {
                         None => return None,
                     }
                 }
-                of_shard.body = changed(&asked.body, |body| divide(body, "eventsPerSecond", shards.count));
+                of_shard.body = changed(&asked.body, |body| {
+                    divide(body, "eventsPerSecond", shards.count)
+                });
             }
             Self::Retries => {
                 let Some(Value::Object(mut body)) = read(&asked.body) else {
@@ -248,7 +281,9 @@ impl PartsMerge {
                 (all @ None, _) => *all = Some(part),
             }
         }
-        let Some(mut all) = all else { return Ok(Value::Null) };
+        let Some(mut all) = all else {
+            return Ok(Value::Null);
+        };
         if let Some(position) = Places::text(&places) {
             set_position(&mut all, asked, &position);
         }
@@ -266,8 +301,12 @@ impl PartsMerge {
 fn sort_by_time(lines: &mut [Value]) {
     let at = |line: &Value| line.get("at").and_then(Value::as_str).and_then(instant);
     let shard = |line: &Value| line.get("shard").cloned();
-    let of_one = lines.windows(2).filter(|two| shard(&two[0]) == shard(&two[1]));
-    let order = of_one.map(|two| at(&two[0]).cmp(&at(&two[1]))).find(|order| order.is_ne());
+    let of_one = lines
+        .windows(2)
+        .filter(|two| shard(&two[0]) == shard(&two[1]));
+    let order = of_one
+        .map(|two| at(&two[0]).cmp(&at(&two[1])))
+        .find(|order| order.is_ne());
     match order {
         Some(Ordering::Greater) => lines.sort_by_key(|line| std::cmp::Reverse(at(line))),
         Some(Ordering::Less | Ordering::Equal) | None => lines.sort_by_key(at),
@@ -316,7 +355,9 @@ fn divide(body: &mut Map<String, Value>, key: &str, count: usize) {
 /// The body of a redrive or a purge for a shard.
 fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<Bytes> {
     let is_leader = shard == shards.leader;
-    let Some(Value::Object(mut body)) = read(body) else { return is_leader.then(|| body.clone()) };
+    let Some(Value::Object(mut body)) = read(body) else {
+        return is_leader.then(|| body.clone());
+    };
     body_at(&mut body, shard)?;
     divide(&mut body, "rate", shards.count);
     if !is_leader {
@@ -326,7 +367,8 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
     if let Some(Value::Array(keys)) = body.get_mut("keys") {
         keys.retain_mut(|key| {
             let prefixed = key.as_str().and_then(|key| key.split_once(':'));
-            let of = prefixed.and_then(|(of, rest)| Some((of.parse::<usize>().ok()?, rest.to_owned())));
+            let of =
+                prefixed.and_then(|(of, rest)| Some((of.parse::<usize>().ok()?, rest.to_owned())));
             match of {
                 Some((of, rest)) if of == shard => {
                     *key = rest.into();
@@ -361,15 +403,29 @@ fn dead_letters_of(shard: usize, shards: SpreadShards, body: &Bytes) -> Option<B
 fn position_in(part: &Map<String, Value>) -> Option<String> {
     let text = |key: &str| part.get(key).and_then(Value::as_str);
     let in_link = || parameter(text("nextLink")?.split_once('?')?.1, "$skipToken");
-    text("continue").or_else(|| text("next")).map(str::to_owned).or_else(in_link)
+    text("continue")
+        .or_else(|| text("next"))
+        .map(str::to_owned)
+        .or_else(in_link)
 }
 
 fn set_position(all: &mut Map<String, Value>, asked: &PartRequest, position: &str) {
-    if let Some((path, _)) = all.get("nextLink").and_then(Value::as_str).and_then(|link| link.split_once('?')) {
-        let link = format!("{path}?{}", with_parameter(&asked.query, "$skipToken", Some(position)));
+    if let Some((path, _)) = all
+        .get("nextLink")
+        .and_then(Value::as_str)
+        .and_then(|link| link.split_once('?'))
+    {
+        let link = format!(
+            "{path}?{}",
+            with_parameter(&asked.query, "$skipToken", Some(position))
+        );
         all.insert("nextLink".to_owned(), link.into());
     } else {
-        let key = if all.contains_key("continue") { "continue" } else { "next" };
+        let key = if all.contains_key("continue") {
+            "continue"
+        } else {
+            "next"
+        };
         all.insert(key.to_owned(), position.into());
     }
 }

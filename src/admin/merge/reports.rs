@@ -47,7 +47,10 @@ impl Parameters {
         let mut read = Self::default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
             match &*key {
-                "by" => read.by = serde_json::from_value(Value::String(value.into_owned())).unwrap_or_default(),
+                "by" => {
+                    read.by = serde_json::from_value(Value::String(value.into_owned()))
+                        .unwrap_or_default()
+                }
                 "top" => read.top = value.parse().ok(),
                 "skip" => read.skip = value.parse().unwrap_or_default(),
                 _ => {}
@@ -68,12 +71,17 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
             Some(all) => add_top_report(all, report),
         }
     }
-    let Some(mut all) = all else { return Ok(Value::Null) };
+    let Some(mut all) = all else {
+        return Ok(Value::Null);
+    };
     let of_shards = lines.len();
     let mut lines = one_for_each(lines);
     // Those of a spread topic have a line in each shard.
     let same = of_shards - lines.len();
-    (all.subscriptions, all.matching) = (all.subscriptions.saturating_sub(same), all.matching.saturating_sub(same));
+    (all.subscriptions, all.matching) = (
+        all.subscriptions.saturating_sub(same),
+        all.matching.saturating_sub(same),
+    );
     // Equal ones stay in the order of the shards, and within a shard in its own.
     lines.sort_by(|(a, line), (b, other)| match by {
         SortOrder::Name => line.subscription.cmp(&other.subscription),
@@ -84,7 +92,11 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
         | SortOrder::Failures
         | SortOrder::InFlight
         | SortOrder::ResponseTime
-        | SortOrder::DeadLetters => b.iter().zip(a).map(|(b, a)| b.total_cmp(a)).fold(Ordering::Equal, Ordering::then),
+        | SortOrder::DeadLetters => b
+            .iter()
+            .zip(a)
+            .map(|(b, a)| b.total_cmp(a))
+            .fold(Ordering::Equal, Ordering::then),
     });
     let lines = lines.into_iter().map(|(_, line)| line).skip(skip);
     all.top = lines.take(top.unwrap_or(crate::top::TOP)).collect();
@@ -93,13 +105,21 @@ pub(super) fn top(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Va
 
 /// Adds up the lines of the same event subscription.
 fn one_for_each(lines: Vec<([f64; 3], TopLine)>) -> Vec<([f64; 3], TopLine)> {
-    let (mut index, mut all) = (HashMap::new(), Vec::<([f64; 3], TopLine)>::with_capacity(lines.len()));
+    let (mut index, mut all) = (
+        HashMap::new(),
+        Vec::<([f64; 3], TopLine)>::with_capacity(lines.len()),
+    );
     for (rank, line) in lines {
-        let at = *index.entry((line.topic.clone(), line.subscription.clone())).or_insert(all.len());
+        let at = *index
+            .entry((line.topic.clone(), line.subscription.clone()))
+            .or_insert(all.len());
         match all.get_mut(at) {
             None => all.push((rank, line)),
             Some((known_rank, known)) => {
-                known_rank.iter_mut().zip(rank).for_each(|(known, more)| *known += more);
+                known_rank
+                    .iter_mut()
+                    .zip(rank)
+                    .for_each(|(known, more)| *known += more);
                 add_top_line(known, line);
             }
         }
@@ -152,12 +172,21 @@ pub(crate) fn add_top_line(line: &mut TopLine, more: TopLine) {
     line.delivered_per_second = rates(line.delivered_per_second, delivered_per_second);
     line.requests_per_second = rates(line.requests_per_second, requests_per_second);
     line.failed_per_second = rates(line.failed_per_second, failed_per_second);
-    line.success_share = line.success_share.into_iter().chain(success_share).reduce(f64::min);
-    line.response_p50_milliseconds = slower(line.response_p50_milliseconds, response_p50_milliseconds);
-    line.response_p95_milliseconds = slower(line.response_p95_milliseconds, response_p95_milliseconds);
-    line.response_p99_milliseconds = slower(line.response_p99_milliseconds, response_p99_milliseconds);
+    line.success_share = line
+        .success_share
+        .into_iter()
+        .chain(success_share)
+        .reduce(f64::min);
+    line.response_p50_milliseconds =
+        slower(line.response_p50_milliseconds, response_p50_milliseconds);
+    line.response_p95_milliseconds =
+        slower(line.response_p95_milliseconds, response_p95_milliseconds);
+    line.response_p99_milliseconds =
+        slower(line.response_p99_milliseconds, response_p99_milliseconds);
     line.backlog += backlog;
-    line.oldest_unread_age_seconds = line.oldest_unread_age_seconds.max(oldest_unread_age_seconds);
+    line.oldest_unread_age_seconds = line
+        .oldest_unread_age_seconds
+        .max(oldest_unread_age_seconds);
     line.pending += pending;
     let due = |due: &Option<String>| due.as_deref().and_then(instant);
     if line.next_due.is_none() || (next_due.is_some() && due(&next_due) < due(&line.next_due)) {
@@ -217,37 +246,65 @@ pub(crate) fn add_top_report(report: &mut TopReport, more: TopReport) {
 }
 
 pub(super) fn jobs(query: &str, answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let mut all = JobsReport { now: String::new(), open: 0, jobs: Vec::new() };
+    let mut all = JobsReport {
+        now: String::new(),
+        open: 0,
+        jobs: Vec::new(),
+    };
     for answer in answers {
         let JobsReport { now, open, jobs } = answer.read()?;
         all.now = now;
         all.open += open;
         all.jobs.extend(jobs);
     }
-    all.jobs.sort_by_key(|job| Reverse(instant(&job.job.started)));
-    all.jobs.truncate(Parameters::read(query).top.unwrap_or(crate::jobs::TOP));
+    all.jobs
+        .sort_by_key(|job| Reverse(instant(&job.job.started)));
+    all.jobs
+        .truncate(Parameters::read(query).top.unwrap_or(crate::jobs::TOP));
     serde_json::to_value(all)
 }
 
 /// Counts are added. Percentiles cannot be: the largest of the shards are reported.
 pub(super) fn history(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let reports: Vec<HistoryReport> = answers.iter().map(ShardAnswer::read).collect::<Result<_, _>>()?;
+    let reports: Vec<HistoryReport> = answers
+        .iter()
+        .map(ShardAnswer::read)
+        .collect::<Result<_, _>>()?;
     let mut recorded: Vec<(i64, &HistoryReport)> = Vec::new();
     for report in reports.iter().filter(|report| report.recorded) {
         recorded.extend(instant(&report.from).map(|from| (from.as_second(), report)));
     }
     let Some(first) = recorded.iter().min_by_key(|(from, _)| *from).copied() else {
-        return reports.first().map(serde_json::to_value).transpose().map(Option::unwrap_or_default);
+        return reports
+            .first()
+            .map(serde_json::to_value)
+            .transpose()
+            .map(Option::unwrap_or_default);
     };
     let step = i64::try_from(first.1.step_seconds).unwrap_or(1).max(1);
     let offset = |from: i64| usize::try_from((from - first.0) / step).unwrap_or(0);
     let counts = |of: fn(&HistoryReport) -> &[Option<u32>]| {
-        joined(recorded.iter().map(|(from, report)| (offset(*from), of(report))), u32::saturating_add)
+        joined(
+            recorded
+                .iter()
+                .map(|(from, report)| (offset(*from), of(report))),
+            u32::saturating_add,
+        )
     };
     let times = |of: fn(&HistoryReport) -> &[Option<f64>]| {
-        joined(recorded.iter().map(|(from, report)| (offset(*from), of(report))), f64::max)
+        joined(
+            recorded
+                .iter()
+                .map(|(from, report)| (offset(*from), of(report))),
+            f64::max,
+        )
     };
-    let since = recorded.iter().map(|(_, report)| &report.since).min().cloned().unwrap_or_default();
+    let since = recorded
+        .iter()
+        .map(|(_, report)| &report.since)
+        .min()
+        .cloned()
+        .unwrap_or_default();
     serde_json::to_value(HistoryReport {
         recorded: true,
         since,
@@ -296,12 +353,25 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
     };
     for answer in answers {
         // Each field by name: a new one does not compile without a rule.
-        let SupervisionReport { actors, ended, ends, quarantined, recovery, most_restarted } = answer.read()?;
+        let SupervisionReport {
+            actors,
+            ended,
+            ends,
+            quarantined,
+            recovery,
+            most_restarted,
+        } = answer.read()?;
         all.actors += actors;
         all.ended += ended;
         add_ends(&mut all.ends, &ends);
         all.quarantined += quarantined;
-        let RecoveryView { count, last, p50, p99, longest } = recovery;
+        let RecoveryView {
+            count,
+            last,
+            p50,
+            p99,
+            longest,
+        } = recovery;
         let known = &mut all.recovery;
         *known = RecoveryView {
             count: known.count + count,
@@ -312,33 +382,63 @@ pub(super) fn supervision(query: &str, answers: &[ShardAnswer]) -> serde_json::R
         };
         all.most_restarted.extend(most_restarted);
     }
-    all.most_restarted.sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
-    all.most_restarted.truncate(Parameters::read(query).top.unwrap_or(crate::supervision::TOP));
+    all.most_restarted
+        .sort_by_key(|actor| Reverse(sum_ends(&actor.incarnations.ends)));
+    all.most_restarted.truncate(
+        Parameters::read(query)
+            .top
+            .unwrap_or(crate::supervision::TOP),
+    );
     serde_json::to_value(all)
 }
 
 /// The clock that is furthest from that of its machine. Expiry is paused if it is in one shard.
 pub(super) fn clock(answers: &[ShardAnswer]) -> serde_json::Result<Value> {
-    let clocks: Vec<ClockView> = answers.iter().map(ShardAnswer::read).collect::<Result<_, _>>()?;
+    let clocks: Vec<ClockView> = answers
+        .iter()
+        .map(ShardAnswer::read)
+        .collect::<Result<_, _>>()?;
     let expiry_paused = clocks.iter().any(|clock| clock.expiry_paused);
     let ahead = |clock: &ClockView| clock.wall_clock_ahead_seconds.abs();
-    let furthest = clocks.into_iter().reduce(|a, b| if ahead(&b) > ahead(&a) { b } else { a });
+    let furthest = clocks
+        .into_iter()
+        .reduce(|a, b| if ahead(&b) > ahead(&a) { b } else { a });
     furthest
-        .map(|clock| serde_json::to_value(ClockView { expiry_paused, ..clock }))
+        .map(|clock| {
+            serde_json::to_value(ClockView {
+                expiry_paused,
+                ..clock
+            })
+        })
         .transpose()
         .map(Option::unwrap_or_default)
 }
 
-/// Adds a line of what a shard reports of a check or a backup: findings name their shard, and each shard has a backup of its
-/// own.
+/// Adds a line of what a shard reports of a check or a backup: findings name their shard, and each
+/// shard has a backup of its own.
 ///
 /// # Errors
 /// If the report is not that of a check.
-pub fn add_work(all: &mut ProgressLine, shard: usize, line: ProgressLine) -> serde_json::Result<()> {
+pub fn add_work(
+    all: &mut ProgressLine,
+    shard: usize,
+    line: ProgressLine,
+) -> serde_json::Result<()> {
     // Each field by name: a new one does not compile without a rule. Progress is that of a moment.
-    let ProgressLine { progress: _, report, backup, backups, error } = line;
+    let ProgressLine {
+        progress: _,
+        report,
+        backup,
+        backups,
+        error,
+    } = line;
     if let Some(report) = report {
-        let mut sum: CheckReport = all.report.take().map(serde_json::from_value).transpose()?.unwrap_or_default();
+        let mut sum: CheckReport = all
+            .report
+            .take()
+            .map(serde_json::from_value)
+            .transpose()?
+            .unwrap_or_default();
         sum.add_shard(shard, serde_json::from_value(report)?);
         all.report = Some(serde_json::to_value(sum)?);
     }

@@ -40,41 +40,70 @@ merged_fields! { AZURE_METRIC: AzureMetric = AzureMetric {
 
 impl AzureMetric {
     fn count(name: &'static str, timeseries: Vec<AzureSeries>) -> Self {
-        Self { name, unit: "Count", aggregation: "Total", timeseries }
+        Self {
+            name,
+            unit: "Count",
+            aggregation: "Total",
+            timeseries,
+        }
     }
 }
 
-/// The metrics of an event subscription. Those of a namespace have other names. Azure has no metric for rejected events,
-/// renewed locks or expired locks.
+/// The metrics of an event subscription. Those of a namespace have other names. Azure has no metric
+/// for rejected events, renewed locks or expired locks.
 pub(super) fn metrics(
     topic: &TopicRecord,
     subscription: &SubscriptionRecord,
     figures: &SubscriptionFigures,
 ) -> Vec<AzureMetric> {
-    // The dimensions of a topic have the event subscription, those of a domain the domain topic too.
+    // The dimensions of a topic have the event subscription, those of a domain the domain topic
+    // too.
     let name = subscription.name.to_string();
     let own: Vec<(&'static str, String)> = match (topic.is_domain(), topic.namespace.is_some()) {
         (true, _) => vec![
-            ("Topic", subscription.filter.domain_topic.clone().unwrap_or_default()),
+            (
+                "Topic",
+                subscription.filter.domain_topic.clone().unwrap_or_default(),
+            ),
             ("DomainEventSubscriptionName", name),
         ],
-        (false, true) => vec![("Topic", topic.name.to_string()), ("EventSubscriptionName", name)],
+        (false, true) => vec![
+            ("Topic", topic.name.to_string()),
+            ("EventSubscriptionName", name),
+        ],
         (false, false) => vec![("EventSubscriptionName", name)],
     };
     let series = |more: &[(&'static str, &str)], value: f64| {
         let more = more.iter().map(|(name, text)| (*name, (*text).to_owned()));
-        AzureSeries { dimensions: own.iter().cloned().chain(more).collect(), value }
+        AzureSeries {
+            dimensions: own.iter().cloned().chain(more).collect(),
+            value,
+        }
     };
     let total = |name, count: u64| AzureMetric::count(name, vec![series(&[], count as f64)]);
     let by = |name, dimension, counts: Vec<(String, u64)>| {
-        AzureMetric::count(name, counts.iter().map(|(why, count)| series(&[(dimension, why)], *count as f64)).collect())
+        AzureMetric::count(
+            name,
+            counts
+                .iter()
+                .map(|(why, count)| series(&[(dimension, why)], *count as f64))
+                .collect(),
+        )
     };
     let sums = &figures.sums;
     let failed = sums.attempts().into_iter().skip(1);
-    let failed =
-        failed.map(|(error, count)| series(&[("Error", &error), ("ErrorType", error_type(&error))], count as f64));
+    let failed = failed.map(|(error, count)| {
+        series(
+            &[("Error", &error), ("ErrorType", error_type(&error))],
+            count as f64,
+        )
+    });
     let response = &sums.measured.response;
-    let average = if response.count() == 0 { 0.0 } else { 1e3 * response.sum() / response.count() as f64 };
+    let average = if response.count() == 0 {
+        0.0
+    } else {
+        1e3 * response.sum() / response.count() as f64
+    };
     let duration = |name| AzureMetric {
         name,
         unit: "MilliSeconds",
@@ -87,7 +116,11 @@ pub(super) fn metrics(
             total("DeliverySuccessCount", sums.counters.delivered),
             AzureMetric::count("DeliveryAttemptFailCount", failed.collect()),
             duration("DestinationProcessingDurationInMs"),
-            by("DeadLetteredCount", "DeadLetterReason", sums.dead_lettered()),
+            by(
+                "DeadLetteredCount",
+                "DeadLetterReason",
+                sums.dead_lettered(),
+            ),
             by("DroppedEventCount", "DropReason", sums.dropped()),
         ];
     }
@@ -100,10 +133,19 @@ pub(super) fn metrics(
         total("FailedDeadLetteredEvents", sums.lost),
     ];
     if subscription.is_pulled() {
-        metrics.push(total("SuccessfulReceivedEvents", sums.stepped(StepKind::Received)));
+        metrics.push(total(
+            "SuccessfulReceivedEvents",
+            sums.stepped(StepKind::Received),
+        ));
         // Azure's spelling.
-        metrics.push(total("SuccessfulAcknowlegedEvents", sums.stepped(StepKind::Acknowledged)));
-        metrics.push(total("SuccessfulReleasedEvents", sums.stepped(StepKind::Released)));
+        metrics.push(total(
+            "SuccessfulAcknowlegedEvents",
+            sums.stepped(StepKind::Acknowledged),
+        ));
+        metrics.push(total(
+            "SuccessfulReleasedEvents",
+            sums.stepped(StepKind::Released),
+        ));
     } else {
         // For push delivery Azure counts delivered events as received.
         metrics.push(total("SuccessfulReceivedEvents", sums.counters.delivered));

@@ -19,27 +19,52 @@ const COPIES: [CopyGauge; 2] = [
         "Size of the copy of the owner's store that this node fetches; 0 if it fetches none.",
         |copy| copy.bytes,
     ),
-    ("gridhook_cluster_shard_copy_received_bytes", "Bytes of this copy that have arrived.", |copy| copy.received),
+    (
+        "gridhook_cluster_shard_copy_received_bytes",
+        "Bytes of this copy that have arrived.",
+        |copy| copy.received,
+    ),
 ];
 
 /// Writes these families.
 pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterContext) {
-    let ClusterSnapshot { me, records, alive, takeovers, read, problem } = cluster_context.snapshot();
+    let ClusterSnapshot {
+        me,
+        records,
+        alive,
+        takeovers,
+        read,
+        problem,
+    } = cluster_context.snapshot();
     one(
         text,
-        gauge("gridhook_cluster_nodes_alive", "Nodes that renew their records, as this node sees them."),
+        gauge(
+            "gridhook_cluster_nodes_alive",
+            "Nodes that renew their records, as this node sees them.",
+        ),
         alive.len() as u64,
     );
     let nodes = "Nodes that have a record, also those that are down.";
-    one(text, gauge("gridhook_cluster_nodes", nodes), records.nodes.len() as u64);
     one(
         text,
-        gauge("gridhook_cluster_records_readable", "Whether the last read of the records of the cluster succeeded."),
+        gauge("gridhook_cluster_nodes", nodes),
+        records.nodes.len() as u64,
+    );
+    one(
+        text,
+        gauge(
+            "gridhook_cluster_records_readable",
+            "Whether the last read of the records of the cluster succeeded.",
+        ),
         problem.is_none(),
     );
     if let Some(read) = read {
         let help = "Seconds since this node last read the records of the cluster.";
-        one(text, gauge("gridhook_cluster_records_age_seconds", help), read.elapsed().as_secs_f64());
+        one(
+            text,
+            gauge("gridhook_cluster_records_age_seconds", help),
+            read.elapsed().as_secs_f64(),
+        );
     }
     one(
         text,
@@ -49,26 +74,58 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
         ),
         takeovers,
     );
-    let differences = me.as_ref().map(|me| records.setting_differences(me, &alive)).unwrap_or_default();
-    let different: BTreeSet<&String> = differences.iter().map(|difference| &difference.node).collect();
-    let help = "Living nodes with other values of settings that all nodes share than this node has.";
-    one(text, gauge("gridhook_cluster_nodes_with_other_settings", help), different.len() as u64);
-    let shards = || records.shards.iter().enumerate().map(|(number, shard)| (number.to_string(), &shard.value));
-    text.family(gauge("gridhook_cluster_shard_owned", "Whether this node owns the shard."));
+    let differences = me
+        .as_ref()
+        .map(|me| records.setting_differences(me, &alive))
+        .unwrap_or_default();
+    let different: BTreeSet<&String> = differences
+        .iter()
+        .map(|difference| &difference.node)
+        .collect();
+    let help =
+        "Living nodes with other values of settings that all nodes share than this node has.";
+    one(
+        text,
+        gauge("gridhook_cluster_nodes_with_other_settings", help),
+        different.len() as u64,
+    );
+    let shards = || {
+        records
+            .shards
+            .iter()
+            .enumerate()
+            .map(|(number, shard)| (number.to_string(), &shard.value))
+    };
+    text.family(gauge(
+        "gridhook_cluster_shard_owned",
+        "Whether this node owns the shard.",
+    ));
     for (shard, record) in shards() {
-        text.sample(&[("shard", &shard)], record.owner_id.is_some() && record.owner_id == me);
+        text.sample(
+            &[("shard", &shard)],
+            record.owner_id.is_some() && record.owner_id == me,
+        );
     }
     text.family(gauge(
         "gridhook_cluster_shard_has_owner",
         "Whether a living node owns the shard, as this node sees it.",
     ));
     for (shard, record) in shards() {
-        text.sample(&[("shard", &shard)], record.owner_id.as_ref().is_some_and(|owner| alive.contains(owner)));
+        text.sample(
+            &[("shard", &shard)],
+            record
+                .owner_id
+                .as_ref()
+                .is_some_and(|owner| alive.contains(owner)),
+        );
     }
     let applied = |number: usize| {
         let of = |node: &NodeRecord| Some(node.positions.get(number)?.applied);
         // A node without a copy applies nothing.
-        let own = me.as_ref().and_then(|me| records.node(me)).filter(|own| own.copy(number) != CopyState::None);
+        let own = me
+            .as_ref()
+            .and_then(|me| records.node(me))
+            .filter(|own| own.copy(number) != CopyState::None);
         let mine = own.and_then(of);
         let all = records.nodes.values().filter_map(|node| of(&node.value));
         Some(all.max()?.saturating_sub(mine?))
@@ -82,37 +139,69 @@ pub(super) fn write_cluster(text: &mut MetricsText, cluster_context: &ClusterCon
             text.sample(&[("shard", &number.to_string())], lag);
         }
     }
-    text.family(gauge("gridhook_cluster_shard_copy_complete", "Whether this node has a complete copy of the shard."));
-    let is_complete = |node: &NodeRecord, number| matches!(node.copy(number), CopyState::Complete | CopyState::Surplus);
+    text.family(gauge(
+        "gridhook_cluster_shard_copy_complete",
+        "Whether this node has a complete copy of the shard.",
+    ));
+    let is_complete = |node: &NodeRecord, number| {
+        matches!(node.copy(number), CopyState::Complete | CopyState::Surplus)
+    };
     let own = me.as_ref().and_then(|me| records.node(me));
     for number in 0..records.shards.len() {
-        text.sample(&[("shard", &number.to_string())], own.is_some_and(|own| is_complete(own, number)));
+        text.sample(
+            &[("shard", &number.to_string())],
+            own.is_some_and(|own| is_complete(own, number)),
+        );
     }
     text.family(gauge(
         "gridhook_cluster_shard_copies",
         "Living nodes that have a complete copy of the shard, as this node sees them.",
     ));
     for number in 0..records.shards.len() {
-        let living = records.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
+        let living = records
+            .nodes
+            .values()
+            .map(|node| &node.value)
+            .filter(|node| alive.contains(&node.id));
         let complete = living.filter(|node| is_complete(node, number)).count();
         text.sample(&[("shard", &number.to_string())], complete as u64);
     }
     let wanted = cluster_context.wanted_copies.min(records.nodes.len());
-    let help = "Complete copies that each shard should have: cluster.copies, or as many as there are nodes.";
-    one(text, gauge("gridhook_cluster_wanted_copies", help), wanted as u64);
+    let help = "Complete copies that each shard should have: cluster.copies, or as many as there \
+        are nodes.";
+    one(
+        text,
+        gauge("gridhook_cluster_wanted_copies", help),
+        wanted as u64,
+    );
     let copy = |number: usize| records.node(me.as_ref()?)?.positions.get(number)?.copy;
     for (name, help, of) in COPIES {
         text.family(gauge(name, help));
         for number in 0..records.shards.len() {
-            text.sample(&[("shard", &number.to_string())], copy(number).map_or(0, of));
+            text.sample(
+                &[("shard", &number.to_string())],
+                copy(number).map_or(0, of),
+            );
         }
     }
-    let copies = "Copies of the store of an owner that took the place of this node's, since the process started.";
-    one(text, counter("gridhook_cluster_copies_total", copies), cluster_context.copies.get());
+    let copies = "Copies of the store of an owner that took the place of this node's, since the \
+        process started.";
+    one(
+        text,
+        counter("gridhook_cluster_copies_total", copies),
+        cluster_context.copies.get(),
+    );
     text.family(counter(
         "gridhook_cluster_forwarded_requests_total",
-        "Requests that this node forwarded to the owner of a shard, by result, since the process started.",
+        "Requests that this node forwarded to the owner of a shard, by result, since the process \
+         started.",
     ));
-    text.sample(&[("result", "answered")], cluster_context.forwarded.answered.get());
-    text.sample(&[("result", "failed")], cluster_context.forwarded.failed.get());
+    text.sample(
+        &[("result", "answered")],
+        cluster_context.forwarded.answered.get(),
+    );
+    text.sample(
+        &[("result", "failed")],
+        cluster_context.forwarded.failed.get(),
+    );
 }

@@ -1,4 +1,5 @@
-//! The metric families of event subscriptions, as tables: name, help text, label, and the figure each sample shows.
+//! The metric families of event subscriptions, as tables: name, help text, label, and the figure
+//! each sample shows.
 
 use std::time::Duration;
 
@@ -38,7 +39,14 @@ const fn counter(
     help: &'static str,
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 ) -> SubscriptionMetric {
-    SubscriptionMetric { family: MetricFamily { name, kind: MetricKind::Counter, help }, of }
+    SubscriptionMetric {
+        family: MetricFamily {
+            name,
+            kind: MetricKind::Counter,
+            help,
+        },
+        of,
+    }
 }
 
 const fn gauge(
@@ -46,7 +54,14 @@ const fn gauge(
     help: &'static str,
     of: fn(&SubscriptionFigures, Timestamp) -> Option<SampleValue>,
 ) -> SubscriptionMetric {
-    SubscriptionMetric { family: MetricFamily { name, kind: MetricKind::Gauge, help }, of }
+    SubscriptionMetric {
+        family: MetricFamily {
+            name,
+            kind: MetricKind::Gauge,
+            help,
+        },
+        of,
+    }
 }
 
 const fn labelled(
@@ -55,7 +70,15 @@ const fn labelled(
     help: &'static str,
     of: fn(&SubscriptionFigures) -> Vec<(String, u64)>,
 ) -> LabelledMetric {
-    LabelledMetric { family: MetricFamily { name, kind: MetricKind::Counter, help }, label, of }
+    LabelledMetric {
+        family: MetricFamily {
+            name,
+            kind: MetricKind::Counter,
+            help,
+        },
+        label,
+        of,
+    }
 }
 
 const fn histogram(
@@ -63,7 +86,14 @@ const fn histogram(
     help: &'static str,
     of: fn(&SubscriptionFigures) -> &HistogramCounts,
 ) -> SubscriptionHistogram {
-    SubscriptionHistogram { family: MetricFamily { name, kind: MetricKind::Histogram, help }, of }
+    SubscriptionHistogram {
+        family: MetricFamily {
+            name,
+            kind: MetricKind::Histogram,
+            help,
+        },
+        of,
+    }
 }
 
 fn count(value: u64) -> Option<SampleValue> {
@@ -80,64 +110,103 @@ fn date(at: Timestamp) -> SampleValue {
 
 #[rustfmt::skip]
 const METRICS: [SubscriptionMetric; 35] = [
-    counter("gridhook_subscription_passed_events_total", "Published events that the event subscription has read, filtered or not.", |f, _| count(f.sums.counters.passed)),
-    counter("gridhook_subscription_filtered_events_total", "Published events that the filter rejected.", |f, _| count(f.sums.counters.filtered)),
-    counter("gridhook_subscription_matched_events_total", "Published events that matched the filter.", |f, _| count(f.sums.counters.matched)),
-    counter("gridhook_subscription_delivered_events_total", "Published events that were delivered.", |f, _| count(f.sums.counters.delivered)),
-    counter("gridhook_subscription_canceled_events_total", "Published events whose delivery was canceled.", |f, _| count(f.sums.counters.canceled)),
-    counter("gridhook_subscription_late_responses_total", "Requests that succeeded after the response timeout.", |f, _| count(f.sums.counters.late + f.sums.replayed.late)),
-    counter("gridhook_subscription_replayed_events_total", "Events that replays and redrives delivered.", |f, _| count(f.sums.replayed.delivered)),
-    counter("gridhook_subscription_dead_letters_written_total", "Dead letters written to the destination.", |f, _| count(f.sums.written)),
-    counter("gridhook_subscription_dead_letters_lost_total", "Dead letters lost because the destination was unavailable for too long.", |f, _| count(f.sums.lost)),
-    counter("gridhook_subscription_dead_letters_redriven_total", "Dead letters redriven before they were written to a file.", |f, _| count(f.sums.redriven)),
-    counter("gridhook_subscription_dead_letters_purged_total", "Dead letters purged before they were written to a file.", |f, _| count(f.sums.purged)),
+    counter("gridhook_subscription_passed_events_total", "Published events that the event \
+        subscription has read, filtered or not.", |f, _| count(f.sums.counters.passed)),
+    counter("gridhook_subscription_filtered_events_total", "Published events that the filter \
+        rejected.", |f, _| count(f.sums.counters.filtered)),
+    counter("gridhook_subscription_matched_events_total", "Published events that matched the \
+        filter.", |f, _| count(f.sums.counters.matched)),
+    counter("gridhook_subscription_delivered_events_total", "Published events that were \
+        delivered.", |f, _| count(f.sums.counters.delivered)),
+    counter("gridhook_subscription_canceled_events_total", "Published events whose delivery was \
+        canceled.", |f, _| count(f.sums.counters.canceled)),
+    counter("gridhook_subscription_late_responses_total", "Requests that succeeded after the \
+        response timeout.", |f, _| count(f.sums.counters.late + f.sums.replayed.late)),
+    counter("gridhook_subscription_replayed_events_total", "Events that replays and redrives \
+        delivered.", |f, _| count(f.sums.replayed.delivered)),
+    counter("gridhook_subscription_dead_letters_written_total", "Dead letters written to the \
+        destination.", |f, _| count(f.sums.written)),
+    counter("gridhook_subscription_dead_letters_lost_total", "Dead letters lost because the \
+        destination was unavailable for too long.", |f, _| count(f.sums.lost)),
+    counter("gridhook_subscription_dead_letters_redriven_total", "Dead letters redriven before \
+        they were written to a file.", |f, _| count(f.sums.redriven)),
+    counter("gridhook_subscription_dead_letters_purged_total", "Dead letters purged before they \
+        were written to a file.", |f, _| count(f.sums.purged)),
     counter("gridhook_subscription_dead_letter_files_total", "Dead-letter files written.", |f, _| count(f.sums.files)),
-    counter("gridhook_subscription_quarantined_events_total", "Events quarantined because processing them ended the actor repeatedly, since the process started.", |f, _| count(f.sums.quarantined)),
-    gauge("gridhook_subscriptions", "Number of event subscriptions in the series: 1, or more for subscription=\"_other\".", |f, _| count(f.state.subscriptions)),
+    counter("gridhook_subscription_quarantined_events_total", "Events quarantined because \
+        processing them ended the actor repeatedly, since the process started.", |f, _| count(f.sums.quarantined)),
+    gauge("gridhook_subscriptions", "Number of event subscriptions in the series: 1, or more for \
+        subscription=\"_other\".", |f, _| count(f.state.subscriptions)),
     gauge("gridhook_subscription_suspended", "Whether delivery to the endpoint is suspended.", |f, _| count(f.state.suspended)),
-    gauge("gridhook_subscription_probing", "Whether a probe of the suspended endpoint is in flight.", |f, _| count(f.state.probing)),
-    gauge("gridhook_subscription_held", "Whether delivery is held by an operator, by a 410 response of the endpoint, or because the endpoint failed for too long.", |f, _| count(f.state.held)),
-    gauge("gridhook_subscription_endpoint_failing", "Whether delivery is held because the endpoint had no success for delivery.hold_after_failing.", |f, _| count(f.state.held_failing)),
-    gauge("gridhook_subscription_suspension_start_time_seconds", "Start of the suspension; missing for a healthy endpoint.", |f, _| f.state.since.map(date)),
-    gauge("gridhook_subscription_next_probe_time_seconds", "Time of the next probe; missing for an endpoint that is not suspended.", |f, _| f.state.until.map(date)),
-    gauge("gridhook_subscription_consecutive_suspensions", "Consecutive suspensions of the endpoint.", |f, _| Some(f.state.consecutive_suspensions.into())),
+    gauge("gridhook_subscription_probing", "Whether a probe of the suspended endpoint is in \
+        flight.", |f, _| count(f.state.probing)),
+    gauge("gridhook_subscription_held", "Whether delivery is held by an operator, by a 410 \
+        response of the endpoint, or because the endpoint failed for too long.", |f, _| count(f.state.held)),
+    gauge("gridhook_subscription_endpoint_failing", "Whether delivery is held because the endpoint \
+        had no success for delivery.hold_after_failing.", |f, _| count(f.state.held_failing)),
+    gauge("gridhook_subscription_suspension_start_time_seconds", "Start of the suspension; missing \
+        for a healthy endpoint.", |f, _| f.state.since.map(date)),
+    gauge("gridhook_subscription_next_probe_time_seconds", "Time of the next probe; missing for an \
+        endpoint that is not suspended.", |f, _| f.state.until.map(date)),
+    gauge("gridhook_subscription_consecutive_suspensions", "Consecutive suspensions of the \
+        endpoint.", |f, _| Some(f.state.consecutive_suspensions.into())),
     gauge("gridhook_subscription_consecutive_failures", "Consecutive failed requests.", |f, _| Some(f.state.failures.into())),
-    gauge("gridhook_subscription_backlog_events", "Events of the topic that the event subscription has not read yet, before its filter.", |f, _| count(f.state.backlog)),
-    gauge("gridhook_subscription_backlog_age_seconds", "Age of the oldest event of the backlog; 0 for an empty backlog.", |f, now| Some(seconds(f.state.unread_age(now)))),
+    gauge("gridhook_subscription_backlog_events", "Events of the topic that the event subscription \
+        has not read yet, before its filter.", |f, _| count(f.state.backlog)),
+    gauge("gridhook_subscription_backlog_age_seconds", "Age of the oldest event of the backlog; 0 \
+        for an empty backlog.", |f, now| Some(seconds(f.state.unread_age(now)))),
     gauge("gridhook_subscription_time_to_live_seconds", "Time to live of events.", |f, _| f.state.time_to_live.map(seconds)),
     gauge("gridhook_subscription_pending_events", "Events that wait for a retry.", |f, _| count(f.state.pending)),
     gauge("gridhook_subscription_next_due_time_seconds", "Time of the next retry.", |f, _| f.state.next_due.map(date)),
     gauge("gridhook_subscription_holding_keys", "Order keys that hold back events.", |f, _| count(f.state.holding_keys)),
-    gauge("gridhook_subscription_held_back_events", "Events held back until an earlier event of their order key has ended. They count as pending.", |f, _| count(f.state.held_back)),
-    gauge("gridhook_subscription_blocked_keys", "Order keys that are blocked by an event until an operator decides.", |f, _| count(f.state.blocked_keys)),
-    gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that wait to be written to a file.", |f, _| count(f.state.waiting)),
-    gauge("gridhook_subscription_in_flight_requests", "Requests sent whose outcome is not on disk yet.", |f, _| count(f.state.in_flight)),
-    gauge("gridhook_subscription_late_requests", "Requests past the response timeout whose late response is still accepted.", |f, _| count(f.state.late_requests)),
-    gauge("gridhook_subscription_concurrency_limit_requests", "Current limit of requests in flight.", |f, _| count(f.state.concurrency)),
-    gauge("gridhook_subscription_actor_incarnation", "Number of the current incarnation of the actor.", |f, _| count(f.state.incarnation)),
+    gauge("gridhook_subscription_held_back_events", "Events held back until an earlier event of \
+        their order key has ended. They count as pending.", |f, _| count(f.state.held_back)),
+    gauge("gridhook_subscription_blocked_keys", "Order keys that are blocked by an event until an \
+        operator decides.", |f, _| count(f.state.blocked_keys)),
+    gauge("gridhook_subscription_dead_letters_waiting", "Dead letters that wait to be written to a \
+        file.", |f, _| count(f.state.waiting)),
+    gauge("gridhook_subscription_in_flight_requests", "Requests sent whose outcome is not on disk \
+        yet.", |f, _| count(f.state.in_flight)),
+    gauge("gridhook_subscription_late_requests", "Requests past the response timeout whose late \
+        response is still accepted.", |f, _| count(f.state.late_requests)),
+    gauge("gridhook_subscription_concurrency_limit_requests", "Current limit of requests in \
+        flight.", |f, _| count(f.state.concurrency)),
+    gauge("gridhook_subscription_actor_incarnation", "Number of the current incarnation of the \
+        actor.", |f, _| count(f.state.incarnation)),
 ];
 
 #[rustfmt::skip]
 const LABELLED: [LabelledMetric; 5] = [
-    labelled("gridhook_subscription_attempts_total", "outcome", "Requests to the endpoint by outcome. For pull delivery: receives that returned events, and each expired lock as TimedOut.", |f| f.sums.attempts()),
-    labelled("gridhook_subscription_dead_lettered_events_total", "reason", "Dead-lettered events by reason.", |f| f.sums.dead_lettered()),
-    labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a dead-letter destination, by reason.", |f| f.sums.dropped()),
-    labelled("gridhook_subscription_leased_events_total", "step", "Operations of pulling clients, one for each event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.leases()),
-    labelled("gridhook_subscription_restarts_total", "end", "Restarts of the actor by the end of the previous incarnation, since the process started.", |f| named(by_end(f.sums.ends))),
+    labelled("gridhook_subscription_attempts_total", "outcome", "Requests to the endpoint by \
+        outcome. For pull delivery: receives that returned events, and each expired lock as \
+        TimedOut.", |f| f.sums.attempts()),
+    labelled("gridhook_subscription_dead_lettered_events_total", "reason", "Dead-lettered events \
+        by reason.", |f| f.sums.dead_lettered()),
+    labelled("gridhook_subscription_dropped_events_total", "reason", "Events given up without a \
+        dead-letter destination, by reason.", |f| f.sums.dropped()),
+    labelled("gridhook_subscription_leased_events_total", "step", "Operations of pulling clients, \
+        one for each event: received, acknowledged, released, rejected, renewed, lockExpired.", |f| f.sums.leases()),
+    labelled("gridhook_subscription_restarts_total", "end", "Restarts of the actor by the end of \
+        the previous incarnation, since the process started.", |f| named(by_end(f.sums.ends))),
 ];
 
 #[rustfmt::skip]
 const HISTOGRAMS: [SubscriptionHistogram; 4] = [
-    histogram("gridhook_subscription_response_seconds", "Time from the first byte of a request to the last byte of the response, since the process started.", |f| &f.sums.measured.response),
-    histogram("gridhook_subscription_queue_wait_seconds", "Time that the oldest event of a request waited after it was due, since the process started.", |f| &f.sums.measured.wait),
-    histogram("gridhook_subscription_delivery_seconds", "Time from the publish of the oldest event of a request to its delivery, since the process started.", |f| &f.sums.measured.delivery),
-    histogram("gridhook_subscription_batch_events", "Events in a request, since the process started.", |f| &f.sums.measured.batch),
+    histogram("gridhook_subscription_response_seconds", "Time from the first byte of a request to \
+        the last byte of the response, since the process started.", |f| &f.sums.measured.response),
+    histogram("gridhook_subscription_queue_wait_seconds", "Time that the oldest event of a request \
+        waited after it was due, since the process started.", |f| &f.sums.measured.wait),
+    histogram("gridhook_subscription_delivery_seconds", "Time from the publish of the oldest event \
+        of a request to its delivery, since the process started.", |f| &f.sums.measured.delivery),
+    histogram("gridhook_subscription_batch_events", "Events in a request, since the process \
+        started.", |f| &f.sums.measured.batch),
 ];
 
 const PHASE: MetricFamily = MetricFamily {
     name: "gridhook_subscription_phase_seconds",
     kind: MetricKind::Histogram,
-    help: "Duration of each phase of a request (dns, connect, tls, first_byte, body), since the process started.",
+    help: "Duration of each phase of a request (dns, connect, tls, first_byte, body), since the \
+        process started.",
 };
 
 const CAUSE: MetricFamily = MetricFamily {
@@ -147,23 +216,39 @@ const CAUSE: MetricFamily = MetricFamily {
 };
 
 fn named(counts: [(&'static str, u64); 4]) -> Vec<(String, u64)> {
-    counts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+    counts
+        .into_iter()
+        .map(|(name, count)| (name.to_owned(), count))
+        .collect()
 }
 
 const DESTINATIONS: MetricFamily = MetricFamily {
     name: "gridhook_subscription_destinations",
     kind: MetricKind::Gauge,
-    help: "Number of event subscriptions in the series by kind of destination: WebHook, Pull, Kafka and others.",
+    help: "Number of event subscriptions in the series by kind of destination: WebHook, Pull, \
+        Kafka and others.",
 };
 
 /// Writes all families of event subscriptions.
 pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], now: Timestamp) {
-    let labels_of =
-        |named: &NamedSubscription| [("topic", named.topic.clone()), ("subscription", named.subscription.clone())];
-    let owned: Vec<(_, &SubscriptionFigures)> = all.iter().map(|named| (labels_of(named), &named.figures)).collect();
+    let labels_of = |named: &NamedSubscription| {
+        [
+            ("topic", named.topic.clone()),
+            ("subscription", named.subscription.clone()),
+        ]
+    };
+    let owned: Vec<(_, &SubscriptionFigures)> = all
+        .iter()
+        .map(|named| (labels_of(named), &named.figures))
+        .collect();
     let all: Vec<([(&str, &str); 2], &SubscriptionFigures)> = owned
         .iter()
-        .map(|(labels, figures)| (labels.each_ref().map(|(name, text)| (*name, &**text)), *figures))
+        .map(|(labels, figures)| {
+            (
+                labels.each_ref().map(|(name, text)| (*name, &**text)),
+                *figures,
+            )
+        })
         .collect();
     for SubscriptionMetric { family, of } in &METRICS {
         text.family(*family);
@@ -184,13 +269,19 @@ pub(super) fn write_families(text: &mut MetricsText, all: &[NamedSubscription], 
     text.family(DESTINATIONS);
     for ([topic, subscription], figures) in &all {
         for (destination, count) in &figures.state.destinations {
-            text.sample(&[*topic, *subscription, ("destination", destination)], *count);
+            text.sample(
+                &[*topic, *subscription, ("destination", destination)],
+                *count,
+            );
         }
     }
     text.family(CAUSE);
     for ([topic, subscription], figures) in &all {
         if let Some(cause) = figures.state.cause {
-            text.sample(&[*topic, *subscription, ("cause", &cause.to_string())], 1_u64);
+            text.sample(
+                &[*topic, *subscription, ("cause", &cause.to_string())],
+                1_u64,
+            );
         }
     }
     for SubscriptionHistogram { family, of } in &HISTOGRAMS {

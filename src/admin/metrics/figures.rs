@@ -1,4 +1,5 @@
-//! The figures of an event subscription, or of several together: counts are added, of ages and states the worst is shown.
+//! The figures of an event subscription, or of several together: counts are added, of ages and
+//! states the worst is shown.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -54,8 +55,16 @@ pub(super) struct TopicCounters {
 impl TopicCounters {
     /// The counters of `topic`.
     pub(super) fn of(topic: &TopicHandle) -> Self {
-        let LogTail { count: events, bytes } = topic.taken();
-        Self { events, bytes, publishing: topic.meter().publishing(), ends: topic.history().ends() }
+        let LogTail {
+            count: events,
+            bytes,
+        } = topic.taken();
+        Self {
+            events,
+            bytes,
+            publishing: topic.meter().publishing(),
+            ends: topic.history().ends(),
+        }
     }
 }
 
@@ -65,8 +74,13 @@ impl Merge for TopicCounters {
         self.bytes = how(self.bytes, other.bytes);
         self.publishing.unmatched = how(self.publishing.unmatched, other.publishing.unmatched);
         self.publishing.duplicates = how(self.publishing.duplicates, other.publishing.duplicates);
-        self.publishing.nonconforming = how(self.publishing.nonconforming, other.publishing.nonconforming);
-        self.publishing.latency.merge(&other.publishing.latency, how);
+        self.publishing.nonconforming = how(
+            self.publishing.nonconforming,
+            other.publishing.nonconforming,
+        );
+        self.publishing
+            .latency
+            .merge(&other.publishing.latency, how);
         merge_map(&mut self.publishing.refused, &other.publishing.refused, how);
         merge_ends(&mut self.ends, other.ends, how);
     }
@@ -127,10 +141,23 @@ impl SubscriptionFigures {
             time_to_live: Some(counted.time_to_live),
             pending: cursor.counters.pending + cursor.replayed.pending,
             next_due: cursor.next_retry(),
-            holding_keys: counted.endpoint.order.as_deref().map_or(0, |order| order.keys as u64),
-            held_back: counted.endpoint.order.as_deref().map_or(0, |order| order.events as u64),
-            blocked_keys: counted.endpoint.order.as_deref().map_or(0, |order| order.blocked as u64),
-            // Totals are written after the cursor and read before it, so the difference is never negative.
+            holding_keys: counted
+                .endpoint
+                .order
+                .as_deref()
+                .map_or(0, |order| order.keys as u64),
+            held_back: counted
+                .endpoint
+                .order
+                .as_deref()
+                .map_or(0, |order| order.events as u64),
+            blocked_keys: counted
+                .endpoint
+                .order
+                .as_deref()
+                .map_or(0, |order| order.blocked as u64),
+            // Totals are written after the cursor and read before it, so the difference is never
+            // negative.
             waiting: dead_lettered.saturating_sub(dead_letters.handled().unwrap_or_default()),
             in_flight: counted.in_flight as u64,
             late_requests: counted.late_requests as u64,
@@ -142,12 +169,30 @@ impl SubscriptionFigures {
         };
         match cursor.health {
             Health::Healthy { failures } => state.failures = failures,
-            Health::Suspended { cause, since, until, consecutive_suspensions } => {
+            Health::Suspended {
+                cause,
+                since,
+                until,
+                consecutive_suspensions,
+            } => {
                 state.suspended = 1;
-                (state.cause, state.since, state.until, state.consecutive_suspensions) =
-                    (Some(cause), Some(since), Some(until), consecutive_suspensions);
+                (
+                    state.cause,
+                    state.since,
+                    state.until,
+                    state.consecutive_suspensions,
+                ) = (
+                    Some(cause),
+                    Some(since),
+                    Some(until),
+                    consecutive_suspensions,
+                );
             }
-            Health::Probing { cause, since, consecutive_suspensions } => {
+            Health::Probing {
+                cause,
+                since,
+                consecutive_suspensions,
+            } => {
                 state.probing = 1;
                 (state.cause, state.since, state.consecutive_suspensions) =
                     (Some(cause), Some(since), consecutive_suspensions);
@@ -178,20 +223,31 @@ impl SubscriptionFigures {
 
 impl SubscriptionGauges {
     fn add(&mut self, other: &Self) {
-        let earlier = |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
+        let earlier =
+            |one: Option<Timestamp>, other: Option<Timestamp>| one.into_iter().chain(other).min();
         self.subscriptions += other.subscriptions;
-        merge_map(&mut self.destinations, &other.destinations, u64::saturating_add);
+        merge_map(
+            &mut self.destinations,
+            &other.destinations,
+            u64::saturating_add,
+        );
         self.suspended += other.suspended;
         self.probing += other.probing;
         self.held += other.held;
         self.held_failing += other.held_failing;
         self.since = earlier(self.since, other.since);
         self.until = earlier(self.until, other.until);
-        self.consecutive_suspensions = self.consecutive_suspensions.max(other.consecutive_suspensions);
+        self.consecutive_suspensions = self
+            .consecutive_suspensions
+            .max(other.consecutive_suspensions);
         self.failures = self.failures.max(other.failures);
         self.backlog += other.backlog;
         self.unread_since = earlier(self.unread_since, other.unread_since);
-        self.time_to_live = self.time_to_live.into_iter().chain(other.time_to_live).min();
+        self.time_to_live = self
+            .time_to_live
+            .into_iter()
+            .chain(other.time_to_live)
+            .min();
         self.pending += other.pending;
         self.next_due = earlier(self.next_due, other.next_due);
         self.holding_keys += other.holding_keys;
@@ -202,7 +258,11 @@ impl SubscriptionGauges {
         self.late_requests += other.late_requests;
         self.concurrency += other.concurrency;
         self.events_max = self.events_max.max(other.events_max);
-        self.rate = self.rate.into_iter().chain(other.rate).reduce(|one, other| one + other);
+        self.rate = self
+            .rate
+            .into_iter()
+            .chain(other.rate)
+            .reduce(|one, other| one + other);
         self.incarnation = self.incarnation.max(other.incarnation);
     }
 }
@@ -212,7 +272,11 @@ impl Merge for SubscriptionCounters {
         merge_counters(&mut self.counters, &other.counters, how);
         merge_counters(&mut self.replayed, &other.replayed, how);
         merge_map(&mut self.counts.failed, &other.counts.failed, how);
-        merge_map(&mut self.counts.dead_lettered, &other.counts.dead_lettered, how);
+        merge_map(
+            &mut self.counts.dead_lettered,
+            &other.counts.dead_lettered,
+            how,
+        );
         merge_map(&mut self.counts.dropped, &other.counts.dropped, how);
         merge_map(&mut self.counts.leases, &other.counts.leases, how);
         for (to, from) in [
@@ -235,7 +299,10 @@ impl Merge for SubscriptionCounters {
         ] {
             to.merge(from, how);
         }
-        to.phases.iter_mut().zip(&from.phases).for_each(|(to, from): (&mut HistogramCounts, _)| to.merge(from, how));
+        to.phases
+            .iter_mut()
+            .zip(&from.phases)
+            .for_each(|(to, from): (&mut HistogramCounts, _)| to.merge(from, how));
     }
 }
 
@@ -264,26 +331,39 @@ impl SubscriptionCounters {
             return Vec::new();
         }
         let rejected = [&self.counts.dead_lettered, &self.counts.dropped];
-        let rejected = rejected.iter().filter_map(|reasons| reasons.get(&Reason::Rejected)).sum();
-        let steps = StepKind::ALL.into_iter().map(|step| (step.to_string(), self.stepped(step)));
+        let rejected = rejected
+            .iter()
+            .filter_map(|reasons| reasons.get(&Reason::Rejected))
+            .sum();
+        let steps = StepKind::ALL
+            .into_iter()
+            .map(|step| (step.to_string(), self.stepped(step)));
         steps.chain([("rejected".to_owned(), rejected)]).collect()
     }
 
     /// Dead-lettered events by reason.
     pub(super) fn dead_lettered(&self) -> Vec<(String, u64)> {
-        by_name(&self.counts.dead_lettered, self.counters.dead_lettered + self.replayed.dead_lettered)
+        by_name(
+            &self.counts.dead_lettered,
+            self.counters.dead_lettered + self.replayed.dead_lettered,
+        )
     }
 
     /// Dropped events by reason.
     pub(super) fn dropped(&self) -> Vec<(String, u64)> {
-        by_name(&self.counts.dropped, self.counters.dropped + self.replayed.dropped)
+        by_name(
+            &self.counts.dropped,
+            self.counters.dropped + self.replayed.dropped,
+        )
     }
 }
 
 impl SubscriptionGauges {
     /// Age of the oldest unread event.
     pub(super) fn unread_age(&self, now: Timestamp) -> Duration {
-        self.unread_since.map(|since| now.since(since)).unwrap_or_default()
+        self.unread_since
+            .map(|since| now.since(since))
+            .unwrap_or_default()
     }
 
     /// Name of the health.
@@ -324,11 +404,25 @@ fn merge_ends(to: &mut IncarnationEnds, from: IncarnationEnds, how: fn(u64, u64)
 
 /// Ends of incarnations by cause.
 pub(super) fn by_end(ends: IncarnationEnds) -> [(&'static str, u64); 4] {
-    let IncarnationEnds { panicked, killed, stopped, orphaned } = ends;
-    [("panicked", panicked), ("killed", killed), ("stopped", stopped), ("orphaned", orphaned)]
+    let IncarnationEnds {
+        panicked,
+        killed,
+        stopped,
+        orphaned,
+    } = ends;
+    [
+        ("panicked", panicked),
+        ("killed", killed),
+        ("stopped", stopped),
+        ("orphaned", orphaned),
+    ]
 }
 
-fn merge_map<K: Ord + Copy>(to: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>, how: fn(u64, u64) -> u64) {
+fn merge_map<K: Ord + Copy>(
+    to: &mut BTreeMap<K, u64>,
+    from: &BTreeMap<K, u64>,
+    how: fn(u64, u64) -> u64,
+) {
     for (key, count) in from {
         let to = to.entry(*key).or_default();
         *to = how(*to, *count);
@@ -338,7 +432,10 @@ fn merge_map<K: Ord + Copy>(to: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>, 
 /// Counts by name; the difference to `all` is `Unrecorded`.
 fn by_name<K: ToString>(known: &BTreeMap<K, u64>, all: u64) -> Vec<(String, u64)> {
     let sum: u64 = known.values().sum();
-    let mut named: Vec<(String, u64)> = known.iter().map(|(key, count)| (key.to_string(), *count)).collect();
+    let mut named: Vec<(String, u64)> = known
+        .iter()
+        .map(|(key, count)| (key.to_string(), *count))
+        .collect();
     if all > sum {
         named.push((UNRECORDED.to_owned(), all - sum));
     }
@@ -356,5 +453,9 @@ pub(super) fn error_type(outcome: &str) -> &'static str {
         Failure::Disabled,
         Failure::CredentialRefused,
     ];
-    if client.iter().any(|known| known.to_string() == outcome) { "ClientError" } else { "ServerError" }
+    if client.iter().any(|known| known.to_string() == outcome) {
+        "ClientError"
+    } else {
+        "ServerError"
+    }
 }

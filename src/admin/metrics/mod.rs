@@ -1,15 +1,17 @@
-//! Metrics: `GET /metrics` for the server, `GET …/eventSubscriptions/{name}/metrics` for one event subscription.
+//! Metrics: `GET /metrics` for the server, `GET …/eventSubscriptions/{name}/metrics` for one event
+//! subscription.
 //!
-//! A request collects the figures (`scrape`, `figures`) and writes them by tables of metric families (`families`,
-//! `server`) as Prometheus text or OpenMetrics. For one event subscription JSON is available too, with Azure Monitor's
-//! names (`azure`). `series` bounds how many topics and event subscriptions have series of their own in `/metrics`.
+//! A request collects the figures (`scrape`, `figures`) and writes them by tables of metric
+//! families (`families`, `server`) as Prometheus text or OpenMetrics. For one event subscription
+//! JSON is available too, with Azure Monitor's names (`azure`). `series` bounds how many topics and
+//! event subscriptions have series of their own in `/metrics`.
 //!
-//! Counters come from the stored records, so they are exact and survive a restart. Where they do not, the help text says
-//! "since the process started". A scrape sends no message to an actor, takes no lock that an actor holds for long, and
-//! runs on a blocking thread.
+//! Counters come from the stored records, so they are exact and survive a restart. Where they do
+//! not, the help text says "since the process started". A scrape sends no message to an actor,
+//! takes no lock that an actor holds for long, and runs on a blocking thread.
 //!
-//! Not implemented: `AdvancedFilterEvaluationCount`, because advanced filters are not billed here; and averages over
-//! minutes, which the collector computes.
+//! Not implemented: `AdvancedFilterEvaluationCount`, because advanced filters are not billed here;
+//! and averages over minutes, which the collector computes.
 
 mod azure;
 mod cluster;
@@ -79,11 +81,13 @@ pub struct MetricSources {
     pub ready: Option<Box<dyn Fn() -> bool + Send + Sync>>,
     /// The clock of the server.
     pub clock: Option<Clock>,
-    /// Further requests to endpoints that the file descriptors allow, and the number of subscriptions that wait for one.
+    /// Further requests to endpoints that the file descriptors allow, and the number of
+    /// subscriptions that wait for one.
     pub sockets: Option<Box<dyn Fn() -> (u64, u64) + Send + Sync>>,
     /// Counts of spans; [`None`] if tracing is off.
     pub spans: Option<Spans>,
-    /// Figures of the backups at the destination of the settings, and the interval of their schedule.
+    /// Figures of the backups at the destination of the settings, and the interval of their
+    /// schedule.
     pub backups: Option<BackupSource>,
     /// Events about the server; [`None`] if there is no system topic.
     pub system_events: Option<Arc<SystemEvents>>,
@@ -107,7 +111,10 @@ impl MetricsAccess {
     pub(super) fn permits(&self, given: Option<&str>) -> bool {
         match self {
             Self::All => true,
-            Self::Token(token) => token.as_ref().zip(given).is_some_and(|(token, given)| token.is(given)),
+            Self::Token(token) => token
+                .as_ref()
+                .zip(given)
+                .is_some_and(|(token, given)| token.is(given)),
         }
     }
 }
@@ -123,19 +130,36 @@ pub struct Exposition {
 
 impl fmt::Debug for Exposition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Exposition").field("bounds", &self.bounds).field("readers", &self.readers).finish()
+        f.debug_struct("Exposition")
+            .field("bounds", &self.bounds)
+            .field("readers", &self.readers)
+            .finish()
     }
 }
 
 impl Exposition {
     /// `started` is the start of the process.
-    pub fn new(sources: MetricSources, bounds: SeriesLimits, readers: MetricsAccess, started: Timestamp) -> Self {
-        Self { sources, bounds, readers: RwLock::new(readers), started, selection: Mutex::default() }
+    pub fn new(
+        sources: MetricSources,
+        bounds: SeriesLimits,
+        readers: MetricsAccess,
+        started: Timestamp,
+    ) -> Self {
+        Self {
+            sources,
+            bounds,
+            readers: RwLock::new(readers),
+            started,
+            selection: Mutex::default(),
+        }
     }
 
     /// Whether a request with this token, or without one, may read.
     pub(super) fn may_read(&self, given: Option<&str>) -> bool {
-        self.readers.read().unwrap_or_else(PoisonError::into_inner).permits(given)
+        self.readers
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .permits(given)
     }
 
     /// The limits of series.
@@ -145,7 +169,10 @@ impl Exposition {
 
     /// The publish endpoint.
     pub(super) fn publisher(&self) -> Option<&Publisher> {
-        self.sources.publisher.as_deref().map(|publisher| &**publisher)
+        self.sources
+            .publisher
+            .as_deref()
+            .map(|publisher| &**publisher)
     }
 
     /// The journal.
@@ -167,12 +194,24 @@ impl Exposition {
         *self.readers.write().unwrap_or_else(PoisonError::into_inner) = readers;
     }
 
-    async fn dead_letter_totals(&self, key: SubscriptionKey) -> Result<DeadLetterTotals, registry::Error> {
-        let Some(journal) = &self.sources.journal else { return Ok(DeadLetterTotals::default()) };
-        let record = journal.reads().meta(MetaKind::DeadLetters, DeadLetterTotals::name(key)).await?;
-        let damaged =
-            |error: gridhook_dead_letter::totals::DamagedTotals| gridhook_journal::Error::Damaged(error.to_string());
-        Ok(record.map(|record| DeadLetterTotals::decode(&record).map_err(damaged)).transpose()?.unwrap_or_default())
+    async fn dead_letter_totals(
+        &self,
+        key: SubscriptionKey,
+    ) -> Result<DeadLetterTotals, registry::Error> {
+        let Some(journal) = &self.sources.journal else {
+            return Ok(DeadLetterTotals::default());
+        };
+        let record = journal
+            .reads()
+            .meta(MetaKind::DeadLetters, DeadLetterTotals::name(key))
+            .await?;
+        let damaged = |error: gridhook_dead_letter::totals::DamagedTotals| {
+            gridhook_journal::Error::Damaged(error.to_string())
+        };
+        Ok(record
+            .map(|record| DeadLetterTotals::decode(&record).map_err(damaged))
+            .transpose()?
+            .unwrap_or_default())
     }
 }
 
@@ -183,14 +222,19 @@ enum ExpositionFormat {
     Text(TextFormat),
 }
 
-/// The first acceptable format by preference; [`None`] if `Accept` is missing or names no known format.
+/// The first acceptable format by preference; [`None`] if `Accept` is missing or names no known
+/// format.
 fn negotiate_format(request: &HttpRequest) -> Option<ExpositionFormat> {
     let accept = Accept::parse(request).ok()?;
-    accept.ranked().into_iter().find_map(|range| match (range.type_().as_str(), range.subtype().as_str()) {
-        ("application", "json") => Some(ExpositionFormat::Json),
-        ("application", "openmetrics-text") => Some(ExpositionFormat::Text(TextFormat::OpenMetrics)),
-        ("text", "plain") => Some(ExpositionFormat::Text(TextFormat::Prometheus)),
-        _ => None,
+    accept.ranked().into_iter().find_map(|range| {
+        match (range.type_().as_str(), range.subtype().as_str()) {
+            ("application", "json") => Some(ExpositionFormat::Json),
+            ("application", "openmetrics-text") => {
+                Some(ExpositionFormat::Text(TextFormat::OpenMetrics))
+            }
+            ("text", "plain") => Some(ExpositionFormat::Text(TextFormat::Prometheus)),
+            _ => None,
+        }
     })
 }
 
@@ -216,15 +260,25 @@ pub(super) fn standby_exposition(
     server::listeners(&mut text, listeners);
     server::certificates(&mut text, certificates);
     cluster::write_cluster(&mut text, cluster_context);
-    HttpResponse::Ok().content_type(format.content_type()).body(text.finish())
+    HttpResponse::Ok()
+        .content_type(format.content_type())
+        .body(text.finish())
 }
 
 /// `GET /metrics`.
-pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) -> Result<HttpResponse, AdminError> {
+pub(super) async fn scrape(
+    request: HttpRequest,
+    control: web::Data<Control>,
+) -> Result<HttpResponse, AdminError> {
     let format = text_format(&request);
     let gone = |_| AdminError::Broken("the pool of blocking threads has stopped");
     let finding = control.clone();
-    let found = web::block(move || finding.exposition.find(&finding.registry, finding.clock.now())).await;
+    let found = web::block(move || {
+        finding
+            .exposition
+            .find(&finding.registry, finding.clock.now())
+    })
+    .await;
     let scrape = found.map_err(gone)?.with_ages().await;
     let text = web::block(move || {
         let mut text = MetricsText::new(format);
@@ -233,35 +287,69 @@ pub(super) async fn scrape(request: HttpRequest, control: web::Data<Control>) ->
         families::write_families(&mut text, &scrape.subscriptions, scrape.now);
         text.finish()
     });
-    Ok(HttpResponse::Ok().content_type(format.content_type()).body(text.await.map_err(gone)?))
+    Ok(HttpResponse::Ok()
+        .content_type(format.content_type())
+        .body(text.await.map_err(gone)?))
 }
 
 /// `GET …/metrics` of an event subscription.
-pub(super) async fn subscription(call: Call<'_>, path: &TopicPath, name: &str) -> Result<HttpResponse, AdminError> {
+pub(super) async fn subscription(
+    call: Call<'_>,
+    path: &TopicPath,
+    name: &str,
+) -> Result<HttpResponse, AdminError> {
     let control = call.control;
     let topic = topic(control, path)?;
     let missing = || no_subscription(path, name);
-    let subscription = topic.count(name, |counted| counted.number).ok_or_else(missing)?;
-    let key = SubscriptionKey { partition: topic.partition(), subscription };
+    let subscription = topic
+        .count(name, |counted| counted.number)
+        .ok_or_else(missing)?;
+    let key = SubscriptionKey {
+        partition: topic.partition(),
+        subscription,
+    };
     let dead_letter_totals = control.exposition.dead_letter_totals(key).await?;
     let counted = topic.count(name, |counted| {
-        (counted.record.clone(), counted.unread, SubscriptionFigures::of(counted, &dead_letter_totals))
+        (
+            counted.record.clone(),
+            counted.unread,
+            SubscriptionFigures::of(counted, &dead_letter_totals),
+        )
     });
     let (record, unread, mut figures) = counted.ok_or_else(missing)?;
     if let Some(seq) = unread {
-        figures.state.unread_since = topic.appended_at(seq).await.map_err(registry::Error::from)?;
+        figures.state.unread_since = topic
+            .appended_at(seq)
+            .await
+            .map_err(registry::Error::from)?;
     }
     let now = control.clock.now();
     match negotiate_format(call.request).unwrap_or(ExpositionFormat::Json) {
         ExpositionFormat::Json => {
             let started = control.exposition.started;
-            Ok(HttpResponse::Ok().json(MetricsView::new(&topic.record(), &record, &figures, started, now)))
+            Ok(HttpResponse::Ok().json(MetricsView::new(
+                &topic.record(),
+                &record,
+                &figures,
+                started,
+                now,
+            )))
         }
         ExpositionFormat::Text(format) => {
             let mut text = MetricsText::new(format);
             let (topic, subscription) = (topic.record().key(), record.key());
-            families::write_families(&mut text, &[NamedSubscription { topic, subscription, figures }], now);
-            Ok(HttpResponse::Ok().content_type(format.content_type()).body(text.finish()))
+            families::write_families(
+                &mut text,
+                &[NamedSubscription {
+                    topic,
+                    subscription,
+                    figures,
+                }],
+                now,
+            );
+            Ok(HttpResponse::Ok()
+                .content_type(format.content_type())
+                .body(text.finish()))
         }
     }
 }

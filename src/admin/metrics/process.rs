@@ -1,4 +1,5 @@
-//! Processor time, memory and file descriptors of this process, with the names of the standard process metrics.
+//! Processor time, memory and file descriptors of this process, with the names of the standard
+//! process metrics.
 
 use std::{fs, io};
 
@@ -24,13 +25,21 @@ impl ProcessFigures {
     pub(crate) fn read() -> Self {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         // The fields start after the name, which may contain spaces and parentheses.
-        let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace()
+            .collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         let seconds = |ticks: u64| ticks as f64 / clock_ticks_per_second() as f64;
-        let used = field(14).zip(field(15)).map(|(user, system)| seconds(user + system));
+        let used = field(14)
+            .zip(field(15))
+            .map(|(user, system)| seconds(user + system));
         Self {
             cpu_seconds: used,
-            start_time_seconds: booted().zip(field(22)).map(|(booted, ticks)| booted as f64 + seconds(ticks)),
+            start_time_seconds: booted()
+                .zip(field(22))
+                .map(|(booted, ticks)| booted as f64 + seconds(ticks)),
             threads: field(20),
             virtual_bytes: field(23),
             resident_bytes: field(24).map(|pages| pages * page_size() as u64),
@@ -43,7 +52,8 @@ impl ProcessFigures {
 /// Boot time of the machine, in seconds since 1970.
 fn booted() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
+    stat.lines()
+        .find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 
 fn files() -> io::Result<u64> {

@@ -23,8 +23,8 @@ use gridhook_store::keys::MetaKind;
 /// Label value of everything without series of its own. No resource name contains an underscore.
 pub(super) const OTHER: &str = "_other";
 
-/// Maximum number of topics of one rest whose oldest unread event is looked up in the log: those with the largest
-/// backlogs.
+/// Maximum number of topics of one rest whose oldest unread event is looked up in the log: those
+/// with the largest backlogs.
 const LOOKUPS_MAX: usize = 256;
 
 /// Time limit of these lookups; an age that is not known by then is omitted.
@@ -39,7 +39,8 @@ pub(super) struct TopicFigures {
     pub(super) full: u64,
 }
 
-/// The figures of an event subscription, or of a topic's event subscriptions without series of their own.
+/// The figures of an event subscription, or of a topic's event subscriptions without series of
+/// their own.
 #[derive(Debug)]
 pub(super) struct NamedSubscription {
     pub(super) topic: String,
@@ -65,44 +66,70 @@ pub(super) struct ScrapedSubscription {
     unread: Vec<(usize, Arc<TopicHandle>, Seq)>,
 }
 
-/// The oldest unread event of each topic in a rest, and the largest backlog of one of the topic's event subscriptions.
+/// The oldest unread event of each topic in a rest, and the largest backlog of one of the topic's
+/// event subscriptions.
 #[derive(Default)]
 struct UnreadOfRest(BTreeMap<PartitionId, (u64, Arc<TopicHandle>, Seq)>);
 
 impl Exposition {
-    /// Collects everything but ages. Blocks: it reads the dead-letter totals and RocksDB's properties.
+    /// Collects everything but ages. Blocks: it reads the dead-letter totals and RocksDB's
+    /// properties.
     ///
-    /// It visits the subscriptions twice. What it keeps of one without series of its own is its activity; its figures are
-    /// added to those of a rest at once.
+    /// It visits the subscriptions twice. What it keeps of one without series of its own is its
+    /// activity; its figures are added to those of a rest at once.
     pub(super) fn find(&self, registry: &Registry, now: Timestamp) -> ScrapedSubscription {
         let topics = registry.topics();
         // Before the cursors, see `SubscriptionFigures::of`.
         let (dead_letters, none) = (self.dead_letters(), DeadLetterTotals::default());
-        let mut selection = self.selection.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut selection = self
+            .selection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let done = activities(&topics);
         let partitions: Vec<PartitionId> = topics.iter().map(|topic| topic.partition()).collect();
         selection.choose(&done, &partitions, self.bounds, now);
 
-        let names: HashMap<PartitionId, String> =
-            topics.iter().map(|topic| (topic.partition(), topic.record().key())).collect();
+        let names: HashMap<PartitionId, String> = topics
+            .iter()
+            .map(|topic| (topic.partition(), topic.record().key()))
+            .collect();
         let label = |partition: PartitionId| {
             let name = names.get(&partition)?;
-            Some(if selection.is_topic_named(partition) { name.clone() } else { OTHER.to_owned() })
+            Some(if selection.is_topic_named(partition) {
+                name.clone()
+            } else {
+                OTHER.to_owned()
+            })
         };
-        let (mut named, mut rests, mut unread) =
-            (Vec::new(), BTreeMap::<String, (SubscriptionFigures, UnreadOfRest)>::new(), Vec::new());
+        let (mut named, mut rests, mut unread) = (
+            Vec::new(),
+            BTreeMap::<String, (SubscriptionFigures, UnreadOfRest)>::new(),
+            Vec::new(),
+        );
         for topic in &topics {
             let partition = topic.partition();
             let topic_label = label(partition).unwrap_or_default();
             topic.census(|counted| {
-                let key = SubscriptionKey { partition, subscription: counted.number };
-                let dead_letters = dead_letters.get(&DeadLetterTotals::name(key)).unwrap_or(&none);
+                let key = SubscriptionKey {
+                    partition,
+                    subscription: counted.number,
+                };
+                let dead_letters = dead_letters
+                    .get(&DeadLetterTotals::name(key))
+                    .unwrap_or(&none);
                 let (first, backlog) = (counted.unread, counted.backlog);
                 if selection.is_named(key) {
                     unread.extend(first.map(|seq| (named.len(), Arc::clone(topic), seq)));
                     let (topic, subscription) = (topic_label.clone(), counted.record.key());
                     let figures = SubscriptionFigures::of(counted, dead_letters);
-                    named.push((key, NamedSubscription { topic, subscription, figures }));
+                    named.push((
+                        key,
+                        NamedSubscription {
+                            topic,
+                            subscription,
+                            figures,
+                        },
+                    ));
                 } else {
                     let figures = SubscriptionFigures::of(counted, dead_letters);
                     let (rest, rest_unread) = match rests.get_mut(&topic_label) {
@@ -116,25 +143,48 @@ impl Exposition {
                 }
             });
         }
-        let labels: HashMap<PartitionId, String> =
-            names.keys().filter_map(|partition| Some((*partition, label(*partition)?))).collect();
-        let reported: Vec<(SubscriptionKey, &SubscriptionFigures)> =
-            named.iter().map(|(key, named)| (*key, &named.figures)).collect();
+        let labels: HashMap<PartitionId, String> = names
+            .keys()
+            .filter_map(|partition| Some((*partition, label(*partition)?)))
+            .collect();
+        let reported: Vec<(SubscriptionKey, &SubscriptionFigures)> = named
+            .iter()
+            .map(|(key, named)| (*key, &named.figures))
+            .collect();
         selection.report_named(&reported, |key| labels.get(&key.partition).cloned());
         selection.keep_rests(|name| name == OTHER || names.values().any(|known| known == name));
-        let mut subscriptions: Vec<NamedSubscription> = named.into_iter().map(|(_, named)| named).collect();
+        let mut subscriptions: Vec<NamedSubscription> =
+            named.into_iter().map(|(_, named)| named).collect();
         for (topic, (mut figures, rest_unread)) in rests {
             selection.report_rest(&topic, &mut figures);
-            unread.extend(rest_unread.into_lookups().map(|(topic, seq)| (subscriptions.len(), topic, seq)));
-            subscriptions.push(NamedSubscription { topic, subscription: OTHER.to_owned(), figures });
+            unread.extend(
+                rest_unread
+                    .into_lookups()
+                    .map(|(topic, seq)| (subscriptions.len(), topic, seq)),
+            );
+            subscriptions.push(NamedSubscription {
+                topic,
+                subscription: OTHER.to_owned(),
+                figures,
+            });
         }
         let mut by_topic: BTreeMap<String, TopicFigures> = BTreeMap::new();
         for topic in &topics {
             let name = labels.get(&topic.partition()).cloned().unwrap_or_default();
-            let of = by_topic.entry(name.clone()).or_insert_with(|| TopicFigures { name, ..TopicFigures::default() });
-            of.sums.merge(&TopicCounters::of(topic), u64::saturating_add);
+            let of = by_topic
+                .entry(name.clone())
+                .or_insert_with(|| TopicFigures {
+                    name,
+                    ..TopicFigures::default()
+                });
+            of.sums
+                .merge(&TopicCounters::of(topic), u64::saturating_add);
             of.subscriptions += topic.subscription_count() as u64;
-            of.full += u64::from(topic.crowded_partition().is_some_and(|CrowdedPartition { is_full, .. }| is_full));
+            of.full += u64::from(
+                topic
+                    .crowded_partition()
+                    .is_some_and(|CrowdedPartition { is_full, .. }| is_full),
+            );
         }
         if let Some(rest) = by_topic.get_mut(OTHER) {
             selection.report_topics_rest(&mut rest.sums);
@@ -144,15 +194,22 @@ impl Exposition {
             topics: by_topic.into_values().collect(),
             topics_there: topics.len() as u64,
             subscriptions,
-            journal: self.sources.journal.as_ref().map(|journal| (journal.state(), journal.figures())),
+            journal: self
+                .sources
+                .journal
+                .as_ref()
+                .map(|journal| (journal.state(), journal.figures())),
             process: ProcessFigures::read(),
         };
         ScrapedSubscription { scrape, unread }
     }
 
-    /// The dead-letter totals of all event subscriptions that have some, by the names of their records.
+    /// The dead-letter totals of all event subscriptions that have some, by the names of their
+    /// records.
     fn dead_letters(&self) -> HashMap<String, DeadLetterTotals> {
-        let Some(journal) = &self.sources.journal else { return HashMap::new() };
+        let Some(journal) = &self.sources.journal else {
+            return HashMap::new();
+        };
         let records = match journal.reads().all_meta(MetaKind::DeadLetters) {
             Ok(records) => records,
             Err(error) => {
@@ -160,7 +217,9 @@ impl Exposition {
                 return HashMap::new();
             }
         };
-        let read = |(name, record): (String, bytes::Bytes)| Some((name, DeadLetterTotals::decode(&record).ok()?));
+        let read = |(name, record): (String, bytes::Bytes)| {
+            Some((name, DeadLetterTotals::decode(&record).ok()?))
+        };
         records.into_iter().filter_map(read).collect()
     }
 }
@@ -186,18 +245,30 @@ impl ScrapedSubscription {
 fn activities(topics: &[Arc<TopicHandle>]) -> Vec<Activity> {
     let mut activities = Vec::new();
     for topic in topics {
-        topic.cursors(|subscription, Cursor { counters, replayed, .. }, backlog| {
-            let key = SubscriptionKey { partition: topic.partition(), subscription };
-            let total = counters.matched + backlog + counters.requests + replayed.requests;
-            activities.push(Activity { key, total });
-        });
+        topic.cursors(
+            |subscription,
+             Cursor {
+                 counters, replayed, ..
+             },
+             backlog| {
+                let key = SubscriptionKey {
+                    partition: topic.partition(),
+                    subscription,
+                };
+                let total = counters.matched + backlog + counters.requests + replayed.requests;
+                activities.push(Activity { key, total });
+            },
+        );
     }
     activities
 }
 
 impl UnreadOfRest {
     fn add(&mut self, topic: &Arc<TopicHandle>, seq: Seq, backlog: u64) {
-        let (largest, _, first) = self.0.entry(topic.partition()).or_insert_with(|| (0, Arc::clone(topic), seq));
+        let (largest, _, first) = self
+            .0
+            .entry(topic.partition())
+            .or_insert_with(|| (0, Arc::clone(topic), seq));
         (*largest, *first) = ((*largest).max(backlog), (*first).min(seq));
     }
 
@@ -205,7 +276,10 @@ impl UnreadOfRest {
     fn into_lookups(self) -> impl Iterator<Item = (Arc<TopicHandle>, Seq)> {
         let mut firsts: Vec<_> = self.0.into_values().collect();
         firsts.sort_unstable_by_key(|(backlog, ..)| std::cmp::Reverse(*backlog));
-        firsts.into_iter().take(LOOKUPS_MAX).map(|(_, topic, seq)| (topic, seq))
+        firsts
+            .into_iter()
+            .take(LOOKUPS_MAX)
+            .map(|(_, topic, seq)| (topic, seq))
     }
 }
 
@@ -213,7 +287,10 @@ impl UnreadOfRest {
 pub(super) fn bounds_of(bounds: SeriesLimits) -> [(&'static str, u64); 3] {
     [
         ("subscriptions", bounds.subscriptions as u64),
-        ("subscriptions_per_topic", bounds.subscriptions_per_topic as u64),
+        (
+            "subscriptions_per_topic",
+            bounds.subscriptions_per_topic as u64,
+        ),
         ("topics", bounds.topics as u64),
     ]
 }

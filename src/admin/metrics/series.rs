@@ -1,12 +1,13 @@
 //! Selects the topics and event subscriptions that have series of their own.
 //!
-//! The size of a scrape is bounded by the number of named topics, named event subscriptions, and named event
-//! subscriptions of one topic. The most active ones are named. The others of each topic are summed in one *rest*, and so
-//! are all topics beyond the limit. Activity is matched events, backlog and requests, with a half-life of ten minutes. A
-//! named one is replaced only by one that is twice as active, so that series do not come and go.
+//! The size of a scrape is bounded by the number of named topics, named event subscriptions, and
+//! named event subscriptions of one topic. The most active ones are named. The others of each topic
+//! are summed in one *rest*, and so are all topics beyond the limit. Activity is matched events,
+//! backlog and requests, with a half-life of ten minutes. A named one is replaced only by one that
+//! is twice as active, so that series do not come and go.
 //!
-//! Invariant: the counters of a rest never fall, although members leave it because they are named or deleted. Prometheus
-//! takes a falling counter for a restart and would count all of it again.
+//! Invariant: the counters of a rest never fall, although members leave it because they are named
+//! or deleted. Prometheus takes a falling counter for a restart and would count all of it again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -70,24 +71,50 @@ struct RestCounters<T> {
 
 impl SeriesSelection {
     /// Selects the most active event subscriptions, and the topics to name.
-    pub(crate) fn choose(&mut self, all: &[Activity], topics: &[PartitionId], bounds: SeriesLimits, now: Timestamp) {
-        let passed = self.looked.map_or(0.0, |looked| now.since(looked).as_secs_f64());
+    pub(crate) fn choose(
+        &mut self,
+        all: &[Activity],
+        topics: &[PartitionId],
+        bounds: SeriesLimits,
+        now: Timestamp,
+    ) {
+        let passed = self
+            .looked
+            .map_or(0.0, |looked| now.since(looked).as_secs_f64());
         let kept = 0.5_f64.powf(passed / HALF_LIFE_SECONDS);
         let mut seen = HashMap::with_capacity(all.len());
         let mut ranks = Vec::with_capacity(all.len());
         for Activity { key, total } in all {
-            let score =
-                self.seen.get(key).map_or(0.0, |seen| seen.score * kept + total.saturating_sub(seen.total) as f64);
-            seen.insert(*key, LastActivity { total: *total, score });
+            let score = self.seen.get(key).map_or(0.0, |seen| {
+                seen.score * kept + total.saturating_sub(seen.total) as f64
+            });
+            seen.insert(
+                *key,
+                LastActivity {
+                    total: *total,
+                    score,
+                },
+            );
             let lead = if self.named.contains(key) { LEAD } else { 1.0 };
             ranks.push((score * lead, *total, *key));
         }
         (self.seen, self.looked) = (seen, Some(now));
         // Before the second scrape there is no recent activity: the total decides.
         ranks.sort_unstable_by(|one, other| {
-            other.0.total_cmp(&one.0).then(other.1.cmp(&one.1)).then(one.2.cmp(&other.2))
+            other
+                .0
+                .total_cmp(&one.0)
+                .then(other.1.cmp(&one.1))
+                .then(one.2.cmp(&other.2))
         });
-        self.choose_topics(ranks.iter().map(|(_, _, key)| key.partition).chain(topics.iter().copied()), topics, bounds);
+        self.choose_topics(
+            ranks
+                .iter()
+                .map(|(_, _, key)| key.partition)
+                .chain(topics.iter().copied()),
+            topics,
+            bounds,
+        );
         let (mut of_topic, mut named) = (HashMap::new(), HashSet::new());
         for (_, _, key) in ranks {
             let of_topic: &mut usize = of_topic.entry(key.partition).or_default();
@@ -103,7 +130,12 @@ impl SeriesSelection {
     }
 
     /// A named topic stays named as long as it exists.
-    fn choose_topics(&mut self, ranked: impl Iterator<Item = PartitionId>, all: &[PartitionId], bounds: SeriesLimits) {
+    fn choose_topics(
+        &mut self,
+        ranked: impl Iterator<Item = PartitionId>,
+        all: &[PartitionId],
+        bounds: SeriesLimits,
+    ) {
         let existing: HashSet<&PartitionId> = all.iter().collect();
         self.topics.retain(|topic| existing.contains(topic));
         for topic in ranked {
@@ -124,25 +156,36 @@ impl SeriesSelection {
         self.topics.contains(&topic)
     }
 
-    /// Records the named ones of this scrape. One that is no longer named has joined the rest that `rest_of` returns.
+    /// Records the named ones of this scrape. One that is no longer named has joined the rest that
+    /// `rest_of` returns.
     pub(super) fn report_named(
         &mut self,
         named: &[(SubscriptionKey, &SubscriptionFigures)],
         rest_of: impl Fn(SubscriptionKey) -> Option<String>,
     ) {
-        let current = named.iter().map(|(key, figures)| (*key, figures.sums.clone())).collect();
+        let current = named
+            .iter()
+            .map(|(key, figures)| (*key, figures.sums.clone()))
+            .collect();
         for (key, sums) in std::mem::replace(&mut self.last_named, current) {
             if !self.last_named.contains_key(&key)
                 && let Some(rest) = rest_of(key)
             {
-                self.rests.entry(rest).or_default().minus.merge(&sums, u64::saturating_add);
+                self.rests
+                    .entry(rest)
+                    .or_default()
+                    .minus
+                    .merge(&sums, u64::saturating_add);
             }
         }
     }
 
     /// Corrects the counters of the rest of a topic.
     pub(super) fn report_rest(&mut self, topic: &str, figures: &mut SubscriptionFigures) {
-        self.rests.entry(topic.to_owned()).or_default().report(&mut figures.sums);
+        self.rests
+            .entry(topic.to_owned())
+            .or_default()
+            .report(&mut figures.sums);
     }
 
     /// Corrects the counters of the rest of topics.

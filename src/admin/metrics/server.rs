@@ -16,15 +16,27 @@ use gridhook_repair::backup::BackupCounts;
 use gridhook_store::figures::{FamilyFigures, StoreFigures};
 
 pub(super) const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
-    MetricFamily { name, kind: MetricKind::Counter, help }
+    MetricFamily {
+        name,
+        kind: MetricKind::Counter,
+        help,
+    }
 }
 
 pub(super) const fn gauge(name: &'static str, help: &'static str) -> MetricFamily {
-    MetricFamily { name, kind: MetricKind::Gauge, help }
+    MetricFamily {
+        name,
+        kind: MetricKind::Gauge,
+        help,
+    }
 }
 
 const fn histogram(name: &'static str, help: &'static str) -> MetricFamily {
-    MetricFamily { name, kind: MetricKind::Histogram, help }
+    MetricFamily {
+        name,
+        kind: MetricKind::Histogram,
+        help,
+    }
 }
 
 /// One sample without labels.
@@ -34,9 +46,24 @@ pub(super) fn one(text: &mut MetricsText, family: MetricFamily, value: impl Into
 }
 
 /// Writes all of these families.
-pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposition, scrape: &Scrape) {
-    write_server(text, exposition.sources.ready.as_ref().is_none_or(|ready| ready()));
-    one(text, gauge("gridhook_topics", "Number of topics and domains."), scrape.topics_there);
+pub(super) fn write_server_families(
+    text: &mut MetricsText,
+    exposition: &Exposition,
+    scrape: &Scrape,
+) {
+    write_server(
+        text,
+        exposition
+            .sources
+            .ready
+            .as_ref()
+            .is_none_or(|ready| ready()),
+    );
+    one(
+        text,
+        gauge("gridhook_topics", "Number of topics and domains."),
+        scrape.topics_there,
+    );
     text.family(gauge(
         "gridhook_metrics_named_limit",
         "Maximum number of topics or event subscriptions with series of their own.",
@@ -51,10 +78,20 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
         certificates(text, &ends());
     }
     if let Some(spans) = &exposition.sources.spans {
-        text.family(counter("gridhook_trace_spans_total", "Spans by result, since the process started."));
-        spans().into_iter().for_each(|(end, count)| text.sample(&[("end", end)], count));
+        text.family(counter(
+            "gridhook_trace_spans_total",
+            "Spans by result, since the process started.",
+        ));
+        spans()
+            .into_iter()
+            .for_each(|(end, count)| text.sample(&[("end", end)], count));
     }
-    if let Some((counts, interval)) = exposition.sources.backups.as_ref().and_then(|backups| backups()) {
+    if let Some((counts, interval)) = exposition
+        .sources
+        .backups
+        .as_ref()
+        .and_then(|backups| backups())
+    {
         backups(text, &counts, interval);
     }
     if let Some(events) = &exposition.sources.system_events {
@@ -62,13 +99,19 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
             "gridhook_system_events_total",
             "Events about the server by result, since the process started.",
         ));
-        events.counts().into_iter().for_each(|(result, count)| text.sample(&[("result", result)], count));
+        events
+            .counts()
+            .into_iter()
+            .for_each(|(result, count)| text.sample(&[("result", result)], count));
     }
     if let Some(sockets) = &exposition.sources.sockets {
         let (free, waiting) = sockets();
         one(
             text,
-            gauge("gridhook_delivery_free_requests", "Further requests to endpoints that the file descriptors allow."),
+            gauge(
+                "gridhook_delivery_free_requests",
+                "Further requests to endpoints that the file descriptors allow.",
+            ),
             free,
         );
         one(
@@ -87,13 +130,17 @@ pub(super) fn write_server_families(text: &mut MetricsText, exposition: &Exposit
             text,
             gauge(
                 "gridhook_clock_wall_ahead_seconds",
-                "Seconds by which the machine's clock is ahead of the server's clock; negative if it is behind.",
+                "Seconds by which the machine's clock is ahead of the server's clock; negative if \
+                 it is behind.",
             ),
             ahead,
         );
         one(
             text,
-            gauge("gridhook_clock_expiry_paused", "Whether expiry is paused because the machine's clock jumped."),
+            gauge(
+                "gridhook_clock_expiry_paused",
+                "Whether expiry is paused because the machine's clock jumped.",
+            ),
             clock.expiry_is_paused(),
         );
     }
@@ -119,9 +166,19 @@ pub(super) fn write_conditions(text: &mut MetricsText, counts: &BTreeMap<String,
 
 /// Writes what every server has, also one without a store.
 pub(super) fn write_server(text: &mut MetricsText, ready: bool) {
-    text.family(gauge("gridhook_build_info", "1, with the version of the server."));
+    text.family(gauge(
+        "gridhook_build_info",
+        "1, with the version of the server.",
+    ));
     text.sample(&[("version", env!("CARGO_PKG_VERSION"))], 1_u64);
-    one(text, gauge("gridhook_ready", "Whether events are accepted, as /readyz reports it."), ready);
+    one(
+        text,
+        gauge(
+            "gridhook_ready",
+            "Whether events are accepted, as /readyz reports it.",
+        ),
+        ready,
+    );
 }
 
 fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
@@ -129,16 +186,24 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     #[rustfmt::skip]
     let ones: [(MetricFamily, Of); 7] = [
         (counter("gridhook_topic_published_events_total", "Acknowledged events."), |topic| topic.sums.events),
-        (counter("gridhook_topic_published_bytes_total", "Bytes of acknowledged events in the log."), |topic| topic.sums.bytes),
-        (counter("gridhook_topic_unmatched_events_total", "Events that matched no filter, since the process started."), |topic| topic.sums.publishing.unmatched),
-        (counter("gridhook_topic_duplicate_events_total", "Events that were acknowledged and not stored, because their ids were published within the window of duplicate detection, since the process started."), |topic| topic.sums.publishing.duplicates),
-        (counter("gridhook_topic_nonconforming_events_total", "Events that were stored although their data does not match the schema of their type, since the process started."), |topic| topic.sums.publishing.nonconforming),
+        (counter("gridhook_topic_published_bytes_total", "Bytes of acknowledged events in the \
+            log."), |topic| topic.sums.bytes),
+        (counter("gridhook_topic_unmatched_events_total", "Events that matched no filter, since \
+            the process started."), |topic| topic.sums.publishing.unmatched),
+        (counter("gridhook_topic_duplicate_events_total", "Events that were acknowledged and not \
+            stored, because their ids were published within the window of duplicate detection, \
+            since the process started."), |topic| topic.sums.publishing.duplicates),
+        (counter("gridhook_topic_nonconforming_events_total", "Events that were stored although \
+            their data does not match the schema of their type, since the process started."), |topic| topic.sums.publishing.nonconforming),
         (gauge("gridhook_topic_subscriptions", "Number of event subscriptions."), |topic| topic.subscriptions),
-        (gauge("gridhook_topic_backlog_full", "Whether publishes are refused because the backlog has reached journal.backlog_max."), |topic| topic.full),
+        (gauge("gridhook_topic_backlog_full", "Whether publishes are refused because the backlog \
+            has reached journal.backlog_max."), |topic| topic.full),
     ];
     for (family, of) in ones {
         text.family(family);
-        topics.iter().for_each(|topic| text.sample(&[("topic", &topic.name)], of(topic)));
+        topics
+            .iter()
+            .for_each(|topic| text.sample(&[("topic", &topic.name)], of(topic)));
     }
     text.family(counter(
         "gridhook_topic_refused_requests_total",
@@ -146,7 +211,11 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     ));
     for topic in topics {
         for (refused, requests) in &topic.sums.publishing.refused {
-            let labels = [("topic", &*topic.name), ("status", &refused.status.to_string()), ("code", refused.code)];
+            let labels = [
+                ("topic", &*topic.name),
+                ("status", &refused.status.to_string()),
+                ("code", refused.code),
+            ];
             text.sample(&labels, *requests);
         }
     }
@@ -161,7 +230,8 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
     }
     text.family(histogram(
         "gridhook_topic_publish_seconds",
-        "Duration of acknowledged publish requests, including the body and the disk sync, since the process started.",
+        "Duration of acknowledged publish requests, including the body and the disk sync, since \
+         the process started.",
     ));
     for topic in topics {
         text.histogram(&[("topic", &topic.name)], &topic.sums.publishing.latency);
@@ -169,13 +239,21 @@ fn topics(text: &mut MetricsText, topics: &[TopicFigures]) {
 }
 
 fn publishers(text: &mut MetricsText, exposition: &Exposition) {
-    let Some(publisher) = &exposition.sources.publisher else { return };
+    let Some(publisher) = &exposition.sources.publisher else {
+        return;
+    };
     text.family(counter(
         "gridhook_publish_unknown_topic_requests_total",
         "Publish requests for unknown topics, since the process started.",
     ));
     for (refused, requests) in &publisher.unknown_topic_counts().refused {
-        text.sample(&[("status", &refused.status.to_string()), ("code", refused.code)], *requests);
+        text.sample(
+            &[
+                ("status", &refused.status.to_string()),
+                ("code", refused.code),
+            ],
+            *requests,
+        );
     }
     let (used, most) = publisher.room();
     one(
@@ -205,20 +283,35 @@ pub(super) fn listeners(text: &mut MetricsText, listeners: &[std::sync::Arc<List
     ];
     for (family, of) in ones {
         text.family(family);
-        listeners.iter().for_each(|listener| text.sample(&[("listener", listener.name)], of(listener)));
+        listeners
+            .iter()
+            .for_each(|listener| text.sample(&[("listener", listener.name)], of(listener)));
     }
     text.family(counter(
         "gridhook_http_refused_connections_total",
-        "Refused connections, by the limit that was reached: all connections, or those of one address.",
+        "Refused connections, by the limit that was reached: all connections, or those of one \
+         address.",
     ));
     for listener in listeners {
-        text.sample(&[("listener", listener.name), ("limit", "all")], listener.refused.get());
-        text.sample(&[("listener", listener.name), ("limit", "address")], listener.refused_by_address.get());
+        text.sample(
+            &[("listener", listener.name), ("limit", "all")],
+            listener.refused.get(),
+        );
+        text.sample(
+            &[("listener", listener.name), ("limit", "address")],
+            listener.refused_by_address.get(),
+        );
     }
-    text.family(counter("gridhook_http_responses_total", "Responses by status class."));
+    text.family(counter(
+        "gridhook_http_responses_total",
+        "Responses by status class.",
+    ));
     for listener in listeners {
         for (class, responses) in listener.responses() {
-            text.sample(&[("listener", listener.name), ("code", &format!("{class}xx"))], responses);
+            text.sample(
+                &[("listener", listener.name), ("code", &format!("{class}xx"))],
+                responses,
+            );
         }
     }
 }
@@ -228,13 +321,26 @@ pub(super) fn certificates(text: &mut MetricsText, ends: &BTreeMap<String, Times
         "gridhook_certificate_not_after_timestamp_seconds",
         "End of a certificate that the server shows, in seconds since 1970.",
     ));
-    ends.iter().for_each(|(file, end)| text.sample(&[("file", file)], end.0 / 1_000_000));
+    ends.iter()
+        .for_each(|(file, end)| text.sample(&[("file", file)], end.0 / 1_000_000));
 }
 
-fn journal(text: &mut MetricsText, state: journal::JournalState, figures: &journal::figures::JournalFigures) {
+fn journal(
+    text: &mut MetricsText,
+    state: journal::JournalState,
+    figures: &journal::figures::JournalFigures,
+) {
     let writable = state == journal::JournalState::Writable;
-    one(text, gauge("gridhook_journal_writable", "Whether the journal can be written."), writable);
-    let help = "Time to write and sync a group; each publish waits for one. Since the process started.";
+    one(
+        text,
+        gauge(
+            "gridhook_journal_writable",
+            "Whether the journal can be written.",
+        ),
+        writable,
+    );
+    let help =
+        "Time to write and sync a group; each publish waits for one. Since the process started.";
     text.family(histogram("gridhook_journal_sync_seconds", help));
     text.histogram(&[], &figures.sync);
     text.family(histogram(
@@ -242,7 +348,10 @@ fn journal(text: &mut MetricsText, state: journal::JournalState, figures: &journ
         "Entries in a group, which share one sync, since the process started.",
     ));
     text.histogram(&[], &figures.group);
-    let panics = counter("gridhook_journal_read_panics_total", "Reads that panicked, since the process started.");
+    let panics = counter(
+        "gridhook_journal_read_panics_total",
+        "Reads that panicked, since the process started.",
+    );
     one(text, panics, figures.read_panics);
     damage(text, figures);
     if let Some(figures) = &figures.store {
@@ -254,10 +363,13 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
     let (damage, scrubbed) = (&figures.damage, figures.scrubbed);
     #[rustfmt::skip]
     let ones: [(MetricFamily, u64); 4] = [
-        (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a table is damaged."), damage.events()),
+        (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a \
+            table is damaged."), damage.events()),
         (gauge("gridhook_store_damaged_families", "Column families with a damaged table."), damage.families.len() as u64),
-        (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records read to find damage, since the process started."), scrubbed.bytes),
-        (counter("gridhook_store_scrub_passes_total", "Complete reads of all tables to find damage, since the process started."), scrubbed.passes),
+        (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records read to find damage, \
+            since the process started."), scrubbed.bytes),
+        (counter("gridhook_store_scrub_passes_total", "Complete reads of all tables to find \
+            damage, since the process started."), scrubbed.passes),
     ];
     for (family, value) in ones {
         one(text, family, value);
@@ -265,18 +377,23 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
 }
 
 fn backups(text: &mut MetricsText, counts: &BackupCounts, interval: Option<Duration>) {
-    let last = counts.last_success.map(|last| SampleValue::from(last.0 as f64 / 1e6));
+    let last = counts
+        .last_success
+        .map(|last| SampleValue::from(last.0 as f64 / 1e6));
     let interval = interval.map(|interval| SampleValue::from(interval.as_secs_f64()));
     let made = counts.duration > Duration::ZERO;
     let of_last = |value: SampleValue| made.then_some(value);
     #[rustfmt::skip]
     let ones: [(MetricFamily, Option<SampleValue>); 6] = [
-        (gauge("gridhook_backup_last_success_timestamp_seconds", "Time of the newest sound backup at the destination, in seconds since 1970."), last),
+        (gauge("gridhook_backup_last_success_timestamp_seconds", "Time of the newest sound backup \
+            at the destination, in seconds since 1970."), last),
         (gauge("gridhook_backup_interval_seconds", "Interval of backup.schedule."), interval),
         (gauge("gridhook_backup_duration_seconds", "Time that the last backup took."), of_last(counts.duration.as_secs_f64().into())),
         (gauge("gridhook_backup_bytes", "Bytes of the files of the last backup."), of_last(counts.bytes.into())),
-        (gauge("gridhook_backup_written_bytes", "Bytes that the last backup wrote to the destination."), of_last(counts.written_bytes.into())),
-        (counter("gridhook_backup_failures_total", "Backups that failed, were damaged, or could not remove expired ones, since the process started."), Some(counts.failures.into())),
+        (gauge("gridhook_backup_written_bytes", "Bytes that the last backup wrote to the \
+            destination."), of_last(counts.written_bytes.into())),
+        (counter("gridhook_backup_failures_total", "Backups that failed, were damaged, or could \
+            not remove expired ones, since the process started."), Some(counts.failures.into())),
     ];
     for (family, value) in ones {
         if let Some(value) = value {
@@ -287,31 +404,46 @@ fn backups(text: &mut MetricsText, counts: &BackupCounts, interval: Option<Durat
 
 fn store(text: &mut MetricsText, figures: &StoreFigures) {
     if let Some(free) = figures.free_bytes {
-        one(text, gauge("gridhook_store_disk_free_bytes", "Free bytes on the disk of the store."), free);
+        one(
+            text,
+            gauge(
+                "gridhook_store_disk_free_bytes",
+                "Free bytes on the disk of the store.",
+            ),
+            free,
+        );
     }
     let stalled = figures.stalled_micros as f64 / 1e6;
     #[rustfmt::skip]
     let ones: [(MetricFamily, SampleValue); 14] = [
         (counter("gridhook_rocksdb_wal_syncs_total", "Syncs of the write-ahead log."), figures.wal_syncs.into()),
-        (counter("gridhook_rocksdb_wal_written_bytes_total", "Bytes written to the write-ahead log."), figures.wal_bytes.into()),
-        (counter("gridhook_rocksdb_stalled_seconds_total", "Time that writes waited for flushes and compactions."), stalled.into()),
+        (counter("gridhook_rocksdb_wal_written_bytes_total", "Bytes written to the write-ahead \
+            log."), figures.wal_bytes.into()),
+        (counter("gridhook_rocksdb_stalled_seconds_total", "Time that writes waited for flushes \
+            and compactions."), stalled.into()),
         (gauge("gridhook_rocksdb_write_stopped", "Whether writes are stopped."), figures.is_stopped.into()),
-        (gauge("gridhook_rocksdb_write_delayed_bytes_per_second", "Current write rate limit in bytes a second; 0: no limit."), figures.delayed_bytes_per_second.into()),
+        (gauge("gridhook_rocksdb_write_delayed_bytes_per_second", "Current write rate limit in \
+            bytes a second; 0: no limit."), figures.delayed_bytes_per_second.into()),
         (counter("gridhook_rocksdb_compaction_read_bytes_total", "Bytes read by compactions."), figures.compaction_read_bytes.into()),
-        (counter("gridhook_rocksdb_compaction_written_bytes_total", "Bytes written by compactions."), figures.compaction_written_bytes.into()),
+        (counter("gridhook_rocksdb_compaction_written_bytes_total", "Bytes written by \
+            compactions."), figures.compaction_written_bytes.into()),
         (counter("gridhook_rocksdb_flush_written_bytes_total", "Bytes written by flushes."), figures.flush_written_bytes.into()),
         (gauge("gridhook_rocksdb_running_compactions", "Running compactions."), figures.compactions_running.into()),
         (gauge("gridhook_rocksdb_running_flushes", "Running flushes."), figures.flushes_running.into()),
-        (counter("gridhook_rocksdb_background_errors_total", "Errors of background jobs of RocksDB."), figures.background_errors.into()),
+        (counter("gridhook_rocksdb_background_errors_total", "Errors of background jobs of \
+            RocksDB."), figures.background_errors.into()),
         (gauge("gridhook_rocksdb_block_cache_used_bytes", "Bytes used by the block cache."), figures.cache_used_bytes.into()),
-        (gauge("gridhook_rocksdb_block_cache_capacity_bytes", "Capacity of the block cache in bytes."), figures.cache_capacity_bytes.into()),
+        (gauge("gridhook_rocksdb_block_cache_capacity_bytes", "Capacity of the block cache in \
+            bytes."), figures.cache_capacity_bytes.into()),
         (counter("gridhook_rocksdb_block_cache_hits_total", "Blocks found in the block cache."), figures.cache_hits.into()),
     ];
     for (family, value) in ones {
         one(text, family, value);
     }
-    let misses =
-        counter("gridhook_rocksdb_block_cache_misses_total", "Blocks not found in the block cache and read from disk.");
+    let misses = counter(
+        "gridhook_rocksdb_block_cache_misses_total",
+        "Blocks not found in the block cache and read from disk.",
+    );
     one(text, misses, figures.cache_misses);
     type Of = fn(&FamilyFigures) -> u64;
     #[rustfmt::skip]
@@ -319,12 +451,17 @@ fn store(text: &mut MetricsText, figures: &StoreFigures) {
         (gauge("gridhook_rocksdb_table_bytes", "Bytes of the table files of a column family."), |family| family.table_bytes),
         (gauge("gridhook_rocksdb_tables", "Table files of a column family."), |family| family.tables),
         (gauge("gridhook_rocksdb_memtable_bytes", "Bytes of the memtables of a column family."), |family| family.memtable_bytes),
-        (gauge("gridhook_rocksdb_estimated_keys", "Estimated number of records of a column family."), |family| family.keys),
-        (gauge("gridhook_rocksdb_pending_compaction_bytes", "Estimated bytes of a column family that wait for compaction."), |family| family.pending_compaction_bytes),
+        (gauge("gridhook_rocksdb_estimated_keys", "Estimated number of records of a column \
+            family."), |family| family.keys),
+        (gauge("gridhook_rocksdb_pending_compaction_bytes", "Estimated bytes of a column family \
+            that wait for compaction."), |family| family.pending_compaction_bytes),
     ];
     for (family, of) in of_families {
         text.family(family);
-        figures.families.iter().for_each(|(name, figures)| text.sample(&[("family", name.name())], of(figures)));
+        figures
+            .families
+            .iter()
+            .for_each(|(name, figures)| text.sample(&[("family", name.name())], of(figures)));
     }
 }
 

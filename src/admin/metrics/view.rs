@@ -11,7 +11,8 @@ use super::{
 };
 use crate::merge::{
     FieldRule::{
-        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, Metrics, Sum, SumOfEach, WorstHealth,
+        Any, Earliest, Fields, FieldsOfEach, First, ItemsBy, Largest, Latest, Metrics, Sum,
+        SumOfEach, WorstHealth,
     },
     merged_fields,
 };
@@ -30,8 +31,8 @@ pub(crate) struct MetricsView {
     subscription: String,
     /// Time of the measurement
     at: String,
-    /// Metrics with Azure Monitor's names and dimensions. Counts start when the event subscription was created, the
-    /// duration at `measuredSince`.
+    /// Metrics with Azure Monitor's names and dimensions. Counts start when the event subscription
+    /// was created, the duration at `measuredSince`.
     metrics: Vec<AzureMetric>,
     /// Present state of the event subscription
     state: StateView,
@@ -181,7 +182,9 @@ impl MetricsView {
     ) -> Self {
         let SubscriptionFigures { sums, state } = figures;
         let measured = &sums.measured;
-        let phases = PHASE_NAMES.into_iter().zip(measured.phases.iter().map(HistogramView::new));
+        let phases = PHASE_NAMES
+            .into_iter()
+            .zip(measured.phases.iter().map(HistogramView::new));
         Self {
             topic: topic.key(),
             subscription: subscription.key(),
@@ -259,7 +262,14 @@ impl CountersView {
 
 impl HistogramView {
     fn new(counts: &HistogramCounts) -> Self {
-        let buckets = counts.upto().map(|(le, count)| BucketView { le, count }).collect();
-        Self { count: counts.count(), sum: counts.sum(), buckets }
+        let buckets = counts
+            .upto()
+            .map(|(le, count)| BucketView { le, count })
+            .collect();
+        Self {
+            count: counts.count(),
+            sum: counts.sum(),
+            buckets,
+        }
     }
 }

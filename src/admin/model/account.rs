@@ -1,7 +1,9 @@
-//! Tenants, Azure subscriptions, resource groups, providers and locations, which Azure's clients request first.
+//! Tenants, Azure subscriptions, resource groups, providers and locations, which Azure's clients
+//! request first.
 //!
-//! Only a resource group that was created by itself is stored. An Azure subscription, any other resource group or a location
-//! exists as long as a topic, a domain, a namespace or a stored resource group is in it.
+//! Only a resource group that was created by itself is stored. An Azure subscription, any other
+//! resource group or a location exists as long as a topic, a domain, a namespace or a stored
+//! resource group is in it.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +16,8 @@ use super::{
     topic::{LOCATION, check_scope_part},
 };
 use gridhook_api::account::{
-    AzureSubscription, Location, Provider, ResourceGroup, ResourceGroupBody, ResourceGroupProperties, ResourceType,
-    Tenant,
+    AzureSubscription, Location, Provider, ResourceGroup, ResourceGroupBody,
+    ResourceGroupProperties, ResourceType, Tenant,
 };
 use gridhook_record::{resource_group::ResourceGroupRecord, topic::ArmScope};
 
@@ -55,7 +57,10 @@ impl ResourceGroupSpec {
 
     fn of(body: &[u8], is_patch: bool) -> Result<Self, InvalidRequest> {
         let mut value = parse(body)?;
-        drop_read_only(&mut value, &["id", "name", "type", "properties", "managedBy"]);
+        drop_read_only(
+            &mut value,
+            &["id", "name", "type", "properties", "managedBy"],
+        );
         let body: ResourceGroupBody = read(value)?;
         check_tags(body.tags.as_ref().unwrap_or(&BTreeMap::new()))?;
         Ok(Self { body, is_patch })
@@ -69,13 +74,22 @@ impl ResourceGroupSpec {
     ) -> Result<ResourceGroupRecord, InvalidRequest> {
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;
-        let known_tags = existing.filter(|_| self.is_patch).map(|group| group.tags.clone());
+        let known_tags = existing
+            .filter(|_| self.is_patch)
+            .map(|group| group.tags.clone());
         let known_location = existing.map(|group| group.location.clone());
-        let location = self.body.location.filter(|location| !location.is_empty()).or(known_location);
+        let location = self
+            .body
+            .location
+            .filter(|location| !location.is_empty())
+            .or(known_location);
         // An existing group keeps the spelling of its name.
         let resource_group = existing.map_or(scope.resource_group, |group| group.name.clone());
         Ok(ResourceGroupRecord {
-            scope: ArmScope { resource_group, ..scope },
+            scope: ArmScope {
+                resource_group,
+                ..scope
+            },
             location: location.unwrap_or_else(|| LOCATION.to_owned()),
             tags: self.body.tags.or(known_tags).unwrap_or_default(),
         })
@@ -98,31 +112,41 @@ pub fn azure_subscriptions(resources: &[ResourcePlacement]) -> BTreeMap<String, 
     let mut all = BTreeMap::new();
     for ResourcePlacement { scope, .. } in resources {
         let id = &scope.subscription;
-        all.entry(id.to_lowercase()).or_insert_with(|| AzureSubscription {
-            id: format!("/subscriptions/{id}"),
-            subscription_id: id.clone(),
-            display_name: id.clone(),
-            tenant_id: tenant_id(),
-            state: "Enabled".to_owned(),
-        });
+        all.entry(id.to_lowercase())
+            .or_insert_with(|| AzureSubscription {
+                id: format!("/subscriptions/{id}"),
+                subscription_id: id.clone(),
+                display_name: id.clone(),
+                tenant_id: tenant_id(),
+                state: "Enabled".to_owned(),
+            });
     }
     all
 }
 
 /// The resource groups of `resources` in `subscription`, by key.
-pub fn used_resource_groups(resources: &[ResourcePlacement], subscription: &str) -> BTreeMap<String, ResourceGroup> {
+pub fn used_resource_groups(
+    resources: &[ResourcePlacement],
+    subscription: &str,
+) -> BTreeMap<String, ResourceGroup> {
     let mut all = BTreeMap::new();
     for ResourcePlacement { scope, location } in resources {
-        let ArmScope { subscription: of, resource_group: name } = scope;
+        let ArmScope {
+            subscription: of,
+            resource_group: name,
+        } = scope;
         if of.to_lowercase() == subscription.to_lowercase() {
-            all.entry(name.to_lowercase()).or_insert_with(|| ResourceGroup {
-                id: format!("/subscriptions/{of}/resourceGroups/{name}"),
-                name: name.clone(),
-                kind: "Microsoft.Resources/resourceGroups".to_owned(),
-                location: location.clone(),
-                tags: BTreeMap::new(),
-                properties: ResourceGroupProperties { provisioning_state: "Succeeded".to_owned() },
-            });
+            all.entry(name.to_lowercase())
+                .or_insert_with(|| ResourceGroup {
+                    id: format!("/subscriptions/{of}/resourceGroups/{name}"),
+                    name: name.clone(),
+                    kind: "Microsoft.Resources/resourceGroups".to_owned(),
+                    location: location.clone(),
+                    tags: BTreeMap::new(),
+                    properties: ResourceGroupProperties {
+                        provisioning_state: "Succeeded".to_owned(),
+                    },
+                });
         }
     }
     all
@@ -131,7 +155,9 @@ pub fn used_resource_groups(resources: &[ResourcePlacement], subscription: &str)
 /// The locations of `resources` in `subscription`, by name.
 pub fn used_locations(resources: &[ResourcePlacement], subscription: &str) -> Vec<Location> {
     let mut all = BTreeMap::new();
-    let own = resources.iter().filter(|one| one.scope.subscription.to_lowercase() == subscription.to_lowercase());
+    let own = resources
+        .iter()
+        .filter(|one| one.scope.subscription.to_lowercase() == subscription.to_lowercase());
     for display in own.map(|placed| placed.location.as_str()).chain([LOCATION]) {
         let name = display.to_lowercase().replace(' ', "");
         all.entry(name.clone()).or_insert_with(|| Location {
@@ -147,7 +173,10 @@ pub fn used_locations(resources: &[ResourcePlacement], subscription: &str) -> Ve
 
 /// The registration in `subscription` with these locations.
 pub fn event_grid_provider(subscription: &str, locations: &[Location]) -> Provider {
-    let locations: Vec<String> = locations.iter().map(|location| location.display_name.clone()).collect();
+    let locations: Vec<String> = locations
+        .iter()
+        .map(|location| location.display_name.clone())
+        .collect();
     let of = |resource_type: &str| ResourceType {
         resource_type: resource_type.to_owned(),
         locations: locations.clone(),

@@ -9,7 +9,10 @@ use gridhook_api::what_if::{Difference, ValueChange};
 pub fn difference_between(before: Option<&Value>, after: &Value) -> Difference {
     let mut changes = Vec::new();
     compare("", before.unwrap_or(&Value::Null), after, &mut changes);
-    Difference { exists: before.is_some(), changes }
+    Difference {
+        exists: before.is_some(),
+        changes,
+    }
 }
 
 fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<ValueChange>) {
@@ -25,7 +28,11 @@ fn compare(at: &str, before: &Value, after: &Value, changes: &mut Vec<ValueChang
     };
     let gone = old.keys().filter(|key| !new.contains_key(*key));
     for key in new.keys().chain(gone) {
-        let inner = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+        let inner = if at.is_empty() {
+            key.clone()
+        } else {
+            format!("{at}.{key}")
+        };
         let value = |of: &Map<String, Value>| of.get(key).cloned().unwrap_or_default();
         compare(&inner, &value(old), &value(new), changes);
     }
@@ -39,7 +46,11 @@ fn value_change(at: &str, before: &Value, after: &Value) -> ValueChange {
             _ => "(another secret)".into(),
         };
     }
-    ValueChange { at: at.to_owned(), before: was, after: is }
+    ValueChange {
+        at: at.to_owned(),
+        before: was,
+        after: is,
+    }
 }
 
 /// The value without secrets.
@@ -49,9 +60,10 @@ fn hidden(at: &str, value: &Value) -> Value {
             Some((base, _)) => format!("{base}?[hidden]").into(),
             None => value.clone(),
         },
-        ("secrets", Value::Array(secrets)) => {
-            secrets.iter().map(|secret| secrets::hidden_signing(secret.as_str().unwrap_or_default())).collect()
-        }
+        ("secrets", Value::Array(secrets)) => secrets
+            .iter()
+            .map(|secret| secrets::hidden_signing(secret.as_str().unwrap_or_default()))
+            .collect(),
         ("deliveryAttributeMappings", Value::Array(mappings)) => {
             let mut mappings = mappings.clone();
             secrets::hide_attributes(&mut mappings);

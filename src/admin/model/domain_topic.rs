@@ -13,7 +13,9 @@ pub fn domain_topic_view(domain: &str, topic: &DomainTopic) -> DomainTopicView {
         id: format!("{domain}/topics/{name}"),
         name: name.to_string(),
         kind: "Microsoft.EventGrid/domains/topics".to_owned(),
-        properties: DomainTopicProperties { provisioning_state: "Succeeded".to_owned() },
+        properties: DomainTopicProperties {
+            provisioning_state: "Succeeded".to_owned(),
+        },
         system_data: system_data.as_ref().map(system_data_view),
     }
 }
@@ -22,8 +24,14 @@ pub fn domain_topic_view(domain: &str, topic: &DomainTopic) -> DomainTopicView {
 pub fn check(name: &Name, body: &[u8]) -> Result<(), InvalidRequest> {
     check_its_name(name)?;
     let mut value = parse(body)?;
-    drop_read_only(&mut value, &["id", "type", "systemData", "properties.provisioningState"]);
-    check_same_name(read::<DomainTopicBody>(value)?.name.as_deref(), name.as_str())
+    drop_read_only(
+        &mut value,
+        &["id", "type", "systemData", "properties.provisioningState"],
+    );
+    check_same_name(
+        read::<DomainTopicBody>(value)?.name.as_deref(),
+        name.as_str(),
+    )
 }
 
 /// Checks the name of a domain topic.

@@ -1,14 +1,16 @@
 //! The JSON of the control plane: reads and checks request bodies, and builds views.
 //!
 //! Invariants:
-//! - nothing is ignored silently: an unknown key is refused with the allowed keys, and a key that Azure supports and this
-//!   server does not is refused with the reason, unless its value describes what the server does anyway. The exceptions,
-//!   which Azure ignores too, are in `tolerance`;
-//! - read-only properties (`id`, `provisioningState`, …) are accepted and ignored, so that a client can PUT what it got;
-//! - PATCH is a JSON merge patch of the settable part of the resource, read by the same code as PUT, except that tags are
-//!   replaced as a whole (both are ARM's own rules).
+//! - nothing is ignored silently: an unknown key is refused with the allowed keys, and a key that
+//!   Azure supports and this server does not is refused with the reason, unless its value describes
+//!   what the server does anyway. The exceptions, which Azure ignores too, are in `tolerance`;
+//! - read-only properties (`id`, `provisioningState`, …) are accepted and ignored, so that a client
+//!   can PUT what it got;
+//! - PATCH is a JSON merge patch of the settable part of the resource, read by the same code as
+//!   PUT, except that tags are replaced as a whole (both are ARM's own rules).
 //!
-//! This module is pure: no HTTP, no registry, no clock, no randomness. The limits of the policy come as [`Editions`].
+//! This module is pure: no HTTP, no registry, no clock, no randomness. The limits of the policy
+//! come as [`Editions`].
 
 pub mod account;
 pub mod difference;
@@ -42,25 +44,43 @@ pub struct InvalidRequest {
 
 impl InvalidRequest {
     pub(crate) fn new(target: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { target: target.into(), problem: problem.into() }
+        Self {
+            target: target.into(),
+            problem: problem.into(),
+        }
     }
 
-    /// Finds the known name that `given` is, or is without regard to case. Another one is refused: an empty answer would
-    /// look like good news.
-    pub(crate) fn find_known(target: &str, given: &str, mut names: Vec<String>) -> Result<String, Self> {
+    /// Finds the known name that `given` is, or is without regard to case. Another one is refused:
+    /// an empty answer would look like good news.
+    pub(crate) fn find_known(
+        target: &str,
+        given: &str,
+        mut names: Vec<String>,
+    ) -> Result<String, Self> {
         let exact = names.iter().position(|name| name == given);
-        match exact.or_else(|| names.iter().position(|name| name.eq_ignore_ascii_case(given))) {
+        match exact.or_else(|| {
+            names
+                .iter()
+                .position(|name| name.eq_ignore_ascii_case(given))
+        }) {
             Some(index) => Ok(names.swap_remove(index)),
             None => {
                 let allowed = allowed_names(given, &names);
-                Err(Self::new(target, format!("is \"{}\"; {allowed}", given.escape_debug())))
+                Err(Self::new(
+                    target,
+                    format!("is \"{}\"; {allowed}", given.escape_debug()),
+                ))
             }
         }
     }
 
     /// Prefixes the target with `key`.
     fn under(self, key: &str) -> Self {
-        let target = if self.target == BODY { key.to_owned() } else { format!("{key}.{}", self.target) };
+        let target = if self.target == BODY {
+            key.to_owned()
+        } else {
+            format!("{key}.{}", self.target)
+        };
         Self { target, ..self }
     }
 }
@@ -84,7 +104,9 @@ fn allowed_names(given: &str, names: &[String]) -> String {
         .max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
         .filter(|name| similarity(name) >= SIMILARITY_MIN)
     {
-        Some(name) => format!("did you mean {name}? gridhook help delivery lists the allowed names"),
+        Some(name) => {
+            format!("did you mean {name}? gridhook help delivery lists the allowed names")
+        }
         None => "gridhook help delivery lists the allowed names".to_owned(),
     }
 }
@@ -105,11 +127,18 @@ pub struct ValueRange {
 
 impl ValueRange {
     fn check(self, target: &str, asked: Option<i64>) -> Result<u32, InvalidRequest> {
-        let Some(asked) = asked else { return Ok(self.default) };
+        let Some(asked) = asked else {
+            return Ok(self.default);
+        };
         u32::try_from(asked)
             .ok()
             .filter(|asked| (self.min..=self.max).contains(asked))
-            .ok_or_else(|| InvalidRequest::new(target, format!("is {asked}; allowed is {} to {}", self.min, self.max)))
+            .ok_or_else(|| {
+                InvalidRequest::new(
+                    target,
+                    format!("is {asked}; allowed is {} to {}", self.min, self.max),
+                )
+            })
     }
 }
 
@@ -156,7 +185,10 @@ impl Editions {
     pub fn ranges(&self, name: &str) -> Result<&EditionRanges, InvalidRequest> {
         self.known.get(name).ok_or_else(|| {
             let known: Vec<_> = self.known.keys().map(String::as_str).collect();
-            InvalidRequest::new("properties.edition", format!("is \"{name}\"; allowed are {}", known.join(", ")))
+            InvalidRequest::new(
+                "properties.edition",
+                format!("is \"{name}\"; allowed are {}", known.join(", ")),
+            )
         })
     }
 }
@@ -165,16 +197,27 @@ impl Editions {
 struct UnsupportedProperty {
     /// Path: keys joined by dots.
     at: &'static str,
-    /// Accepted values as JSON, which describe what the server does anyway. `null` is always accepted.
+    /// Accepted values as JSON, which describe what the server does anyway. `null` is always
+    /// accepted.
     harmless: &'static [&'static str],
     /// Reason, or the alternative.
     because: &'static str,
 }
 
 /// Removes the keys of `table` with accepted values from `value`, and refuses other values.
-fn refuse_unsupported(value: &mut Value, table: &[UnsupportedProperty]) -> Result<(), InvalidRequest> {
-    for UnsupportedProperty { at, harmless, because } in table {
-        let Some(given) = take(value, at) else { continue };
+fn refuse_unsupported(
+    value: &mut Value,
+    table: &[UnsupportedProperty],
+) -> Result<(), InvalidRequest> {
+    for UnsupportedProperty {
+        at,
+        harmless,
+        because,
+    } in table
+    {
+        let Some(given) = take(value, at) else {
+            continue;
+        };
         if given.is_null() || harmless.contains(&given.to_string().as_str()) {
             continue;
         }
@@ -182,21 +225,27 @@ fn refuse_unsupported(value: &mut Value, table: &[UnsupportedProperty]) -> Resul
             [] => "leave it out".to_owned(),
             _ => format!("allowed is {}", harmless.join(" or ")),
         };
-        return Err(InvalidRequest::new(*at, format!("is not supported yet ({because}): {allowed}")));
+        return Err(InvalidRequest::new(
+            *at,
+            format!("is not supported yet ({because}): {allowed}"),
+        ));
     }
     Ok(())
 }
 
-/// A property with a fixed set of values: its path, with `[]` for the elements of an array, and the values.
+/// A property with a fixed set of values: its path, with `[]` for the elements of an array, and the
+/// values.
 type Enumeration = (&'static str, &'static [&'static str]);
 
-/// Writes every value of `table` in its canonical case: Azure compares enumerations without case. Values that are not in
-/// the set are left alone and refused when they are read.
+/// Writes every value of `table` in its canonical case: Azure compares enumerations without case.
+/// Values that are not in the set are left alone and refused when they are read.
 fn canonicalize(value: &mut Value, table: &[Enumeration]) {
     for (path, allowed) in table {
         tolerance::visit(value, path, &mut |value| {
             if let Value::String(given) = value
-                && let Some(canonical) = allowed.iter().find(|allowed| allowed.eq_ignore_ascii_case(given))
+                && let Some(canonical) = allowed
+                    .iter()
+                    .find(|allowed| allowed.eq_ignore_ascii_case(given))
             {
                 (*canonical).clone_into(given);
             }
@@ -213,17 +262,23 @@ fn drop_read_only(value: &mut Value, keys: &[&str]) {
 
 /// Removes and returns the value at `at` (keys joined by dots).
 fn take(value: &mut Value, at: &str) -> Option<Value> {
-    let (above, key) = at.rsplit_once('.').map_or((None, at), |(above, key)| (Some(above), key));
+    let (above, key) = at
+        .rsplit_once('.')
+        .map_or((None, at), |(above, key)| (Some(above), key));
     let parent = match above {
         None => value,
-        Some(above) => above.split('.').try_fold(value, |value, key| value.get_mut(key))?,
+        Some(above) => above
+            .split('.')
+            .try_fold(value, |value, key| value.get_mut(key))?,
     };
     parent.as_object_mut()?.remove(key)
 }
 
 /// The value of the string at `at`, if there is one.
 fn text_at<'a>(value: &'a Value, at: &str) -> Option<&'a str> {
-    at.split('.').try_fold(value, |value, key| value.get(key))?.as_str()
+    at.split('.')
+        .try_fold(value, |value, key| value.get(key))?
+        .as_str()
 }
 
 /// Reads a body; an empty one is an object without keys.
@@ -231,10 +286,13 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, InvalidRequest> {
     if body.trim_ascii().is_empty() {
         return Ok(Value::Object(serde_json::Map::new()));
     }
-    let value: Value =
-        serde_json::from_slice(body).map_err(|error| InvalidRequest::new(BODY, format!("is not JSON: {error}")))?;
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|error| InvalidRequest::new(BODY, format!("is not JSON: {error}")))?;
     if !value.is_object() {
-        return Err(InvalidRequest::new(BODY, "is not a JSON object; allowed is a JSON object"));
+        return Err(InvalidRequest::new(
+            BODY,
+            "is not a JSON object; allowed is a JSON object",
+        ));
     }
     exact(std::str::from_utf8(body).unwrap_or_default())?;
     Ok(value)
@@ -242,7 +300,9 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, InvalidRequest> {
 
 /// Refuses numbers that parsing has rounded, because filters compare exactly.
 pub(crate) fn exact(json: &str) -> Result<(), InvalidRequest> {
-    number::first_rounded(json).map_or(Ok(()), |(at, problem)| Err(InvalidRequest::new(at, problem)))
+    number::first_rounded(json).map_or(Ok(()), |(at, problem)| {
+        Err(InvalidRequest::new(at, problem))
+    })
 }
 
 /// Reads `value` into a struct; an error has the path of the key.
@@ -250,11 +310,15 @@ pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, InvalidReques
     serde_path_to_error::deserialize(value).map_err(|error| {
         let at = error.path().to_string();
         let target = if at == "." { BODY.to_owned() } else { at };
-        InvalidRequest::new(target, format!("cannot be read: {}", json_terms(&error.inner().to_string())))
+        InvalidRequest::new(
+            target,
+            format!("cannot be read: {}", json_terms(&error.inner().to_string())),
+        )
     })
 }
 
-/// The expectations of serde's derived readers that name types of this program, and what they mean in JSON.
+/// The expectations of serde's derived readers that name types of this program, and what they mean
+/// in JSON.
 const JSON_TERMS: [(&str, &str); 17] = [
     ("internally tagged enum ", "an object"),
     ("struct variant ", "an object"),
@@ -280,11 +344,16 @@ const JSON_TERMS: [(&str, &str); 17] = [
 fn json_terms(message: &str) -> String {
     let message = message.replace("invalid type: map,", "invalid type: object,");
     let message = message.replace("invalid type: sequence,", "invalid type: array,");
-    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message };
-    match JSON_TERMS
-        .iter()
-        .find(|(rust, _)| if rust.ends_with(' ') { expected.starts_with(rust) } else { expected == *rust })
-    {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message;
+    };
+    match JSON_TERMS.iter().find(|(rust, _)| {
+        if rust.ends_with(' ') {
+            expected.starts_with(rust)
+        } else {
+            expected == *rust
+        }
+    }) {
         Some((_, json)) => format!("{found}, expected {json}"),
         None => message,
     }
@@ -297,12 +366,16 @@ pub(crate) fn instant(target: &str, given: &str) -> Result<Timestamp, InvalidReq
         Some(at) => Ok(Timestamp(u64::try_from(at.as_microsecond()).unwrap_or(0))),
         None => Err(InvalidRequest::new(
             target,
-            format!("is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z", given.escape_debug()),
+            format!(
+                "is \"{}\"; allowed is a date and time such as 2030-01-31T12:00:00Z",
+                given.escape_debug()
+            ),
         )),
     }
 }
 
-/// Applies the PATCH of a resource with tags: as in Azure, tags are replaced as a whole and everything else is merged.
+/// Applies the PATCH of a resource with tags: as in Azure, tags are replaced as a whole and
+/// everything else is merged.
 fn merge_resource(target: &mut Value, patch: Value) {
     if patch.get("tags").is_some() {
         drop(take(target, "tags"));
@@ -319,7 +392,9 @@ fn merge(target: &mut Value, patch: Value) {
     if !target.is_object() {
         *target = Value::Object(serde_json::Map::new());
     }
-    let Some(target) = target.as_object_mut() else { return };
+    let Some(target) = target.as_object_mut() else {
+        return;
+    };
     for (key, value) in patch {
         if value.is_null() {
             drop(target.remove(&key));
@@ -337,9 +412,10 @@ pub(super) fn value_of(body: &impl Serialize) -> Value {
 /// Refuses a name in the body that is not the name in the path.
 fn check_same_name(given: Option<&str>, name: &str) -> Result<(), InvalidRequest> {
     match given {
-        Some(given) if !given.eq_ignore_ascii_case(name) => {
-            Err(InvalidRequest::new("name", format!("is \"{given}\"; allowed is the name in the path, \"{name}\"")))
-        }
+        Some(given) if !given.eq_ignore_ascii_case(name) => Err(InvalidRequest::new(
+            "name",
+            format!("is \"{given}\"; allowed is the name in the path, \"{name}\""),
+        )),
         Some(_) | None => Ok(()),
     }
 }
@@ -355,15 +431,18 @@ const TAG_VALUE_CHARS_MAX: usize = 256;
 
 fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
     if tags.len() > TAGS_MAX {
-        return Err(InvalidRequest::new("tags", format!("has {} tags; allowed are {TAGS_MAX}", tags.len())));
+        return Err(InvalidRequest::new(
+            "tags",
+            format!("has {} tags; allowed are {TAGS_MAX}", tags.len()),
+        ));
     }
     for (name, value) in tags {
         let lengths = [name.chars().count(), value.chars().count()];
         if lengths[0] > TAG_NAME_CHARS_MAX || lengths[1] > TAG_VALUE_CHARS_MAX {
             let shown: String = name.chars().take(TAG_VALUE_CHARS_MAX).collect();
             let problem = format!(
-                "has the tag \"{shown}\" with a name of {} and a value of {} characters; allowed are {TAG_NAME_CHARS_MAX} and \
-                 {TAG_VALUE_CHARS_MAX}",
+                "has the tag \"{shown}\" with a name of {} and a value of {} characters; allowed \
+                 are {TAG_NAME_CHARS_MAX} and {TAG_VALUE_CHARS_MAX}",
                 lengths[0], lengths[1],
             );
             return Err(InvalidRequest::new("tags", problem));
@@ -373,8 +452,10 @@ fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), InvalidRequest> {
 }
 
 fn check_name(what: &str, name: &str, max: usize) -> Result<(), InvalidRequest> {
-    let legal =
-        (3..=max).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    let legal = (3..=max).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     if legal {
         return Ok(());
     }

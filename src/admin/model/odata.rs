@@ -1,5 +1,5 @@
-//! `$filter` of a list, as Azure defines it for Event Grid: by name only, with `contains`, `eq`, `ne`, `not`, `and`, `or`
-//! and parentheses; names and words are compared without case.
+//! `$filter` of a list, as Azure defines it for Event Grid: by name only, with `contains`, `eq`,
+//! `ne`, `not`, `and`, `or` and parentheses; names and words are compared without case.
 
 use super::InvalidRequest;
 
@@ -9,8 +9,8 @@ const DEPTH_MAX: usize = 32;
 /// Maximum number of comparisons, each of which every resource of the list is compared with.
 const TERMS_MAX: usize = 100;
 
-const ALLOWED: &str = "allowed are contains(name, 'text'), name eq 'text' and name ne 'text', joined by and, or, not and \
-                       parentheses";
+const ALLOWED: &str = "allowed are contains(name, 'text'), name eq 'text' and name ne 'text', \
+    joined by and, or, not and parentheses";
 
 /// A filter of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,11 @@ pub enum NameFilter {
 impl NameFilter {
     /// Reads a `$filter`.
     pub fn read(text: &str) -> Result<Self, InvalidRequest> {
-        let mut reader = ODataParser { tokens: tokens(text)?, at: 0, terms: 0 };
+        let mut reader = ODataParser {
+            tokens: tokens(text)?,
+            at: 0,
+            terms: 0,
+        };
         let names = reader.either(0)?;
         match reader.next() {
             None => Ok(names),
@@ -78,7 +82,9 @@ fn tokens(text: &str) -> Result<Vec<ODataToken>, InvalidRequest> {
                 len
             }
             _ => {
-                let len = rest.find(|c: char| c.is_whitespace() || "(),'".contains(c)).unwrap_or(rest.len());
+                let len = rest
+                    .find(|c: char| c.is_whitespace() || "(),'".contains(c))
+                    .unwrap_or(rest.len());
                 tokens.push(ODataToken::Word(rest[..len].to_lowercase()));
                 len
             }
@@ -99,7 +105,10 @@ fn quoted(rest: &str) -> Result<(String, usize), InvalidRequest> {
             c => text.push(c),
         }
     }
-    Err(InvalidRequest::new("$filter", format!("has a text without its closing quote; {ALLOWED}")))
+    Err(InvalidRequest::new(
+        "$filter",
+        format!("has a text without its closing quote; {ALLOWED}"),
+    ))
 }
 
 struct ODataParser {
@@ -146,7 +155,10 @@ impl ODataParser {
 
     fn one(&mut self, depth: usize) -> Result<NameFilter, InvalidRequest> {
         if depth > DEPTH_MAX {
-            return Err(InvalidRequest::new("$filter", format!("has more than {DEPTH_MAX} levels")));
+            return Err(InvalidRequest::new(
+                "$filter",
+                format!("has more than {DEPTH_MAX} levels"),
+            ));
         }
         match self.next() {
             Some(ODataToken::Open) => {
@@ -157,7 +169,11 @@ impl ODataParser {
             Some(ODataToken::Word(word)) => match word.as_str() {
                 "not" => Ok(NameFilter::Not(Box::new(self.one(depth + 1)?))),
                 "contains" => {
-                    for token in [ODataToken::Open, ODataToken::Word("name".to_owned()), ODataToken::Comma] {
+                    for token in [
+                        ODataToken::Open,
+                        ODataToken::Word("name".to_owned()),
+                        ODataToken::Comma,
+                    ] {
                         self.expect(&token)?;
                     }
                     let text = self.text()?;
@@ -165,7 +181,9 @@ impl ODataParser {
                     Ok(NameFilter::Containing(text))
                 }
                 "name" if self.skip_word("eq") => Ok(NameFilter::Equal(self.text()?)),
-                "name" if self.skip_word("ne") => Ok(NameFilter::Not(Box::new(NameFilter::Equal(self.text()?)))),
+                "name" if self.skip_word("ne") => {
+                    Ok(NameFilter::Not(Box::new(NameFilter::Equal(self.text()?))))
+                }
                 _ => Err(unexpected(Some(ODataToken::Word(word)))),
             },
             other @ (Some(ODataToken::Text(_) | ODataToken::Close | ODataToken::Comma) | None) => {
@@ -178,7 +196,10 @@ impl ODataParser {
     fn text(&mut self) -> Result<String, InvalidRequest> {
         self.terms += 1;
         if self.terms > TERMS_MAX {
-            return Err(InvalidRequest::new("$filter", format!("has more than {TERMS_MAX} comparisons")));
+            return Err(InvalidRequest::new(
+                "$filter",
+                format!("has more than {TERMS_MAX} comparisons"),
+            ));
         }
         match self.next() {
             Some(ODataToken::Text(text)) => Ok(text),

@@ -1,40 +1,110 @@
 //! The resource provider: its operations, topic types and event types.
 
 use gridhook_api::provider::{
-    EventType, EventTypeProperties, OperationDisplay, ProviderOperation, TopicType, TopicTypeProperties,
+    EventType, EventTypeProperties, OperationDisplay, ProviderOperation, TopicType,
+    TopicTypeProperties,
 };
 use gridhook_record::topic::{TopicKind, TopicRecord};
 
 /// Resource types: path, name for people, and operations.
 const OPERATIONS: [(&str, &str, &[&str]); 10] = [
-    ("topics", "Topic", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
-    ("topics/eventSubscriptions", "Event subscription of a topic", &SUBSCRIPTION),
-    ("domains", "Domain", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
-    ("domains/topics", "Topic of a domain", &["read", "write", "delete"]),
-    ("domains/eventSubscriptions", "Event subscription of a domain", &SUBSCRIPTION),
-    ("domains/topics/eventSubscriptions", "Event subscription of a topic of a domain", &SUBSCRIPTION),
+    (
+        "topics",
+        "Topic",
+        &[
+            "read",
+            "write",
+            "delete",
+            "listKeys/action",
+            "regenerateKey/action",
+        ],
+    ),
+    (
+        "topics/eventSubscriptions",
+        "Event subscription of a topic",
+        &SUBSCRIPTION,
+    ),
+    (
+        "domains",
+        "Domain",
+        &[
+            "read",
+            "write",
+            "delete",
+            "listKeys/action",
+            "regenerateKey/action",
+        ],
+    ),
+    (
+        "domains/topics",
+        "Topic of a domain",
+        &["read", "write", "delete"],
+    ),
+    (
+        "domains/eventSubscriptions",
+        "Event subscription of a domain",
+        &SUBSCRIPTION,
+    ),
+    (
+        "domains/topics/eventSubscriptions",
+        "Event subscription of a topic of a domain",
+        &SUBSCRIPTION,
+    ),
     ("eventSubscriptions", "Event subscription", &SUBSCRIPTION),
-    ("namespaces", "Namespace", &["read", "write", "delete", "listKeys/action", "regenerateKey/action"]),
+    (
+        "namespaces",
+        "Namespace",
+        &[
+            "read",
+            "write",
+            "delete",
+            "listKeys/action",
+            "regenerateKey/action",
+        ],
+    ),
     (
         "namespaces/topics",
         "Topic of a namespace",
-        &["read", "write", "delete", "listKeys/action", "regenerateKey/action"],
+        &[
+            "read",
+            "write",
+            "delete",
+            "listKeys/action",
+            "regenerateKey/action",
+        ],
     ),
-    ("namespaces/topics/eventSubscriptions", "Event subscription of a topic of a namespace", &SUBSCRIPTION),
+    (
+        "namespaces/topics/eventSubscriptions",
+        "Event subscription of a topic of a namespace",
+        &SUBSCRIPTION,
+    ),
 ];
 
 /// The resource types, as in paths.
 pub fn resource_types() -> impl Iterator<Item = &'static str> {
-    OPERATIONS.iter().map(|(path, ..)| *path).chain(["operations", "topicTypes"])
+    OPERATIONS
+        .iter()
+        .map(|(path, ..)| *path)
+        .chain(["operations", "topicTypes"])
 }
 
-const SUBSCRIPTION: [&str; 5] = ["read", "write", "delete", "getFullUrl/action", "getDeliveryAttributes/action"];
+const SUBSCRIPTION: [&str; 5] = [
+    "read",
+    "write",
+    "delete",
+    "getFullUrl/action",
+    "getDeliveryAttributes/action",
+];
 
 /// All operations of the provider.
 pub fn operations() -> Vec<ProviderOperation> {
     let mut operations = Vec::new();
     for (path, resource, verbs) in OPERATIONS {
-        operations.extend(verbs.iter().map(|verb| operation(path, resource, verb, false)));
+        operations.extend(
+            verbs
+                .iter()
+                .map(|verb| operation(path, resource, verb, false)),
+        );
     }
     operations.push(operation("events", "Events", "send/action", true));
     operations
@@ -64,9 +134,24 @@ pub fn topic_types() -> Vec<TopicType> {
     let domain = "Custom events, published to the topics of a domain.";
     let storage = "Events about dead-letter files, published to the topic of system_topic.name.";
     vec![
-        topic_type(type_name(TopicKind::Topic), "Microsoft.EventGrid/topics", "Event Grid Topics", custom),
-        topic_type(type_name(TopicKind::Domain), "Microsoft.EventGrid/domains", "Event Grid Domains", domain),
-        topic_type(STORAGE, "Microsoft.Storage/storageAccounts", "Storage Accounts", storage),
+        topic_type(
+            type_name(TopicKind::Topic),
+            "Microsoft.EventGrid/topics",
+            "Event Grid Topics",
+            custom,
+        ),
+        topic_type(
+            type_name(TopicKind::Domain),
+            "Microsoft.EventGrid/domains",
+            "Event Grid Domains",
+            domain,
+        ),
+        topic_type(
+            STORAGE,
+            "Microsoft.Storage/storageAccounts",
+            "Storage Accounts",
+            storage,
+        ),
     ]
 }
 
@@ -84,8 +169,7 @@ fn topic_type(name: &str, resource: &str, display_name: &str, description: &str)
             resource_region_type: "RegionalResource".to_owned(),
             provisioning_state: "Succeeded".to_owned(),
             source_resource_format: format!(
-                "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/{resource}/\
-                 {{resourceName}}"
+                "/subscriptions/{{subscriptionId}}/resourceGroups/{{resourceGroupName}}/providers/{resource}/{{resourceName}}"
             ),
             supported_scopes_for_source: vec!["Resource".to_owned()],
         },
@@ -122,17 +206,30 @@ pub fn event_types_of(topic_type: &str) -> Vec<EventType> {
 
 /// The event types that a topic declares in `eventTypeInfo`; it may publish others.
 pub fn event_types(topic: &TopicRecord) -> Vec<EventType> {
-    let declared = topic.azure_properties.event_type_info.as_ref().and_then(|info| info.inline_event_types.as_ref());
-    let types = declared.into_iter().flatten().map(|(name, declared)| EventType {
-        id: format!("{}/providers/Microsoft.EventGrid/eventTypes/{name}", topic.resource_id()),
-        name: name.clone(),
-        kind: "Microsoft.EventGrid/topicTypes/eventTypes".to_owned(),
-        properties: EventTypeProperties {
-            display_name: declared.display_name.clone().unwrap_or_else(|| name.clone()),
-            description: declared.description.clone(),
-            schema_url: declared.data_schema_url.clone(),
-            is_in_default_set: true,
-        },
-    });
+    let declared = topic
+        .azure_properties
+        .event_type_info
+        .as_ref()
+        .and_then(|info| info.inline_event_types.as_ref());
+    let types = declared
+        .into_iter()
+        .flatten()
+        .map(|(name, declared)| EventType {
+            id: format!(
+                "{}/providers/Microsoft.EventGrid/eventTypes/{name}",
+                topic.resource_id()
+            ),
+            name: name.clone(),
+            kind: "Microsoft.EventGrid/topicTypes/eventTypes".to_owned(),
+            properties: EventTypeProperties {
+                display_name: declared
+                    .display_name
+                    .clone()
+                    .unwrap_or_else(|| name.clone()),
+                description: declared.description.clone(),
+                schema_url: declared.data_schema_url.clone(),
+                is_in_default_set: true,
+            },
+        });
     types.collect()
 }

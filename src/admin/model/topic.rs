@@ -10,15 +10,17 @@ use serde_json::Value;
 pub(crate) use self::ingress::settle_ingress;
 pub use self::view::topic_view;
 use super::{
-    Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name, check_same_name, check_tags,
-    drop_read_only, merge_resource, parse, read, refuse_unsupported,
+    Editions, Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_name,
+    check_same_name, check_tags, drop_read_only, merge_resource, parse, read, refuse_unsupported,
     tolerance::{FORMER_CLOUD_EVENTS, FORMER_IDENTITY, Tolerance},
     value_of,
 };
 use crate::model::topic::ingress::ingress_body;
 use gridhook_api::topic::{IngressBody, RegenerateKeyBody, TopicBody, TopicBodyProperties};
 use gridhook_event::{Name, Schema};
-use gridhook_record::topic::{AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord};
+use gridhook_record::topic::{
+    AccessKeys, ArmScope, DomainTopics, StoredTopicProperties, TopicKind, TopicRecord,
+};
 
 /// Default location.
 pub(super) const LOCATION: &str = "local";
@@ -47,11 +49,19 @@ const UNSUPPORTED: [UnsupportedProperty; 1] = [UnsupportedProperty {
 }];
 
 /// Values of `identity.type` of topics, domains and namespaces.
-pub(super) const IDENTITY_TYPE: Enumeration =
-    ("identity.type", &["None", "SystemAssigned", "UserAssigned", "SystemAssigned, UserAssigned"]);
+pub(super) const IDENTITY_TYPE: Enumeration = (
+    "identity.type",
+    &[
+        "None",
+        "SystemAssigned",
+        "UserAssigned",
+        "SystemAssigned, UserAssigned",
+    ],
+);
 
 /// Values of `publicNetworkAccess` of topics, domains and namespaces.
-pub(super) const PUBLIC_NETWORK_ACCESS: Enumeration = ("properties.publicNetworkAccess", &["Enabled", "Disabled"]);
+pub(super) const PUBLIC_NETWORK_ACCESS: Enumeration =
+    ("properties.publicNetworkAccess", &["Enabled", "Disabled"]);
 
 /// Values of `action` of their IP rules.
 pub(super) const IP_RULE_ACTION: Enumeration = ("properties.inboundIpRules.[].action", &["Allow"]);
@@ -62,9 +72,22 @@ const ENUMERATIONS: [Enumeration; 10] = [
     IP_RULE_ACTION,
     ("sku.name", &["Basic", "Premium"]),
     ("kind", &["Azure", "AzureArc"]),
-    ("properties.inputSchema", &["EventGridSchema", "CloudEventSchemaV1_0", "CustomEventSchema"]),
-    ("properties.inputSchemaMapping.inputSchemaMappingType", &["Json"]),
-    ("properties.dataResidencyBoundary", &["WithinGeopair", "WithinRegion"]),
+    (
+        "properties.inputSchema",
+        &[
+            "EventGridSchema",
+            "CloudEventSchemaV1_0",
+            "CustomEventSchema",
+        ],
+    ),
+    (
+        "properties.inputSchemaMapping.inputSchemaMappingType",
+        &["Json"],
+    ),
+    (
+        "properties.dataResidencyBoundary",
+        &["WithinGeopair", "WithinRegion"],
+    ),
     ("properties.eventTypeInfo.kind", &["Inline"]),
     ("properties.schemaValidation", &["off", "warn", "refuse"]),
 ];
@@ -85,11 +108,19 @@ const TOLERANCE: Tolerance = Tolerance {
         "properties.autoCreateTopicWithFirstSubscription",
         "properties.autoDeleteTopicWithLastSubscription",
     ],
-    former: &[FORMER_IDENTITY, ("properties.inputSchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0"))],
+    former: &[
+        FORMER_IDENTITY,
+        (
+            "properties.inputSchema",
+            FORMER_CLOUD_EVENTS,
+            Some("CloudEventSchemaV1_0"),
+        ),
+    ],
     ignored: &["properties.name"],
 };
 
-/// The specification of a topic or a domain from a body. Defaults depend on whether the topic exists.
+/// The specification of a topic or a domain from a body. Defaults depend on whether the topic
+/// exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopicSpec {
     kind: TopicKind,
@@ -128,11 +159,20 @@ impl TopicSpec {
         let auto_create = properties.auto_create_topic_with_first_subscription;
         let auto_delete = properties.auto_delete_topic_with_last_subscription;
         for (key, given) in [
-            ("properties.autoCreateTopicWithFirstSubscription", auto_create),
-            ("properties.autoDeleteTopicWithLastSubscription", auto_delete),
+            (
+                "properties.autoCreateTopicWithFirstSubscription",
+                auto_create,
+            ),
+            (
+                "properties.autoDeleteTopicWithLastSubscription",
+                auto_delete,
+            ),
         ] {
             if kind == TopicKind::Topic && given.is_some() {
-                return Err(InvalidRequest::new(key, "applies only to domains, and this is a topic; leave it out"));
+                return Err(InvalidRequest::new(
+                    key,
+                    "applies only to domains, and this is a topic; leave it out",
+                ));
             }
         }
         let tags = body.tags.unwrap_or_default();
@@ -141,14 +181,18 @@ impl TopicSpec {
             kind,
             location: body.location,
             tags,
-            input_schema: properties.input_schema.map(|given| schema_of(&given)).transpose()?,
+            input_schema: properties
+                .input_schema
+                .map(|given| schema_of(&given))
+                .transpose()?,
             edition: properties.edition,
             ingress: IngressBody {
                 disable_local_auth: properties.disable_local_auth,
                 public_network_access: properties.public_network_access,
                 inbound_ip_rules: properties.inbound_ip_rules,
                 input_schema_mapping: properties.input_schema_mapping,
-                duplicate_detection_history_time_window: properties.duplicate_detection_history_time_window,
+                duplicate_detection_history_time_window: properties
+                    .duplicate_detection_history_time_window,
                 schema_validation: properties.schema_validation,
             },
             auto_create,
@@ -166,15 +210,23 @@ impl TopicSpec {
         })
     }
 
-    /// Keeps the event types of `existing`, if the body omits them: they may have been put one by one.
+    /// Keeps the event types of `existing`, if the body omits them: they may have been put one by
+    /// one.
     pub fn keep_event_types(&mut self, existing: &TopicRecord) {
         if self.azure_properties.event_type_info.is_none() {
-            self.azure_properties.event_type_info.clone_from(&existing.azure_properties.event_type_info);
+            self.azure_properties
+                .event_type_info
+                .clone_from(&existing.azure_properties.event_type_info);
         }
     }
 
-    /// Checks `partitionCount` on a server with this number of shards. The count of an existing topic never changes.
-    pub fn check_partition_count(&self, shards: u32, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
+    /// Checks `partitionCount` on a server with this number of shards. The count of an existing
+    /// topic never changes.
+    pub fn check_partition_count(
+        &self,
+        shards: u32,
+        existing: Option<&TopicRecord>,
+    ) -> Result<(), InvalidRequest> {
         check_partition_count(self.kind, self.partition_count, shards, existing)
     }
 
@@ -193,7 +245,10 @@ impl TopicSpec {
         check_top_name(what, name)?;
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;
-        let domain = self.domain(Some(DomainTopics { auto_create: true, auto_delete: true }));
+        let domain = self.domain(Some(DomainTopics {
+            auto_create: true,
+            auto_delete: true,
+        }));
         let edition = self.edition.unwrap_or_else(|| editions.default.clone());
         editions.ranges(&edition)?;
         let input_schema = self.input_schema.unwrap_or_default();
@@ -218,10 +273,18 @@ impl TopicSpec {
         check_duplicate_window(record)
     }
 
-    /// `existing` with the changes. Keys, name and scope never change. Schema, mapping, edition, location and the automatic
-    /// domain topics are kept if the body omits them: Azure's clients do not know the edition and must not reset it.
-    pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
-        if let Some(requested) = self.input_schema.filter(|requested| *requested != existing.input_schema) {
+    /// `existing` with the changes. Keys, name and scope never change. Schema, mapping, edition,
+    /// location and the automatic domain topics are kept if the body omits them: Azure's clients do
+    /// not know the edition and must not reset it.
+    pub fn update(
+        self,
+        existing: &TopicRecord,
+        editions: &Editions,
+    ) -> Result<TopicRecord, InvalidRequest> {
+        if let Some(requested) = self
+            .input_schema
+            .filter(|requested| *requested != existing.input_schema)
+        {
             let (requested, is) = (schema_name(requested), schema_name(existing.input_schema));
             return Err(InvalidRequest::new(
                 "properties.inputSchema",
@@ -233,7 +296,12 @@ impl TopicSpec {
         editions.ranges(&edition)?;
         check_duplicate_window(TopicRecord {
             edition,
-            ingress: settle_ingress(self.ingress, self.kind, existing.input_schema, existing.ingress.mapping.as_ref())?,
+            ingress: settle_ingress(
+                self.ingress,
+                self.kind,
+                existing.input_schema,
+                existing.ingress.mapping.as_ref(),
+            )?,
             location: self.location.unwrap_or_else(|| existing.location.clone()),
             tags: self.tags,
             domain,
@@ -258,19 +326,25 @@ pub(super) fn check_partition_count(
     shards: u32,
     existing: Option<&TopicRecord>,
 ) -> Result<(), InvalidRequest> {
-    let Some(given) = requested else { return Ok(()) };
+    let Some(given) = requested else {
+        return Ok(());
+    };
     let refuse = |problem: String| Err(InvalidRequest::new("properties.partitionCount", problem));
     match existing.map(|existing| existing.partition_count) {
-        Some(is) if is != given => {
-            refuse(format!("is {given}; the partition count of a topic cannot be changed from {is}"))
-        }
+        Some(is) if is != given => refuse(format!(
+            "is {given}; the partition count of a topic cannot be changed from {is}"
+        )),
         Some(_) => Ok(()),
         None if given == 1 || (given == shards && kind != TopicKind::Domain) => Ok(()),
-        None if kind == TopicKind::Domain => refuse(format!("is {given}; allowed is 1 for a domain")),
-        None if shards == 1 => {
-            refuse(format!("is {given}; allowed is 1 on a server without several shards (cluster.shards)"))
+        None if kind == TopicKind::Domain => {
+            refuse(format!("is {given}; allowed is 1 for a domain"))
         }
-        None => refuse(format!("is {given}; allowed are 1 and {shards}, the number of shards (cluster.shards)")),
+        None if shards == 1 => refuse(format!(
+            "is {given}; allowed is 1 on a server without several shards (cluster.shards)"
+        )),
+        None => refuse(format!(
+            "is {given}; allowed are 1 and {shards}, the number of shards (cluster.shards)"
+        )),
     }
 }
 
@@ -279,8 +353,8 @@ pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord,
     if record.is_spread() && record.ingress.duplicate_window_s.is_some() {
         return Err(InvalidRequest::new(
             "properties.duplicateDetectionHistoryTimeWindow",
-            "is given; a spread topic has no duplicate detection; leave it out, or create a topic with \
-             \"partitionCount\": 1",
+            "is given; a spread topic has no duplicate detection; leave it out, or create a topic \
+             with \"partitionCount\": 1",
         ));
     }
     Ok(record)
@@ -290,37 +364,54 @@ pub(super) fn check_duplicate_window(record: TopicRecord) -> Result<TopicRecord,
 pub(super) fn check_top_name(what: &str, name: &str) -> Result<(), InvalidRequest> {
     check_name(what, name, 50)?;
     let lower = name.to_ascii_lowercase();
-    match ["microsoft", "eventgrid", "system"].iter().find(|taken| lower.starts_with(**taken)) {
+    match ["microsoft", "eventgrid", "system"]
+        .iter()
+        .find(|taken| lower.starts_with(**taken))
+    {
         Some(taken) => {
-            let problem = format!("is \"{name}\"; names that begin with \"{taken}\" are reserved by Event Grid");
+            let problem = format!(
+                "is \"{name}\"; names that begin with \"{taken}\" are reserved by Event Grid"
+            );
             Err(InvalidRequest::new(what, problem))
         }
         None => Ok(()),
     }
 }
 
-/// Checks the id of an Azure subscription or the name of a resource group. Both are part of every event's `topic`, and a
-/// resource group can be a folder of dead letters. So they need no escaping, and do not end with a dot, which not every
-/// store accepts and Azure refuses too.
+/// Checks the id of an Azure subscription or the name of a resource group. Both are part of every
+/// event's `topic`, and a resource group can be a folder of dead letters. So they need no escaping,
+/// and do not end with a dot, which not every store accepts and Azure refuses too.
 pub(super) fn check_scope_part(what: &str, given: &str) -> Result<(), InvalidRequest> {
     let legal = (1..=90).contains(&given.chars().count())
         && given.len() <= SCOPE_PART_BYTES_MAX
-        && given.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')'))
+        && given
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')'))
         && !given.ends_with('.');
     if legal {
         return Ok(());
     }
     let allowed = format!(
-        "allowed are 1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, without a . at the end"
+        "allowed are 1 to 90 letters, digits and -_.() of {SCOPE_PART_BYTES_MAX} bytes in all, \
+         without a . at the end"
     );
-    Err(InvalidRequest::new(what, format!("is \"{}\"; {allowed}", given.escape_debug())))
+    Err(InvalidRequest::new(
+        what,
+        format!("is \"{}\"; {allowed}", given.escape_debug()),
+    ))
 }
 
 fn schema_of(given: &str) -> Result<Schema, InvalidRequest> {
-    SCHEMAS.into_iter().find(|schema| schema_name(*schema) == given).ok_or_else(|| {
-        let allowed = SCHEMAS.map(schema_name).join(", ");
-        InvalidRequest::new("properties.inputSchema", format!("is \"{given}\"; allowed are {allowed}"))
-    })
+    SCHEMAS
+        .into_iter()
+        .find(|schema| schema_name(*schema) == given)
+        .ok_or_else(|| {
+            let allowed = SCHEMAS.map(schema_name).join(", ");
+            InvalidRequest::new(
+                "properties.inputSchema",
+                format!("is \"{given}\"; allowed are {allowed}"),
+            )
+        })
 }
 
 /// The name of an input schema.
@@ -377,8 +468,12 @@ fn settable(record: &TopicRecord) -> TopicBody {
             data_residency_boundary,
             minimum_tls_version_allowed,
             event_type_info,
-            auto_create_topic_with_first_subscription: record.domain.map(|topics| topics.auto_create),
-            auto_delete_topic_with_last_subscription: record.domain.map(|topics| topics.auto_delete),
+            auto_create_topic_with_first_subscription: record
+                .domain
+                .map(|topics| topics.auto_create),
+            auto_delete_topic_with_last_subscription: record
+                .domain
+                .map(|topics| topics.auto_delete),
         }),
     }
 }
@@ -398,7 +493,10 @@ impl KeyName {
         match read::<RegenerateKeyBody>(parse(body)?)?.key_name {
             name if name.eq_ignore_ascii_case("key1") => Ok(Self::Key1),
             name if name.eq_ignore_ascii_case("key2") => Ok(Self::Key2),
-            other => Err(InvalidRequest::new("keyName", format!("is \"{other}\"; allowed are key1 and key2"))),
+            other => Err(InvalidRequest::new(
+                "keyName",
+                format!("is \"{other}\"; allowed are key1 and key2"),
+            )),
         }
     }
 }

@@ -29,14 +29,21 @@ impl SchemaRegistry {
             let mut schema = value_of(&schema);
             fields::describe(&mut schema);
             name_constants(&name, &mut schema);
-            assert!(self.0.get(&name).is_none_or(|known| *known == schema), "two schemas are called {name}");
+            assert!(
+                self.0.get(&name).is_none_or(|known| *known == schema),
+                "two schemas are called {name}"
+            );
             self.0.insert(name, schema);
         }
         reference(&T::name())
     }
 
     /// A reference to a schema `name`: that of `T` with a change.
-    pub(super) fn made<T: ToSchema>(&mut self, name: &str, change: impl FnOnce(&mut Value)) -> Value {
+    pub(super) fn made<T: ToSchema>(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Value {
         self.of::<T>();
         let mut schema = self.0[T::name().as_ref()].clone();
         change(&mut schema);
@@ -50,11 +57,17 @@ impl SchemaRegistry {
     }
 }
 
-/// Names the constants of an enumeration after it: generators of some languages put the constants of all enumerations in
-/// one namespace.
+/// Names the constants of an enumeration after it: generators of some languages put the constants
+/// of all enumerations in one namespace.
 fn name_constants(name: &str, schema: &mut Value) {
-    let Some(values) = schema["enum"].as_array() else { return };
-    let constants: Vec<String> = values.iter().filter_map(Value::as_str).map(|value| constant(name, value)).collect();
+    let Some(values) = schema["enum"].as_array() else {
+        return;
+    };
+    let constants: Vec<String> = values
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|value| constant(name, value))
+        .collect();
     schema["x-enum-varnames"] = constants.into();
 }
 
@@ -99,32 +112,64 @@ pub(crate) struct OperationBuilder {
 impl OperationBuilder {
     /// An operation with a unique id and a summary.
     pub(super) fn new(tag: &str, id: &str, summary: &str) -> Self {
-        let operation = json!({"tags": [tag], "operationId": id, "summary": summary, "security": []});
-        let Value::Object(operation) = operation else { return Self::empty() };
-        Self { operation, ..Self::empty() }
+        let operation =
+            json!({"tags": [tag], "operationId": id, "summary": summary, "security": []});
+        let Value::Object(operation) = operation else {
+            return Self::empty();
+        };
+        Self {
+            operation,
+            ..Self::empty()
+        }
     }
 
     fn empty() -> Self {
-        Self { operation: Map::new(), parameters: Vec::new(), answers: Map::new() }
+        Self {
+            operation: Map::new(),
+            parameters: Vec::new(),
+            answers: Map::new(),
+        }
     }
 
     /// Adds alternative security schemes.
     pub(super) fn secured(mut self, schemes: &[&str]) -> Self {
-        self.operation["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
+        self.operation["security"] = schemes
+            .iter()
+            .map(|scheme| json!({ *scheme: [] }))
+            .collect();
         self
     }
 
     /// Adds the security scheme for a role and the errors of authorization.
     pub(super) fn needs(mut self, access: Access) -> Self {
-        let Access { role: Some(role), is_for_portals } = access else { return self };
+        let Access {
+            role: Some(role),
+            is_for_portals,
+        } = access
+        else {
+            return self;
+        };
         let roles = [Some(role), is_for_portals.then_some(Role::Portal)];
-        self.operation["security"] = roles.iter().flatten().map(|role| json!({"admin": [role.name()]})).collect();
-        self.otherwise(&[(401, "Missing or wrong token"), (403, "Token without the needed role")], &error())
+        self.operation["security"] = roles
+            .iter()
+            .flatten()
+            .map(|role| json!({"admin": [role.name()]}))
+            .collect();
+        self.otherwise(
+            &[
+                (401, "Missing or wrong token"),
+                (403, "Token without the needed role"),
+            ],
+            &error(),
+        )
     }
 
     /// Describes the same operation for HEAD: no response has a body.
     pub(crate) fn for_head(mut self) -> Self {
-        let id = format!("{}Head", self.operation["operationId"].as_str().unwrap_or_default());
+        let id = format!(
+            "{}Head",
+            self.operation["operationId"].as_str().unwrap_or_default()
+        );
         self.operation["operationId"] = id.into();
         for answer in self.answers.values_mut().filter_map(Value::as_object_mut) {
             answer.remove("content");
@@ -134,64 +179,88 @@ impl OperationBuilder {
 
     /// Adds a query parameter.
     pub(super) fn query(mut self, name: &str, what: &str, schema: &Value) -> Self {
-        self.parameters.push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
+        self.parameters
+            .push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
         self
     }
 
     /// Adds the parameter that names a shard of a spread topic.
     pub(crate) fn of_shard(self) -> Self {
-        let what =
-            "Number of the shard to ask, for a spread topic only; without it, all that have a part of the answer";
-        self.query("shard", what, &serde_json::json!({"type": "integer", "minimum": 0}))
+        let what = "Number of the shard to ask, for a spread topic only; without it, all that have \
+            a part of the answer";
+        self.query(
+            "shard",
+            what,
+            &serde_json::json!({"type": "integer", "minimum": 0}),
+        )
     }
 
     /// Adds a header parameter.
     pub(super) fn header(mut self, name: &str, what: &str) -> Self {
         let schema = json!({"type": "string"});
-        self.parameters.push(json!({"name": name, "in": "header", "description": what, "schema": schema}));
+        self.parameters
+            .push(json!({"name": name, "in": "header", "description": what, "schema": schema}));
         self
     }
 
     /// Adds a JSON body.
     pub(super) fn body(self, required: bool, schema: &Value, example: Value) -> Self {
-        self.bodies(required, json!({"application/json": {"schema": schema, "example": example}}))
+        self.bodies(
+            required,
+            json!({"application/json": {"schema": schema, "example": example}}),
+        )
     }
 
     /// Adds a body of one of these content types.
     pub(super) fn bodies(mut self, required: bool, content: Value) -> Self {
-        self.operation.insert("requestBody".to_owned(), json!({"required": required, "content": content}));
+        self.operation.insert(
+            "requestBody".to_owned(),
+            json!({"required": required, "content": content}),
+        );
         self
     }
 
     /// Adds a JSON response.
     pub(super) fn answer(mut self, status: u16, what: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
-        self.answers.insert(status.to_string(), json!({"description": what, "content": content}));
+        self.answers.insert(
+            status.to_string(),
+            json!({"description": what, "content": content}),
+        );
         self
     }
 
     /// Adds a response of one of these content types.
     pub(super) fn contents(mut self, status: u16, what: &str, content: Value) -> Self {
-        self.answers.insert(status.to_string(), json!({"description": what, "content": content}));
+        self.answers.insert(
+            status.to_string(),
+            json!({"description": what, "content": content}),
+        );
         self
     }
 
     /// Adds a text response.
     pub(super) fn text(mut self, status: u16, what: &str) -> Self {
         let content = json!({"text/plain": {"schema": {"type": "string"}}});
-        self.answers.insert(status.to_string(), json!({"description": what, "content": content}));
+        self.answers.insert(
+            status.to_string(),
+            json!({"description": what, "content": content}),
+        );
         self
     }
 
     /// Adds a response without a body.
     pub(super) fn done(mut self, status: u16, what: &str) -> Self {
-        self.answers.insert(status.to_string(), json!({"description": what}));
+        self.answers
+            .insert(status.to_string(), json!({"description": what}));
         self
     }
 
     /// Adds JSON error responses.
     pub(super) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
-        errors.iter().fold(self, |draft, (status, what)| draft.answer(*status, what, schema))
+        errors.iter().fold(self, |draft, (status, what)| {
+            draft.answer(*status, what, schema)
+        })
     }
 
     /// Adds the ETag of a resource, and the preconditions of its changes.
@@ -204,26 +273,40 @@ impl OperationBuilder {
         if *method == Method::GET {
             let known = json!({"description": "The resource has an ETag of the request"});
             self.answers.insert("304".to_owned(), known);
-            return self.header("If-None-Match", "ETags that the client knows: with one of them the response is 304");
+            return self.header(
+                "If-None-Match",
+                "ETags that the client knows: with one of them the response is 304",
+            );
         }
         let draft = self
-            .header("If-Match", "ETags that the resource must have: one of a list, or `*` for any")
-            .header("If-None-Match", "ETags that the resource must not have; with `*` it must not exist");
+            .header(
+                "If-Match",
+                "ETags that the resource must have: one of a list, or `*` for any",
+            )
+            .header(
+                "If-None-Match",
+                "ETags that the resource must not have; with `*` it must not exist",
+            );
         draft.errors(&[(412, "The resource has another ETag")], &error())
     }
 
     /// Adds JSON error responses for statuses that are not described yet.
     pub(super) fn otherwise(self, errors: &[(u16, &str)], schema: &Value) -> Self {
-        let missing: Vec<_> =
-            errors.iter().filter(|(status, _)| !self.answers.contains_key(&status.to_string())).copied().collect();
+        let missing: Vec<_> = errors
+            .iter()
+            .filter(|(status, _)| !self.answers.contains_key(&status.to_string()))
+            .copied()
+            .collect();
         self.errors(&missing, schema)
     }
 
     /// The operation as JSON.
     pub(super) fn into_json(mut self) -> Value {
-        self.operation.insert("responses".to_owned(), self.answers.into());
+        self.operation
+            .insert("responses".to_owned(), self.answers.into());
         if !self.parameters.is_empty() {
-            self.operation.insert("parameters".to_owned(), self.parameters.into());
+            self.operation
+                .insert("parameters".to_owned(), self.parameters.into());
         }
         self.operation.into()
     }
@@ -237,7 +320,9 @@ pub(super) fn error() -> Value {
 /// The parameters of a path, with examples.
 pub(super) fn names_in(template: &str) -> Vec<Value> {
     // In namespace paths the operation follows the name in the same segment.
-    let names = template.split('/').filter_map(|part| Some(part.strip_prefix('{')?.split_once('}')?.0));
+    let names = template
+        .split('/')
+        .filter_map(|part| Some(part.strip_prefix('{')?.split_once('}')?.0));
     let parameter = |name: &str| {
         let (what, example) = match name {
             "subscriptionId" => ("Azure subscription of the resource; any name", "s"),
@@ -250,7 +335,10 @@ pub(super) fn names_in(template: &str) -> Vec<Value> {
             "eventSubscriptionName" => ("Name of the event subscription", "billing"),
             "sequence" => ("Sequence number of the event", "1"),
             "replayId" => ("Id of the replay", "16"),
-            "deadLetterKey" => ("Key of the dead letter, taken from the list", "2026~11~20~8~a.json~0"),
+            "deadLetterKey" => (
+                "Key of the dead letter, taken from the list",
+                "2026~11~20~8~a.json~0",
+            ),
             "tokenName" => ("Name of the token", "shop"),
             "topicTypeName" => ("Name of the topic type", "Microsoft.EventGrid.Topics"),
             _ => ("Location of the topics", "local"),

@@ -1,4 +1,5 @@
-//! Schemas of published events for the OpenAPI document. The server parses events by hand, for Event Grid's error messages.
+//! Schemas of published events for the OpenAPI document. The server parses events by hand, for
+//! Event Grid's error messages.
 #![expect(dead_code, reason = "only their schemas are used")]
 
 use std::collections::BTreeMap;
@@ -13,7 +14,8 @@ pub(super) struct EventGridEvent {
     /// Id of the event
     #[schema(example = "1")]
     id: String,
-    /// In a domain, the name of the domain topic; elsewhere missing, or the resource id of the topic
+    /// In a domain, the name of the domain topic; elsewhere missing, or the resource id of the
+    /// topic
     #[schema(example = "berlin")]
     topic: Option<String>,
     #[schema(example = "orders/1")]

@@ -1,12 +1,13 @@
 //! `GET /openapi.json`: the OpenAPI 3.1 document of all paths.
 //!
-//! Paths, methods and roles come from the tables of routes ([`routes`](super::arm::routes), [`GridhookRoute`],
-//! [`http::PATHS`]), schemas from the types of bodies and views. Only summaries and statuses are written here.
+//! Paths, methods and roles come from the tables of routes ([`routes`](super::arm::routes),
+//! [`GridhookRoute`], [`http::PATHS`]), schemas from the types of bodies and views. Only summaries
+//! and statuses are written here.
 //!
 //! The document has no secrets and no names of resources, so it needs no token.
 //!
-//! Not described: paths that are always refused (event subscriptions of other providers' resources), and 405 responses,
-//! which every path sends with `Allow` for other methods.
+//! Not described: paths that are always refused (event subscriptions of other providers'
+//! resources), and 405 responses, which every path sends with `Allow` for other methods.
 
 pub(super) mod arm;
 mod draft;
@@ -38,17 +39,24 @@ pub struct OpenApiDocument {
 impl OpenApiDocument {
     /// The document of a server with or without fault injection.
     pub fn new(chaos: ChaosMode) -> Self {
-        Self { chaos, text: OnceCell::new() }
+        Self {
+            chaos,
+            text: OnceCell::new(),
+        }
     }
 
     fn text(&self) -> web::Bytes {
-        self.text.get_or_init(|| document(self.chaos).to_string().into()).clone()
+        self.text
+            .get_or_init(|| document(self.chaos).to_string().into())
+            .clone()
     }
 }
 
 /// `GET /openapi.json`.
 pub(super) async fn answer(document: web::Data<OpenApiDocument>) -> HttpResponse {
-    HttpResponse::Ok().insert_header(ContentType::json()).body(document.text())
+    HttpResponse::Ok()
+        .insert_header(ContentType::json())
+        .body(document.text())
 }
 
 /// Generates the document.
@@ -56,37 +64,68 @@ pub fn document(chaos: ChaosMode) -> Value {
     let mut schemas = SchemaRegistry::default();
     let mut paths = Map::new();
     let mut add = |template: &str, method: &str, draft: OperationBuilder| {
-        let path = paths.entry(template).or_insert_with(|| json!({ "parameters": draft::names_in(template) }));
+        let path = paths
+            .entry(template)
+            .or_insert_with(|| json!({ "parameters": draft::names_in(template) }));
         path[method.to_ascii_lowercase()] = draft.into_json();
     };
     for path in http::PATHS {
         for method in http::METHODS {
-            add(path, method.as_str(), publishing::describe(path, &method, &mut schemas));
+            add(
+                path,
+                method.as_str(),
+                publishing::describe(path, &method, &mut schemas),
+            );
         }
     }
     for path in namespace::publish_paths() {
-        add(&path, namespace::METHOD.as_str(), publishing::in_namespace(&path, &mut schemas));
+        add(
+            &path,
+            namespace::METHOD.as_str(),
+            publishing::in_namespace(&path, &mut schemas),
+        );
     }
     for operation in pulling::OPERATIONS {
         for path in pulling::operation_paths(operation) {
-            add(&path, pulling::METHOD.as_str(), pull::describe(operation, &path, &mut schemas));
+            add(
+                &path,
+                pulling::METHOD.as_str(),
+                pull::describe(operation, &path, &mut schemas),
+            );
         }
     }
     schemas.of::<ErrorResponse>();
     for path in GridhookRoute::all(chaos) {
         for (method, operation) in path.operations() {
             let draft = operation.describe(method, &mut schemas);
-            let draft = if path.is_by_topic() { draft.of_shard() } else { draft };
-            add(path.template, method.as_str(), draft.needs(operation.access));
+            let draft = if path.is_by_topic() {
+                draft.of_shard()
+            } else {
+                draft
+            };
+            add(
+                path.template,
+                method.as_str(),
+                draft.needs(operation.access),
+            );
         }
     }
     for route in ROUTES.iter() {
         for operation in route.operations {
             let draft = operation.describe(route, &mut schemas);
-            let draft =
-                draft.query("api-version", "API version; every version is accepted", &json!({"type": "string"}));
-            let draft = if route.is_resource() { draft.tagged(&operation.method) } else { draft };
-            let draft = draft.needs(operation.access).otherwise(&arm::ALWAYS, &draft::error());
+            let draft = draft.query(
+                "api-version",
+                "API version; every version is accepted",
+                &json!({"type": "string"}),
+            );
+            let draft = if route.is_resource() {
+                draft.tagged(&operation.method)
+            } else {
+                draft
+            };
+            let draft = draft
+                .needs(operation.access)
+                .otherwise(&arm::ALWAYS, &draft::error());
             add(&route.template, operation.method.as_str(), draft);
         }
     }
@@ -115,16 +154,20 @@ fn security_schemes() -> Value {
     let bearer = |what: &str| json!({"type": "http", "scheme": "bearer", "description": what});
     let key = |location: &str, name: &str, what: &str| json!({"type": "apiKey", "in": location, "name": name, "description": what});
     json!({
-        "admin": bearer("The admin token from the settings or from `admin-token` in the data folder, or a named token, or an access token of the issuer with a role"),
-        "publisher": bearer("The admin token, a named token with the role, or an access token of the issuer `auth.issuer`"),
+        "admin": bearer("The admin token from the settings or from `admin-token` in the data \
+            folder, or a named token, or an access token of the issuer with a role"),
+        "publisher": bearer("The admin token, a named token with the role, or an access token of \
+            the issuer `auth.issuer`"),
         "key": key("header", "aeg-sas-key", "One of the two access keys of the topic"),
         "keyInQuery": key("query", "aeg-sas-key", "One of the two access keys of the topic"),
-        "token": key("header", "aeg-sas-token", "A SAS token signed with one of the two access keys of the topic"),
+        "token": key("header", "aeg-sas-token", "A SAS token signed with one of the two access \
+            keys of the topic"),
         "keyInAuthorization": key(
             "header",
             "Authorization",
             "`SharedAccessKey`, and one of the access keys of the namespace or of its topic",
         ),
-        "tokenInAuthorization": key("header", "Authorization", "`SharedAccessSignature`, and a SAS token"),
+        "tokenInAuthorization": key("header", "Authorization", "`SharedAccessSignature`, and a SAS \
+            token"),
     })
 }

@@ -10,22 +10,33 @@ use super::{
 use gridhook_publish::{http::VERSION, refusal::AnswerBody};
 
 /// Errors of all operations.
-pub(super) const ASKED: [(u16, &str); 2] = [(400, "Invalid API version or body"), (404, "No such topic")];
+pub(super) const ASKED: [(u16, &str); 2] =
+    [(400, "Invalid API version or body"), (404, "No such topic")];
 
 /// Further errors of a publish.
 const SENT: [(u16, &str); 8] = [
-    (401, "Missing key or token, or one that is not valid for this topic"),
+    (
+        401,
+        "Missing key or token, or one that is not valid for this topic",
+    ),
     (403, "Client address not allowed by the rules of the topic"),
     (408, "Body not received in time, or too slow"),
     (413, "Request or event too large, or too many events"),
     (415, "Content type or content encoding not supported"),
-    (429, "Rate limit of the topic reached; retry after `Retry-After`"),
+    (
+        429,
+        "Rate limit of the topic reached; retry after `Retry-After`",
+    ),
     (500, "Damaged store"),
-    (503, "Temporarily unavailable; retry after `Retry-After`. The events may be stored"),
+    (
+        503,
+        "Temporarily unavailable; retry after `Retry-After`. The events may be stored",
+    ),
 ];
 
 /// Description of `api-version`.
-pub(super) const ANY_VERSION: &str = "API version: a date, optionally with a suffix; every version is accepted";
+pub(super) const ANY_VERSION: &str =
+    "API version: a date, optionally with a suffix; every version is accepted";
 
 /// Schema of `api-version`.
 pub(super) fn version(example: &str) -> Value {
@@ -33,43 +44,70 @@ pub(super) fn version(example: &str) -> Value {
 }
 
 /// `POST` and `OPTIONS` of one of the three paths.
-pub(super) fn describe(path: &str, method: &Method, schemas: &mut SchemaRegistry) -> OperationBuilder {
+pub(super) fn describe(
+    path: &str,
+    method: &Method,
+    schemas: &mut SchemaRegistry,
+) -> OperationBuilder {
     let (word, whose) = match path.split('/').nth(1) {
         Some("topics") => ("Topic", "of a topic"),
         Some("domains") => ("Domain", "of a domain"),
-        _ => ("Host", "of the topic or the domain in the first label of the host name"),
+        _ => (
+            "Host",
+            "of the topic or the domain in the first label of the host name",
+        ),
     };
     let error = schemas.of::<AnswerBody<'static>>();
     let version = version("2018-01-01");
-    let asked = |draft: OperationBuilder| draft.query("api-version", ANY_VERSION, &version).errors(&ASKED, &error);
+    let asked = |draft: OperationBuilder| {
+        draft
+            .query("api-version", ANY_VERSION, &version)
+            .errors(&ASKED, &error)
+    };
     if *method == Method::OPTIONS {
         let id = format!("ask{word}");
         let draft = OperationBuilder::new("publish", &id, &format!("Get the event schema {whose}"));
         return asked(draft).done(200, "The header `aeg-input-event-schema` names the schema");
     }
-    let draft =
-        OperationBuilder::new("publish", &format!("publishTo{word}"), &format!("Publish events {whose}, all or none"));
+    let draft = OperationBuilder::new(
+        "publish",
+        &format!("publishTo{word}"),
+        &format!("Publish events {whose}, all or none"),
+    );
     asked(draft)
-        .secured(&["key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
+        .secured(&[
+            "key",
+            "keyInQuery",
+            "token",
+            "tokenInAuthorization",
+            "publisher",
+        ])
         .bodies(true, bodies(schemas))
         .done(200, "The events are stored")
         .errors(&SENT, &error)
 }
 
 /// Errors of operations on namespace topics.
-pub(super) const IN_NAMESPACE: [(u16, &str); 2] =
-    [(404, "No such namespace, or an ambiguous one"), (410, "No such topic")];
+pub(super) const IN_NAMESPACE: [(u16, &str); 2] = [
+    (404, "No such namespace, or an ambiguous one"),
+    (410, "No such topic"),
+];
 
 /// `POST` of one of the two paths of a namespace topic.
 pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (word, whose) = if path.contains("{namespace}") {
         ("Namespace", "of the namespace")
     } else {
-        ("OnlyNamespace", "of the namespace in the first label of the host name, or of the only namespace")
+        (
+            "OnlyNamespace",
+            "of the namespace in the first label of the host name, or of the only namespace",
+        )
     };
-    let (error, cloud) = (schemas.of::<AnswerBody<'static>>(), schemas.of::<CloudEvent>());
-    let example =
-        json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
+    let (error, cloud) = (
+        schemas.of::<AnswerBody<'static>>(),
+        schemas.of::<CloudEvent>(),
+    );
+    let example = json!({"specversion": "1.0", "id": "1", "source": "plant", "type": "heated", "data": {"degrees": 80}});
     let several = json!({"type": "array", "minItems": 1, "items": cloud});
     OperationBuilder::new(
         "publish",
@@ -77,7 +115,14 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
         &format!("Publish events to a topic {whose}, all or none"),
     )
     .query("api-version", ANY_VERSION, &version("2024-06-01"))
-    .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"])
+    .secured(&[
+        "keyInAuthorization",
+        "key",
+        "keyInQuery",
+        "token",
+        "tokenInAuthorization",
+        "publisher",
+    ])
     .bodies(
         true,
         json!({
@@ -93,14 +138,16 @@ pub(super) fn in_namespace(path: &str, schemas: &mut SchemaRegistry) -> Operatio
 
 /// A body in each schema; `inputSchema` of the topic determines which one it accepts.
 fn bodies(schemas: &mut SchemaRegistry) -> Value {
-    let (event, cloud, custom) =
-        (schemas.of::<EventGridEvent>(), schemas.of::<CloudEvent>(), schemas.of::<CustomEvent>());
+    let (event, cloud, custom) = (
+        schemas.of::<EventGridEvent>(),
+        schemas.of::<CloudEvent>(),
+        schemas.of::<CustomEvent>(),
+    );
     let event_example = json!([{
         "id": "1", "topic": "berlin", "subject": "orders/1", "eventType": "order.placed",
         "eventTime": "2040-01-01T00:00:00Z", "data": {"total": 12}, "dataVersion": "1.0",
     }]);
-    let cloud_example =
-        json!({"specversion": "1.0", "id": "1", "source": "berlin", "type": "order.placed", "data": {"total": 12}});
+    let cloud_example = json!({"specversion": "1.0", "id": "1", "source": "berlin", "type": "order.placed", "data": {"total": 12}});
     let several = |schema: &Value| json!({"type": "array", "minItems": 1, "items": schema});
     json!({
         "application/json": {

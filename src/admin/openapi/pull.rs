@@ -11,16 +11,30 @@ use gridhook_pull::body::{DELAYS, EVENTS, LockTokensBody, ReceivedBody, SettleRe
 
 /// Further errors of pull delivery.
 const PULLED: [(u16, &str); 5] = [
-    (401, "Missing key or token, or one that is not valid for this topic"),
-    (403, "Client address not allowed by the rules of the namespace"),
+    (
+        401,
+        "Missing key or token, or one that is not valid for this topic",
+    ),
+    (
+        403,
+        "Client address not allowed by the rules of the namespace",
+    ),
     (408, "Body not received in time, or too slow"),
     (413, "Too many lock tokens"),
     (503, "Server stopping; retry after `Retry-After`"),
 ];
 
 /// `POST` of one of the two paths of an operation.
-pub(super) fn describe(operation: &str, path: &str, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let whose = if path.contains("{namespace}") { "Namespace" } else { "OnlyNamespace" };
+pub(super) fn describe(
+    operation: &str,
+    path: &str,
+    schemas: &mut SchemaRegistry,
+) -> OperationBuilder {
+    let whose = if path.contains("{namespace}") {
+        "Namespace"
+    } else {
+        "OnlyNamespace"
+    };
     let what = match operation {
         "receive" => "Receive and lock events; wait if there are none",
         "acknowledge" => "Acknowledge events as processed",
@@ -32,12 +46,31 @@ pub(super) fn describe(operation: &str, path: &str, schemas: &mut SchemaRegistry
     let between = |range: &std::ops::RangeInclusive<u32>, default: u32| json!({"type": "integer", "minimum": range.start(), "maximum": range.end(), "default": default});
     let draft = OperationBuilder::new("pull", &format!("{operation}In{whose}"), what)
         .query("api-version", ANY_VERSION, &version("2024-06-01"))
-        .secured(&["keyInAuthorization", "key", "keyInQuery", "token", "tokenInAuthorization", "publisher"]);
+        .secured(&[
+            "keyInAuthorization",
+            "key",
+            "keyInQuery",
+            "token",
+            "tokenInAuthorization",
+            "publisher",
+        ]);
     let draft = match operation {
         "receive" => draft
-            .query("maxEvents", "Maximum number of events", &between(&EVENTS, 1))
-            .query("maxWaitTime", "Seconds to wait for events", &between(&WAIT, 60))
-            .answer(200, "The events, each with its lock token", &schemas.of::<ReceivedBody>()),
+            .query(
+                "maxEvents",
+                "Maximum number of events",
+                &between(&EVENTS, 1),
+            )
+            .query(
+                "maxWaitTime",
+                "Seconds to wait for events",
+                &between(&WAIT, 60),
+            )
+            .answer(
+                200,
+                "The events, each with its lock token",
+                &schemas.of::<ReceivedBody>(),
+            ),
         _ => {
             let tokens = schemas.of::<LockTokensBody>();
             let draft = draft
@@ -53,5 +86,8 @@ pub(super) fn describe(operation: &str, path: &str, schemas: &mut SchemaRegistry
             }
         }
     };
-    draft.errors(&ASKED, &error).errors(&PULLED, &error).errors(&IN_NAMESPACE, &error)
+    draft
+        .errors(&ASKED, &error)
+        .errors(&PULLED, &error)
+        .errors(&IN_NAMESPACE, &error)
 }

@@ -21,7 +21,9 @@ impl SharedSchemas {
                 let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
                 let numbered = (2..).map(|number| format!("{plain}{number}"));
                 let mut names = std::iter::once(plain.clone()).chain(numbered);
-                let fresh = names.find(|name| !self.named.contains_key(name)).unwrap_or_default();
+                let fresh = names
+                    .find(|name| !self.named.contains_key(name))
+                    .unwrap_or_default();
                 self.named.insert(fresh.clone(), value.clone());
                 free.insert(fresh).clone()
             }
@@ -36,13 +38,27 @@ pub(super) fn take_out(paths: &mut Value) -> (Map<String, Value>, Map<String, Va
     let items = paths.as_object_mut().into_iter().flat_map(Map::values_mut);
     for item in items {
         take_parameters(&mut parameters, item);
-        for (_, operation) in item.as_object_mut().into_iter().flatten().filter(|(key, _)| *key != "parameters") {
+        for (_, operation) in item
+            .as_object_mut()
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| *key != "parameters")
+        {
             take_parameters(&mut parameters, operation);
-            let answers = operation.get_mut("responses").and_then(Value::as_object_mut);
+            let answers = operation
+                .get_mut("responses")
+                .and_then(Value::as_object_mut);
             for (status, answer) in answers.into_iter().flatten() {
-                let status = status.parse().ok().and_then(|status: u16| StatusCode::from_u16(status).ok());
+                let status = status
+                    .parse()
+                    .ok()
+                    .and_then(|status: u16| StatusCode::from_u16(status).ok());
                 if let Some(status) = status.filter(|status| status.as_u16() >= 400) {
-                    responses.take("responses", status.canonical_reason().unwrap_or("Error"), answer);
+                    responses.take(
+                        "responses",
+                        status.canonical_reason().unwrap_or("Error"),
+                        answer,
+                    );
                 }
             }
         }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    AdvancedFilterSchema, DeadLetterBody, DeliveryWithIdentityView, DestinationBody, DestinationSchema,
-    DestinationView, OrderingBody, TransformSchema,
+    AdvancedFilterSchema, DeadLetterBody, DeliveryWithIdentityView, DestinationBody,
+    DestinationSchema, DestinationView, OrderingBody, TransformSchema,
 };
 use gridhook_policy::transform::Transform;
 use gridhook_record::subscription::ResourceIdentity;
@@ -31,7 +31,8 @@ pub struct NamespaceSubscriptionProperties {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TransformSchema>)]
     pub transform: Option<Transform>,
-    /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default never
+    /// Time at which the event subscription is deleted, such as `2040-01-01T00:00:00Z`; default
+    /// never
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "2040-01-01T00:00:00Z")]
     pub expiration_time_utc: Option<String>,
@@ -61,7 +62,8 @@ pub struct QueueInfo {
     pub receive_lock_duration_in_seconds: Option<i64>,
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
-    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic; default 1 day
+    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic;
+    /// default 1 day
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +76,8 @@ pub struct QueueInfo {
 pub struct PushInfo {
     #[schema(minimum = 1, maximum = 10)]
     pub max_delivery_count: Option<i64>,
-    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic; default 1 day
+    /// Time to live in ISO 8601, such as `P1D` or `PT30M`; at most the retention of the topic;
+    /// default 1 day
     #[schema(example = "P1D")]
     pub event_time_to_live: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
 //! `gridhook apply`: applies a configuration file.
 //!
-//! The server computes what each PUT would change, because only it knows the default values. A second run therefore changes
-//! nothing, and manual changes are detected.
+//! The server computes what each PUT would change, because only it knows the default values. A
+//! second run therefore changes nothing, and manual changes are detected.
 
 mod parameters;
 mod plan;
@@ -30,7 +30,8 @@ use gridhook_escape as escape;
 
 /// The flags of `apply`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "A TOML or JSON file has a table for each topic, with the keys of the control plane:
+#[command(
+    after_help = "A TOML or JSON file has a table for each topic, with the keys of the control plane:
 
   [topics.orders]
   tags = { team = \"shop\" }
@@ -46,7 +47,8 @@ Examples:
   gridhook apply -f topics.toml --dry-run
   gridhook apply -f topics.toml --prune --yes
   gridhook apply -f template.json --parameter topics_orders_name=orders --yes
-  gridhook apply -f main.json --parameters @main.parameters.json --ignore-foreign --dry-run")]
+  gridhook apply -f main.json --parameters @main.parameters.json --ignore-foreign --dry-run"
+)]
 pub struct Apply {
     /// Configuration file: TOML, JSON, or an ARM template (.json)
     #[arg(short, long, value_name = "FILE")]
@@ -54,14 +56,20 @@ pub struct Apply {
     /// Show the changes without applying them
     #[arg(long)]
     dry_run: bool,
-    /// Delete topics, domains and event subscriptions of the file's resource groups that are not in the file
+    /// Delete topics, domains and event subscriptions of the file's resource groups that are not in
+    /// the file
     #[arg(long)]
     prune: bool,
     /// Skip the confirmation
     #[arg(long)]
     yes: bool,
-    /// Parameter of the ARM template, or a file of them; repeatable, and the first value of a parameter counts
-    #[arg(long = "parameter", visible_alias = "parameters", value_name = "NAME=VALUE|@FILE")]
+    /// Parameter of the ARM template, or a file of them; repeatable, and the first value of a
+    /// parameter counts
+    #[arg(
+        long = "parameter",
+        visible_alias = "parameters",
+        value_name = "NAME=VALUE|@FILE"
+    )]
     parameters: Vec<ParameterArgument>,
     /// Leave out resources of other services than Event Grid, and list them
     #[arg(long)]
@@ -108,7 +116,10 @@ pub enum ApplyCommandError {
         problem: String,
     },
     /// A resource needs the state of a resource that does not exist.
-    #[error("{resource} needs the state of {needs}, which does not exist; the other resources were applied")]
+    #[error(
+        "{resource} needs the state of {needs}, which does not exist; the other resources were \
+         applied"
+    )]
     Pending {
         /// The resource.
         resource: String,
@@ -120,7 +131,9 @@ pub enum ApplyCommandError {
 /// Replaces the values of secure parameters.
 fn hide(text: String, secrets: &[String]) -> String {
     let in_json = |secret: &String| json!(secret).to_string().trim_matches('"').to_owned();
-    let forms = secrets.iter().flat_map(|secret| [secret.clone(), in_json(secret)]);
+    let forms = secrets
+        .iter()
+        .flat_map(|secret| [secret.clone(), in_json(secret)]);
     forms.fold(text, |text, secret| text.replace(&secret, "(secure)"))
 }
 
@@ -128,14 +141,23 @@ fn hide(text: String, secrets: &[String]) -> String {
 fn format_details(template: &declared::TemplateDetails) -> String {
     let mut lines = String::new();
     for one in &template.foreign {
-        lines.push_str(&format!("\nleft out: {} ({}): {}", escape::text(&one.id), escape::text(&one.kind), one.reason));
+        lines.push_str(&format!(
+            "\nleft out: {} ({}): {}",
+            escape::text(&one.id),
+            escape::text(&one.kind),
+            one.reason
+        ));
     }
     for one in &template.pending {
         let (what, needs) = (escape::text(&one.what), escape::text(&one.needs.id));
-        lines.push_str(&format!("\nlater: {what}, which needs the state of {needs}"));
+        lines.push_str(&format!(
+            "\nlater: {what}, which needs the state of {needs}"
+        ));
     }
     for (name, output) in &template.outputs {
-        let value = output.get("value").map_or_else(|| "(secure)".to_owned(), plan::format_value);
+        let value = output
+            .get("value")
+            .map_or_else(|| "(secure)".to_owned(), plan::format_value);
         lines.push_str(&format!("\noutput {}: {value}", escape::text(name)));
     }
     lines
@@ -152,8 +174,16 @@ impl CommandError for ApplyCommandError {
 }
 
 async fn is_gone(session: &ServerClient, path: &str) -> bool {
-    let found = session.fetch_plain::<Value>(Method::GET, path, None::<&Value>).await;
-    matches!(found, Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }))
+    let found = session
+        .fetch_plain::<Value>(Method::GET, path, None::<&Value>)
+        .await;
+    matches!(
+        found,
+        Err(ClientError::Refused {
+            status: StatusCode::NOT_FOUND,
+            ..
+        })
+    )
 }
 
 impl Apply {
@@ -174,7 +204,10 @@ impl Apply {
             return Ok(self.format_plan(&plan, &declared, None));
         }
         if !self.yes && std::io::stdin().is_terminal() {
-            print::note(&format!("{}\n", hide(plan.to_string(), &declared.template.secrets)));
+            print::note(&format!(
+                "{}\n",
+                hide(plan.to_string(), &declared.template.secrets)
+            ));
         }
         prompt::confirm(&format!("{}?", plan.sum()), self.yes)?;
         let mut waiting = self.carry_out(&session, &plan.steps).await?;
@@ -183,7 +216,10 @@ impl Apply {
             let next = reader.read_with_states(&session).await?;
             let more = ApplyPlan::make(&session, &next, false, &Spinner::new()).await?;
             if next.template.pending.len() == declared.template.pending.len() {
-                return Err(ApplyCommandError::Pending { resource: pending.what, needs: pending.needs.id });
+                return Err(ApplyCommandError::Pending {
+                    resource: pending.what,
+                    needs: pending.needs.id,
+                });
             }
             waiting.extend(self.carry_out(&session, &more.steps).await?);
             plan.unchanged = more.unchanged.saturating_sub(plan.steps.len());
@@ -203,31 +239,69 @@ impl Apply {
         for argument in &self.parameters {
             argument.add_to(&mut options)?;
         }
-        let (subscription, resource_group) = (self.subscription_id.clone(), self.resource_group.clone());
-        Ok(TemplateReader { file: &self.file, group: ResourceGroup { subscription, resource_group }, options })
+        let (subscription, resource_group) =
+            (self.subscription_id.clone(), self.resource_group.clone());
+        Ok(TemplateReader {
+            file: &self.file,
+            group: ResourceGroup {
+                subscription,
+                resource_group,
+            },
+            options,
+        })
     }
 
     /// Applies the plan. Returns the event subscriptions that wait for endpoint validation.
-    async fn carry_out(&self, session: &ServerClient, steps: &[PlanStep]) -> Result<Vec<String>, ApplyCommandError> {
+    async fn carry_out(
+        &self,
+        session: &ServerClient,
+        steps: &[PlanStep],
+    ) -> Result<Vec<String>, ApplyCommandError> {
         let (spinner, of) = (Spinner::new(), steps.len());
         let mut waiting = Vec::new();
         for (done, step) in steps.iter().enumerate() {
             spinner.set_message(format!("{done} of {of}: {}", step.name));
             let result = match &step.action {
                 PlanAction::Create { body, .. } => {
-                    session.change::<Value>(Method::PUT, &step.path, &Precondition::Missing, Some(body)).await
+                    session
+                        .change::<Value>(
+                            Method::PUT,
+                            &step.path,
+                            &Precondition::Missing,
+                            Some(body),
+                        )
+                        .await
                 }
-                PlanAction::Change { body, of, .. } => session.change(Method::PUT, &step.path, of, Some(body)).await,
+                PlanAction::Change { body, of, .. } => {
+                    session
+                        .change(Method::PUT, &step.path, of, Some(body))
+                        .await
+                }
                 PlanAction::Delete(of) => {
-                    let deleted = session.change(Method::DELETE, &step.path, of, None::<&Value>).await;
-                    let is_refused =
-                        matches!(&deleted, Err(ClientError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }));
+                    let deleted = session
+                        .change(Method::DELETE, &step.path, of, None::<&Value>)
+                        .await;
+                    let is_refused = matches!(
+                        &deleted,
+                        Err(ClientError::Refused {
+                            status: StatusCode::PRECONDITION_FAILED,
+                            ..
+                        })
+                    );
                     // A domain topic may be deleted with its last event subscription.
-                    if is_refused && is_gone(session, &step.path).await { Ok(Value::Null) } else { deleted }
+                    if is_refused && is_gone(session, &step.path).await {
+                        Ok(Value::Null)
+                    } else {
+                        deleted
+                    }
                 }
             };
-            let failed =
-                |error| ApplyCommandError::Resource { resource: step.name.clone(), error: Box::new(error), done, of };
+            let failed = |error| ApplyCommandError::Resource {
+                resource: step.name.clone(),
+                error: Box::new(error),
+                done,
+                of,
+            };
             let answer = result.map_err(failed)?;
             if answer["properties"]["provisioningState"] == "AwaitingManualAction" {
                 waiting.push(step.name.clone());
@@ -236,13 +310,26 @@ impl Apply {
         Ok(waiting)
     }
 
-    fn format_plan(&self, plan: &ApplyPlan, declared: &Declared, done: Option<&[String]>) -> String {
+    fn format_plan(
+        &self,
+        plan: &ApplyPlan,
+        declared: &Declared,
+        done: Option<&[String]>,
+    ) -> String {
         let steps: Vec<Value> = plan.steps.iter().map(plan::PlanStep::json).collect();
-        let mut json = json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
+        let mut json =
+            json!({"steps": steps, "unchanged": plan.unchanged, "applied": done.is_some()});
         let template = &declared.template;
-        let foreign = template.foreign.iter().map(|one| json!({"id": one.id, "type": one.kind, "reason": one.reason}));
+        let foreign = template
+            .foreign
+            .iter()
+            .map(|one| json!({"id": one.id, "type": one.kind, "reason": one.reason}));
         let foreign: Vec<Value> = foreign.collect();
-        let pending: Vec<&str> = template.pending.iter().map(|one| one.what.as_str()).collect();
+        let pending: Vec<&str> = template
+            .pending
+            .iter()
+            .map(|one| one.what.as_str())
+            .collect();
         for (key, value) in [("leftOut", foreign.into()), ("pending", pending.into())] {
             if value != json!([]) {
                 json[key] = value;
@@ -256,7 +343,9 @@ impl Apply {
             if plan.is_empty() {
                 return match plan.unchanged {
                     1 => format!("no changes: 1 resource matches the file{details}"),
-                    unchanged => format!("no changes: {unchanged} resources match the file{details}"),
+                    unchanged => {
+                        format!("no changes: {unchanged} resources match the file{details}")
+                    }
                 };
             }
             let sum = plan.sum();
@@ -264,7 +353,10 @@ impl Apply {
                 None => format!("planned: {sum}; nothing was changed"),
                 Some([]) => format!("done: {sum}"),
                 Some(waiting) => {
-                    format!("done: {sum}; waiting for endpoint validation, without delivery: {}", waiting.join(", "))
+                    format!(
+                        "done: {sum}; waiting for endpoint validation, without delivery: {}",
+                        waiting.join(", ")
+                    )
                 }
             };
             format!("{plan}\n\n{end}{details}")

@@ -32,13 +32,20 @@ impl ParameterArgument {
     pub(super) fn add_to(&self, options: &mut TemplateOptions) -> Result<(), ApplyCommandError> {
         match self {
             Self::One(name, value) => {
-                options.parameters.entry(name.clone()).or_insert_with(|| ParameterInput::Text(value.clone()));
+                options
+                    .parameters
+                    .entry(name.clone())
+                    .or_insert_with(|| ParameterInput::Text(value.clone()));
                 Ok(())
             }
             Self::File(path) => {
-                let text = fs::read_to_string(path).map_err(|error| format!("it cannot be read: {error}"));
+                let text =
+                    fs::read_to_string(path).map_err(|error| format!("it cannot be read: {error}"));
                 text.and_then(|text| options.add_parameter_file(&text))
-                    .map_err(|problem| ApplyCommandError::Parameters { file: path.display().to_string(), problem })
+                    .map_err(|problem| ApplyCommandError::Parameters {
+                        file: path.display().to_string(),
+                        problem,
+                    })
             }
         }
     }

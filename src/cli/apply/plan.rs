@@ -51,15 +51,27 @@ impl ApplyPlan {
         prune: bool,
         spinner: &Spinner,
     ) -> Result<Self, ClientError> {
-        let mut plan = Self { steps: Vec::new(), unchanged: 0 };
+        let mut plan = Self {
+            steps: Vec::new(),
+            unchanged: 0,
+        };
         let mut new = BTreeSet::new();
         for (index, resource) in declared.resources.iter().enumerate() {
             spinner.set_message(format!("comparing {index} of {}", declared.resources.len()));
-            let (name, path, body) = (resource.display_name(), resource.path(), resource.body.clone());
+            let (name, path, body) = (
+                resource.display_name(),
+                resource.path(),
+                resource.body.clone(),
+            );
             // The server cannot compare a resource whose parent does not exist yet.
-            let is_below_new = resource.parent().is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
-            let (difference, tag) =
-                if is_below_new { (declared_values(resource), None) } else { what_if(session, resource).await? };
+            let is_below_new = resource
+                .parent()
+                .is_some_and(|parent| new.contains(&parent.to_ascii_lowercase()));
+            let (difference, tag) = if is_below_new {
+                (declared_values(resource), None)
+            } else {
+                what_if(session, resource).await?
+            };
             let Difference { exists, changes } = difference;
             if exists && changes.is_empty() {
                 plan.unchanged += 1;
@@ -81,7 +93,11 @@ impl ApplyPlan {
     }
 
     /// Adds the deletion of resources in the file's resource groups that are not in the file.
-    async fn prune(&mut self, session: &ServerClient, declared: &Declared) -> Result<(), ClientError> {
+    async fn prune(
+        &mut self,
+        session: &ServerClient,
+        declared: &Declared,
+    ) -> Result<(), ClientError> {
         let mut kept: BTreeSet<String> = BTreeSet::new();
         for resource in &declared.resources {
             kept.insert(resource.path().to_ascii_lowercase());
@@ -91,7 +107,10 @@ impl ApplyPlan {
         // Resources that need the state of others are in the file, too.
         for pending in &declared.template.pending {
             let id = pending.what.to_ascii_lowercase();
-            kept.insert(id.replace("/providers/microsoft.eventgrid/eventsubscriptions/", "/eventsubscriptions/"));
+            kept.insert(id.replace(
+                "/providers/microsoft.eventgrid/eventsubscriptions/",
+                "/eventsubscriptions/",
+            ));
         }
         let is_kept = |path: &str| kept.contains(&path.to_ascii_lowercase());
         let mut deleted = Vec::new();
@@ -104,7 +123,8 @@ impl ApplyPlan {
                     body: Value::Null,
                 };
                 for path in list::ids(session, &all.path()).await? {
-                    // What is below a resource is deleted before it, so that a change of it is noticed, too.
+                    // What is below a resource is deleted before it, so that a change of it is
+                    // noticed, too.
                     let mut sources = if kind == "topics" {
                         Vec::new()
                     } else {
@@ -114,7 +134,9 @@ impl ApplyPlan {
                     for source in sources {
                         // In a namespace, only topics have event subscriptions.
                         if kind != "namespaces" || source != path {
-                            deleted.extend(list::ids(session, &format!("{source}/eventSubscriptions")).await?);
+                            deleted.extend(
+                                list::ids(session, &format!("{source}/eventSubscriptions")).await?,
+                            );
                         }
                         deleted.push(source);
                     }
@@ -123,7 +145,11 @@ impl ApplyPlan {
         }
         for path in deleted.into_iter().filter(|path| !is_kept(path)) {
             let (_, of) = session.get_tagged(&path).await?;
-            self.steps.push(PlanStep { name: short(&path), path, action: PlanAction::Delete(of) });
+            self.steps.push(PlanStep {
+                name: short(&path),
+                path,
+                action: PlanAction::Delete(of),
+            });
         }
         Ok(())
     }
@@ -134,7 +160,8 @@ impl ApplyPlan {
 
     /// The number of changes of each kind.
     pub(super) fn sum(&self) -> String {
-        let count = |is: fn(&PlanAction) -> bool| self.steps.iter().filter(|step| is(&step.action)).count();
+        let count =
+            |is: fn(&PlanAction) -> bool| self.steps.iter().filter(|step| is(&step.action)).count();
         format!(
             "create {}, change {}, delete {}",
             count(|action| matches!(action, PlanAction::Create { .. })),
@@ -144,18 +171,26 @@ impl ApplyPlan {
     }
 }
 
-/// The values of a resource that does not exist, as the file declares them. The server adds its default values.
+/// The values of a resource that does not exist, as the file declares them. The server adds its
+/// default values.
 fn declared_values(resource: &DeclaredResource) -> Difference {
     let mut changes = Vec::new();
     add_values("", &resource.body, &mut changes);
-    Difference { exists: false, changes }
+    Difference {
+        exists: false,
+        changes,
+    }
 }
 
 fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
     match value {
         Value::Object(inside) => {
             for (key, value) in inside {
-                let at = if at.is_empty() { key.clone() } else { format!("{at}.{key}") };
+                let at = if at.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{at}.{key}")
+                };
                 add_values(&at, value, changes);
             }
         }
@@ -163,9 +198,17 @@ fn add_values(at: &str, value: &Value, changes: &mut Vec<ValueChange>) {
         Value::String(url) if at.ends_with("endpointUrl") && url.contains('?') => {
             let base = url.split('?').next().unwrap_or_default();
             let after = format!("{base}?[hidden]").into();
-            changes.push(ValueChange { at: at.to_owned(), before: Value::Null, after });
+            changes.push(ValueChange {
+                at: at.to_owned(),
+                before: Value::Null,
+                after,
+            });
         }
-        _ => changes.push(ValueChange { at: at.to_owned(), before: Value::Null, after: value.clone() }),
+        _ => changes.push(ValueChange {
+            at: at.to_owned(),
+            before: Value::Null,
+            after: value.clone(),
+        }),
     }
 }
 
@@ -176,16 +219,26 @@ async fn what_if(
 ) -> Result<(Difference, Option<String>), ClientError> {
     let path = format!("{}?whatIf=true", resource.path());
     let named = |error| match error {
-        ClientError::Refused { status, reason } => {
-            ClientError::Refused { status, reason: format!("the {}: {reason}", resource.display_name()) }
-        }
+        ClientError::Refused { status, reason } => ClientError::Refused {
+            status,
+            reason: format!("the {}: {reason}", resource.display_name()),
+        },
         other => other,
     };
-    match session.exchange(Method::PUT, &path, &Precondition::None, Some(&resource.body)).await {
+    match session
+        .exchange(
+            Method::PUT,
+            &path,
+            &Precondition::None,
+            Some(&resource.body),
+        )
+        .await
+    {
         // A domain topic that is created with its first subscription does not exist before.
-        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) if resource.names.len() == 6 => {
-            Ok((declared_values(resource), None))
-        }
+        Err(ClientError::Refused {
+            status: StatusCode::NOT_FOUND,
+            ..
+        }) if resource.names.len() == 6 => Ok((declared_values(resource), None)),
         result => session.with_suggestion(&path, result).await.map_err(named),
     }
 }
@@ -209,8 +262,15 @@ impl fmt::Display for ApplyPlan {
                 PlanAction::Change { .. } => '~',
                 PlanAction::Delete(_) => '-',
             };
-            write!(f, "{}{sign} {}", if index > 0 { "\n" } else { "" }, escape::text(&step.name))?;
-            let (PlanAction::Create { changes, .. } | PlanAction::Change { changes, .. }) = &step.action else {
+            write!(
+                f,
+                "{}{sign} {}",
+                if index > 0 { "\n" } else { "" },
+                escape::text(&step.name)
+            )?;
+            let (PlanAction::Create { changes, .. } | PlanAction::Change { changes, .. }) =
+                &step.action
+            else {
                 continue;
             };
             for ValueChange { at, before, after } in changes {
@@ -219,7 +279,9 @@ impl fmt::Display for ApplyPlan {
                 match step.action {
                     PlanAction::Change { .. } => write!(f, "\n    {at}: {before} -> {after}")?,
                     PlanAction::Create { .. } | PlanAction::Delete(_) if after == format::NONE => {}
-                    PlanAction::Create { .. } | PlanAction::Delete(_) => write!(f, "\n    {at}: {after}")?,
+                    PlanAction::Create { .. } | PlanAction::Delete(_) => {
+                        write!(f, "\n    {at}: {after}")?
+                    }
                 }
             }
         }

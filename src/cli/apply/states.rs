@@ -26,13 +26,20 @@ impl TemplateReader<'_> {
     }
 
     /// Reads the file, and fetches the states that it needs of resources that exist.
-    pub(super) async fn read_with_states(&mut self, session: &ServerClient) -> Result<Declared, ApplyCommandError> {
+    pub(super) async fn read_with_states(
+        &mut self,
+        session: &ServerClient,
+    ) -> Result<Declared, ApplyCommandError> {
         let mut declared = self.read()?;
         for _ in 0..ROUNDS_MAX {
             let mut is_new = false;
             for pending in &declared.template.pending {
                 if let Some(state) = fetch(session, &pending.needs).await? {
-                    is_new |= self.options.states.insert(pending.needs.clone(), state).is_none();
+                    is_new |= self
+                        .options
+                        .states
+                        .insert(pending.needs.clone(), state)
+                        .is_none();
                 }
             }
             if !is_new {
@@ -50,9 +57,15 @@ async fn fetch(session: &ServerClient, key: &StateKey) -> Result<Option<Value>, 
         None => (Method::GET, key.id.clone()),
         Some(action) => (Method::POST, format!("{}/{action}", key.id)),
     };
-    match session.fetch_plain::<Value>(method, &path, None::<&Value>).await {
+    match session
+        .fetch_plain::<Value>(method, &path, None::<&Value>)
+        .await
+    {
         Ok(state) => Ok(Some(state)),
-        Err(ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(None),
+        Err(ClientError::Refused {
+            status: StatusCode::NOT_FOUND,
+            ..
+        }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::{FaultArgs, is_refusal};
 use crate::client::{ClientError, ServerClient};
-use gridhook_api::chaos::{ClockBody, ResponseFaultKind, ResponsesBody, StallBody, StallTarget, WritesBody};
+use gridhook_api::chaos::{
+    ClockBody, ResponseFaultKind, ResponsesBody, StallBody, StallTarget, WritesBody,
+};
 
 /// The interval to check for the end of the run.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -22,9 +24,17 @@ impl FaultArgs {
     fn lasting(&self, topic: &str, duration: Duration) -> Vec<ResponsesBody> {
         let duration = format_duration(duration).to_string();
         let one = |fault: ResponseFaultKind, rate: Option<f64>| {
-            let delay = (fault == ResponseFaultKind::Delay).then(|| format_duration(self.delay).to_string());
+            let delay = (fault == ResponseFaultKind::Delay)
+                .then(|| format_duration(self.delay).to_string());
             let (topic, duration) = (Some(topic.to_owned()), duration.clone());
-            rate.map(|rate| ResponsesBody { fault, rate, delay, topic, subscription: None, duration })
+            rate.map(|rate| ResponsesBody {
+                fault,
+                rate,
+                delay,
+                topic,
+                subscription: None,
+                duration,
+            })
         };
         let drop = one(ResponseFaultKind::Drop, self.drop_responses);
         let corrupt = one(ResponseFaultKind::Corrupt, self.corrupt_responses);
@@ -37,12 +47,36 @@ impl FaultArgs {
         let half = format_duration(self.fault_every / 2).to_string();
         let stall = |actor: StallTarget, topic: Option<&str>, time: &Duration| {
             let (topic, duration) = (topic.map(str::to_owned), format_duration(*time).to_string());
-            ("/chaos/stall", json!(StallBody { actor, topic, subscription: None, duration }))
+            (
+                "/chaos/stall",
+                json!(StallBody {
+                    actor,
+                    topic,
+                    subscription: None,
+                    duration
+                }),
+            )
         };
         let journal = |time: &Duration| stall(StallTarget::Journal, None, time);
         let actors = |time: &Duration| stall(StallTarget::Random, Some(topic), time);
-        let writes = |fail: &u64| ("/chaos/writes", json!(WritesBody { fail: *fail, duration: half.clone() }));
-        let clock = |step: &String| ("/chaos/clock", json!(ClockBody { step: step.clone(), duration: half.clone() }));
+        let writes = |fail: &u64| {
+            (
+                "/chaos/writes",
+                json!(WritesBody {
+                    fail: *fail,
+                    duration: half.clone()
+                }),
+            )
+        };
+        let clock = |step: &String| {
+            (
+                "/chaos/clock",
+                json!(ClockBody {
+                    step: step.clone(),
+                    duration: half.clone()
+                }),
+            )
+        };
         [
             self.stall_journal.as_ref().map(journal),
             self.stall_actors.as_ref().map(actors),

@@ -55,7 +55,10 @@ impl KillSchedule {
         // Each kill draws all numbers, so that an unused one does not shift the following draws.
         let kind = self.kinds[jitter.usize(..self.kinds.len())];
         let method = self.methods[jitter.usize(..self.methods.len())];
-        let (topic, subscription) = (Some(self.topic.clone()), Some(name_of(jitter.usize(..self.subscriptions))));
+        let (topic, subscription) = (
+            Some(self.topic.clone()),
+            Some(name_of(jitter.usize(..self.subscriptions))),
+        );
         let by = match method {
             KillMethod::Panic => chaos::KillMethod::Panic,
             KillMethod::Stop => chaos::KillMethod::Stop,
@@ -66,6 +69,11 @@ impl KillSchedule {
             VictimKind::DeadLetter => (ActorKind::DeadLetter, None, None),
             VictimKind::Delivery => (ActorKind::Delivery, topic, subscription),
         };
-        KillBody { actor, topic, subscription, by }
+        KillBody {
+            actor,
+            topic,
+            subscription,
+            by,
+        }
     }
 }

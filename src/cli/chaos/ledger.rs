@@ -1,7 +1,7 @@
 //! Records published and delivered events; the verdict is computed from it.
 //!
-//! Each event has a number as its id. Its data contains the number and a checksum derived from the seed, so that damaged and
-//! foreign events are detected.
+//! Each event has a number as its id. Its data contains the number and a checksum derived from the
+//! seed, so that damaged and foreign events are detected.
 
 use std::collections::BTreeMap;
 
@@ -70,13 +70,21 @@ impl DeliveryLedger {
     /// An empty ledger of a run.
     pub fn new(seed: u64, subscriptions: usize) -> Self {
         let arrivals = vec![Vec::new(); subscriptions];
-        Self { seed, answers: Vec::new(), arrivals, acknowledged: 0, arrived: 0, damaged: 0 }
+        Self {
+            seed,
+            answers: Vec::new(),
+            arrivals,
+            acknowledged: 0,
+            arrived: 0,
+            damaged: 0,
+        }
     }
 
     /// The body of a request with new events, and the number of the first event.
     pub fn issue(&mut self, events: usize) -> (u64, String) {
         let first = self.answers.len() as u64;
-        self.answers.resize(self.answers.len() + events, PublishAnswer::Unknown);
+        self.answers
+            .resize(self.answers.len() + events, PublishAnswer::Unknown);
         let bodies = (first..first + events as u64).map(|number| {
             let check = self.check(number);
             format!(
@@ -101,14 +109,21 @@ impl DeliveryLedger {
     pub fn arrived(&mut self, subscription: usize, body: &[u8]) {
         let events: Vec<ArrivedEvent> = match body.trim_ascii_start().first() {
             Some(b'[') => serde_json::from_slice(body).unwrap_or_default(),
-            Some(_) | None => serde_json::from_slice(body).map(|event| vec![event]).unwrap_or_default(),
+            Some(_) | None => serde_json::from_slice(body)
+                .map(|event| vec![event])
+                .unwrap_or_default(),
         };
         if events.is_empty() {
             self.damaged += 1;
         }
-        for ArrivedEvent { id, data: ArrivedData { number, check } } in events {
-            let is_intact =
-                id == number.to_string() && check == self.check(number) && number < self.answers.len() as u64;
+        for ArrivedEvent {
+            id,
+            data: ArrivedData { number, check },
+        } in events
+        {
+            let is_intact = id == number.to_string()
+                && check == self.check(number)
+                && number < self.answers.len() as u64;
             let (true, Some(arrivals)) = (is_intact, self.arrivals.get_mut(subscription)) else {
                 self.damaged += 1;
                 continue;
@@ -129,8 +144,11 @@ impl DeliveryLedger {
 
     /// The current totals.
     pub fn sum(&self) -> LedgerSummary {
-        let mut sum =
-            LedgerSummary { acknowledged: self.acknowledged, damaged: self.damaged, ..LedgerSummary::default() };
+        let mut sum = LedgerSummary {
+            acknowledged: self.acknowledged,
+            damaged: self.damaged,
+            ..LedgerSummary::default()
+        };
         for (subscription, arrivals) in self.arrivals.iter().enumerate() {
             for (number, answer) in self.answers.iter().enumerate() {
                 let times = arrivals.get(number).copied().unwrap_or(0);
@@ -172,7 +190,11 @@ pub(super) fn counts(value: &serde_json::Value) -> BTreeMap<String, u64> {
     for (name, value) in value.as_object().into_iter().flatten() {
         match value {
             serde_json::Value::Object(_) => {
-                found.extend(counts(value).into_iter().map(|(inner, count)| (format!("{name}.{inner}"), count)));
+                found.extend(
+                    counts(value)
+                        .into_iter()
+                        .map(|(inner, count)| (format!("{name}.{inner}"), count)),
+                );
             }
             value => {
                 found.extend(value.as_u64().map(|count| (name.clone(), count)));

@@ -50,7 +50,12 @@ pub(super) struct LoadGenerator {
 }
 
 impl LoadGenerator {
-    pub(super) fn new(session: Rc<ServerClient>, at: Option<Url>, topic: &str, ledger: SharedLedger) -> Self {
+    pub(super) fn new(
+        session: Rc<ServerClient>,
+        at: Option<Url>,
+        topic: &str,
+        ledger: SharedLedger,
+    ) -> Self {
         let path = format!("/topics/{topic}/api/events").into();
         Self {
             session,
@@ -105,7 +110,8 @@ impl LoadGenerator {
             Some(at) => self.session.request_to(at, Method::POST, &self.path),
             None => self.session.request(Method::POST, &self.path),
         };
-        let request = request.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
+        let request =
+            request.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
         let Ok(mut response) = request.send_body(body).await else {
             self.published.borrow_mut().unknown += 1;
             return;

@@ -1,10 +1,12 @@
-//! `gridhook chaos`: injects faults into a running server under load, and verifies that no acknowledged event is lost.
+//! `gridhook chaos`: injects faults into a running server under load, and verifies that no
+//! acknowledged event is lost.
 //!
-//! A run creates its own topic with event subscriptions that deliver to a webhook in this process, publishes to it, and kills
-//! actors. Other topics are affected only by faults of the journal and the clock, which all topics share. The run deletes
-//! everything it created, also after a signal.
+//! A run creates its own topic with event subscriptions that deliver to a webhook in this process,
+//! publishes to it, and kills actors. Other topics are affected only by faults of the journal and
+//! the clock, which all topics share. The run deletes everything it created, also after a signal.
 //!
-//! The same seed gives the same sequence of kills; their timing relative to the server's work differs.
+//! The same seed gives the same sequence of kills; their timing relative to the server's work
+//! differs.
 
 mod faults;
 mod kills;
@@ -52,7 +54,12 @@ pub struct ChaosCommand {
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = duration)]
     kill_every: Duration,
     /// Actors and tasks to kill
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "subscription,topic,dead-letter")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "subscription,topic,dead-letter"
+    )]
     kill: Vec<VictimKind>,
     /// How to kill them
     #[arg(long, value_enum, value_delimiter = ',', default_value = "panic,stop")]
@@ -141,7 +148,10 @@ enum KillMethod {
 #[derive(Debug, thiserror::Error)]
 pub enum ChaosError {
     /// Fault injection is disabled in the server.
-    #[error("fault injection is disabled; start the server with chaos.enabled = true (GRIDHOOK_CHAOS__ENABLED=true)")]
+    #[error(
+        "fault injection is disabled; start the server with chaos.enabled = true \
+         (GRIDHOOK_CHAOS__ENABLED=true)"
+    )]
     Off,
     /// A request failed.
     #[error("{what}: {error}")]
@@ -163,7 +173,10 @@ pub enum ChaosError {
     #[error("signal handlers cannot be installed: {0}")]
     Signals(io::Error),
     /// The clean-up failed.
-    #[error("the topic {topic} could not be deleted; delete it with gridhook topics delete {topic}: {why}")]
+    #[error(
+        "the topic {topic} could not be deleted; delete it with gridhook topics delete {topic}: \
+         {why}"
+    )]
     CleanUp {
         /// The topic.
         topic: String,
@@ -183,10 +196,16 @@ impl CommandError for ChaosError {
 
 impl ChaosCommand {
     /// Runs the scenario and formats its verdict.
-    pub(super) async fn verdict(self, clock: gridhook_clock::Clock) -> Result<CommandOutcome, ChaosError> {
+    pub(super) async fn verdict(
+        self,
+        clock: gridhook_clock::Clock,
+    ) -> Result<CommandOutcome, ChaosError> {
         let printed = self.printed;
         let verdict = self.run(clock).await?;
-        Ok(CommandOutcome::new(printed.format(&verdict, ToString::to_string), verdict.is_ok()))
+        Ok(CommandOutcome::new(
+            printed.format(&verdict, ToString::to_string),
+            verdict.is_ok(),
+        ))
     }
 
     /// Runs the scenario and returns the verdict. Deletes what it created, also after an error.
@@ -204,7 +223,11 @@ fn name_of(subscription: usize) -> String {
 fn step(text: &str) -> Result<String, String> {
     let length = text.strip_prefix(['-', '+']).unwrap_or(text);
     let is_step = humantime_serde::re::humantime::parse_duration(length).is_ok();
-    if is_step { Ok(text.to_owned()) } else { Err("allowed is a step such as 1h or -1h".to_owned()) }
+    if is_step {
+        Ok(text.to_owned())
+    } else {
+        Err("allowed is a step such as 1h or -1h".to_owned())
+    }
 }
 
 /// Whether the server refused the request, as opposed to a failure.

@@ -30,7 +30,9 @@ use crate::{
     client::{self, ResourceName, ServerClient},
     format::{counted, number},
 };
-use gridhook_api::{chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport};
+use gridhook_api::{
+    chaos::ChaosReport, status::SubscriptionStatusView, supervision::SupervisionReport,
+};
 use gridhook_clock::Clock;
 
 /// The interval between progress checks.
@@ -52,15 +54,28 @@ struct ChaosRun {
 }
 
 pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdict, ChaosError> {
-    let session = Rc::new(chaos.control.session().map_err(request_failed("cannot connect to the server"))?);
+    let session = Rc::new(
+        chaos
+            .control
+            .session()
+            .map_err(request_failed("cannot connect to the server"))?,
+    );
     if let Some(url) = &chaos.publish_to {
-        session.check_recipient(url).map_err(request_failed("cannot publish"))?;
+        session
+            .check_recipient(url)
+            .map_err(request_failed("cannot publish"))?;
     }
     let before = fault_counts(&session).await?;
     let seed = chaos.seed.unwrap_or_else(|| fastrand::u64(..));
-    let ledger = Arc::new(Mutex::new(DeliveryLedger::new(seed, chaos.subscriptions as usize)));
+    let ledger = Arc::new(Mutex::new(DeliveryLedger::new(
+        seed,
+        chaos.subscriptions as usize,
+    )));
     let (at, webhook) =
-        webhook::listen(chaos.listen, &ledger).map_err(|error| ChaosError::Webhook { address: chaos.listen, error })?;
+        webhook::listen(chaos.listen, &ledger).map_err(|error| ChaosError::Webhook {
+            address: chaos.listen,
+            error,
+        })?;
     let endpoint = match &chaos.endpoint {
         Some(url) => url.as_str().trim_end_matches('/').to_owned(),
         None => format!("http://{at}"),
@@ -68,12 +83,24 @@ pub(super) async fn run(chaos: ChaosCommand, clock: Clock) -> Result<ChaosVerdic
     // Concurrent runs with the same seed need different topics.
     let topic = format!("chaos-{:08x}", fastrand::u32(..));
     let (stopped, kills) = (Rc::default(), Rc::default());
-    let run = ChaosRun { chaos, clock, session, ledger, topic, seed, stopped, kills };
+    let run = ChaosRun {
+        chaos,
+        clock,
+        session,
+        ledger,
+        topic,
+        seed,
+        stopped,
+        kills,
+    };
     let verdict = run.execute(&endpoint, &before).await;
     let cleaned = run.clean_up().await;
     webhook.stop(false).await;
     let verdict = verdict?;
-    cleaned.map_err(|why| ChaosError::CleanUp { topic: run.topic.clone(), why })?;
+    cleaned.map_err(|why| ChaosError::CleanUp {
+        topic: run.topic.clone(),
+        why,
+    })?;
     Ok(verdict)
 }
 
@@ -83,12 +110,23 @@ impl ChaosRun {
     }
 
     /// Runs everything except the clean-up.
-    async fn execute(&self, endpoint: &str, before: &BTreeMap<String, u64>) -> Result<ChaosVerdict, ChaosError> {
+    async fn execute(
+        &self,
+        endpoint: &str,
+        before: &BTreeMap<String, u64>,
+    ) -> Result<ChaosVerdict, ChaosError> {
         let mut signals = StopSignals::install()?;
-        self.set_up(endpoint).await.map_err(request_failed("cannot create the topic"))?;
+        self.set_up(endpoint)
+            .await
+            .map_err(request_failed("cannot create the topic"))?;
         let load = {
             let at = self.chaos.publish_to.clone();
-            LoadGenerator::new(Rc::clone(&self.session), at, &self.topic, Arc::clone(&self.ledger))
+            LoadGenerator::new(
+                Rc::clone(&self.session),
+                at,
+                &self.topic,
+                Arc::clone(&self.ledger),
+            )
         };
         let started = self.clock.now();
         self.run_faults(&load, &mut signals).await?;
@@ -100,13 +138,17 @@ impl ChaosRun {
             .await
             .map_err(request_failed("cannot read the actors' restarts"))?;
         let faults = fault_counts(&self.session).await?;
-        let done = |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
-        let faults: BTreeMap<String, u64> =
-            faults.iter().map(|(name, count)| (name.clone(), done(name, count))).collect();
+        let done =
+            |name: &String, count: &u64| count - before.get(name).copied().unwrap_or(0).min(*count);
+        let faults: BTreeMap<String, u64> = faults
+            .iter()
+            .map(|(name, count)| (name.clone(), done(name, count)))
+            .collect();
         let of = |name: &str| faults.get(name).copied().unwrap_or(0);
         let cut_off = of("deliveriesKilled") * u64::from(self.chaos.batch_events);
-        let lost_answers =
-            of("responsesDropped.events") + of("responsesCorrupted.events") + of("responsesDelayed.events");
+        let lost_answers = of("responsesDropped.events")
+            + of("responsesCorrupted.events")
+            + of("responsesDelayed.events");
         let verdict = ChaosVerdict {
             topic: self.topic.clone(),
             seed: self.seed,
@@ -124,9 +166,17 @@ impl ChaosRun {
     }
 
     async fn set_up(&self, endpoint: &str) -> Result<(), client::ClientError> {
-        let put =
-            async |path: &str, body: &Value| self.session.fetch::<Value>(Method::PUT, path, Some(body)).await.map(drop);
-        put(&self.resource().path(""), &json!({"properties": {"inputSchema": "EventGridSchema"}})).await?;
+        let put = async |path: &str, body: &Value| {
+            self.session
+                .fetch::<Value>(Method::PUT, path, Some(body))
+                .await
+                .map(drop)
+        };
+        put(
+            &self.resource().path(""),
+            &json!({"properties": {"inputSchema": "EventGridSchema"}}),
+        )
+        .await?;
         for number in 0..self.chaos.subscriptions as usize {
             let webhook = json!({
                 "endpointUrl": format!("{endpoint}/{number}"),
@@ -141,9 +191,21 @@ impl ChaosRun {
     }
 
     /// Runs load, kills and faults, until the end of the duration or a signal.
-    async fn run_faults(&self, load: &LoadGenerator, signals: &mut StopSignals) -> Result<(), ChaosError> {
-        let ChaosCommand { duration, rate, faults, .. } = &self.chaos;
-        faults.start(&self.session, &self.topic, *duration).await.map_err(request_failed("cannot inject a fault"))?;
+    async fn run_faults(
+        &self,
+        load: &LoadGenerator,
+        signals: &mut StopSignals,
+    ) -> Result<(), ChaosError> {
+        let ChaosCommand {
+            duration,
+            rate,
+            faults,
+            ..
+        } = &self.chaos;
+        faults
+            .start(&self.session, &self.topic, *duration)
+            .await
+            .map_err(request_failed("cannot inject a fault"))?;
         let loading = actix_rt::spawn(load.clone().run(*rate, self.clock.clone()));
         let kills = KillSchedule {
             topic: self.topic.clone(),
@@ -154,9 +216,17 @@ impl ChaosRun {
             seed: self.seed,
             clock: self.clock.clone(),
         };
-        let killing = kills.run(Rc::clone(&self.session), Rc::clone(&self.kills), Rc::clone(&self.stopped));
+        let killing = kills.run(
+            Rc::clone(&self.session),
+            Rc::clone(&self.kills),
+            Rc::clone(&self.stopped),
+        );
         let mut killing = actix_rt::spawn(killing);
-        let turns = faults.clone().run(Rc::clone(&self.session), self.topic.clone(), Rc::clone(&self.stopped));
+        let turns = faults.clone().run(
+            Rc::clone(&self.session),
+            self.topic.clone(),
+            Rc::clone(&self.stopped),
+        );
         let mut turns = actix_rt::spawn(turns);
         let ended = tokio::select! {
             () = self.watch(*duration) => Ok(()),
@@ -183,22 +253,28 @@ impl ChaosRun {
             let (acknowledged, arrived) = with(&self.ledger, |ledger| ledger.so_far());
             let counts = [acknowledged, arrived, self.kills.killed.get()].map(number);
             bar.set_position(passed.as_millis() as u64);
-            bar.set_message(format!("{} acknowledged, {} arrived, {} killed", counts[0], counts[1], counts[2]));
+            bar.set_message(format!(
+                "{} acknowledged, {} arrived, {} killed",
+                counts[0], counts[1], counts[2]
+            ));
             actix_rt::time::sleep(POLL_INTERVAL.min(duration - passed)).await;
         }
     }
 
     /// Waits until nothing is pending in the server. Returns false after a timeout or a signal.
-    async fn settle(&self, load: &LoadGenerator, signals: &mut StopSignals) -> Result<bool, ChaosError> {
+    async fn settle(
+        &self,
+        load: &LoadGenerator,
+        signals: &mut StopSignals,
+    ) -> Result<bool, ChaosError> {
         let end = self.clock.now().after(self.chaos.settle);
         let bar = bar(self.chaos.settle, "{spinner} {msg}");
         let settled = async {
             loop {
                 if load.is_quiet()
-                    && self
-                        .is_settled()
-                        .await
-                        .map_err(request_failed("cannot read the status of the event subscriptions"))?
+                    && self.is_settled().await.map_err(request_failed(
+                        "cannot read the status of the event subscriptions",
+                    ))?
                 {
                     return Ok(true);
                 }
@@ -221,10 +297,13 @@ impl ChaosRun {
 
     fn missing(&self) -> MissingEvents {
         let (acknowledged, arrived) = with(&self.ledger, |ledger| ledger.so_far());
-        MissingEvents { events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived) }
+        MissingEvents {
+            events: (acknowledged * u64::from(self.chaos.subscriptions)).saturating_sub(arrived),
+        }
     }
 
-    /// Whether no subscription has a backlog, pending deliveries or requests in flight: then nothing more can arrive.
+    /// Whether no subscription has a backlog, pending deliveries or requests in flight: then
+    /// nothing more can arrive.
     async fn is_settled(&self) -> Result<bool, client::ClientError> {
         for number in 0..self.chaos.subscriptions as usize {
             let path = self.resource().subscription(&name_of(number), "/status");
@@ -246,7 +325,8 @@ impl ChaosRun {
         }
         let all = async {
             for number in 0..self.chaos.subscriptions as usize {
-                self.delete(&self.resource().subscription(&name_of(number), "")).await?;
+                self.delete(&self.resource().subscription(&name_of(number), ""))
+                    .await?;
             }
             self.delete(&self.resource().path("")).await
         };
@@ -257,9 +337,16 @@ impl ChaosRun {
     }
 
     async fn delete(&self, path: &str) -> Result<(), client::ClientError> {
-        match self.session.fetch::<Value>(Method::DELETE, path, None::<&Value>).await {
+        match self
+            .session
+            .fetch::<Value>(Method::DELETE, path, None::<&Value>)
+            .await
+        {
             Ok(_) => Ok(()),
-            Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Ok(()),
+            Err(client::ClientError::Refused {
+                status: StatusCode::NOT_FOUND,
+                ..
+            }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -274,7 +361,10 @@ struct MissingEvents {
 async fn fault_counts(session: &ServerClient) -> Result<BTreeMap<String, u64>, ChaosError> {
     match session.get::<ChaosReport>("/chaos").await {
         Ok(report) => Ok(counts(&json!(report.injected))),
-        Err(client::ClientError::Refused { status: StatusCode::NOT_FOUND, .. }) => Err(ChaosError::Off),
+        Err(client::ClientError::Refused {
+            status: StatusCode::NOT_FOUND,
+            ..
+        }) => Err(ChaosError::Off),
         Err(error) => Err(request_failed("cannot read the injected faults")(error)),
     }
 }
@@ -288,23 +378,33 @@ async fn failure(task: &mut JoinHandle<Result<(), client::ClientError>>) -> Chao
 }
 
 fn request_failed(what: &'static str) -> impl FnOnce(client::ClientError) -> ChaosError {
-    move |error| ChaosError::Server { what, error: Box::new(error) }
+    move |error| ChaosError::Server {
+        what,
+        error: Box::new(error),
+    }
 }
 
 /// A progress bar on standard error, if that is a terminal.
 fn bar(length: Duration, template: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(length.as_millis() as u64), ProgressDrawTarget::stderr());
+    let bar = ProgressBar::with_draw_target(
+        Some(length.as_millis() as u64),
+        ProgressDrawTarget::stderr(),
+    );
     bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
     bar
 }
 
-/// SIGINT and SIGTERM: the first ends the load, the second ends settling. The clean-up runs in any case.
+/// SIGINT and SIGTERM: the first ends the load, the second ends settling. The clean-up runs in any
+/// case.
 struct StopSignals([Signal; 2]);
 
 impl StopSignals {
     fn install() -> Result<Self, ChaosError> {
         let install = |kind| signal(kind).map_err(ChaosError::Signals);
-        Ok(Self([install(SignalKind::interrupt())?, install(SignalKind::terminate())?]))
+        Ok(Self([
+            install(SignalKind::interrupt())?,
+            install(SignalKind::terminate())?,
+        ]))
     }
 
     fn next(&mut self) -> impl Future<Output = ()> {

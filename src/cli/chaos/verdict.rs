@@ -21,8 +21,21 @@ pub(super) struct RecoveryTimes {
 }
 
 impl From<RecoveryView> for RecoveryTimes {
-    fn from(RecoveryView { count, p50, p99, longest, last: _ }: RecoveryView) -> Self {
-        Self { count, p50, p99, longest }
+    fn from(
+        RecoveryView {
+            count,
+            p50,
+            p99,
+            longest,
+            last: _,
+        }: RecoveryView,
+    ) -> Self {
+        Self {
+            count,
+            p50,
+            p99,
+            longest,
+        }
     }
 }
 
@@ -70,14 +83,25 @@ pub struct ChaosVerdict {
 impl ChaosVerdict {
     /// Adds the totals and computes the verdict.
     pub(super) fn judge(mut self, sum: LedgerSummary) -> Self {
-        let LedgerSummary { acknowledged, arrived, lost, named, repeated, damaged, refused_but_arrived } = sum;
-        let names = named.into_iter().map(|(subscription, event)| format!("{}/{event}", super::name_of(subscription)));
+        let LedgerSummary {
+            acknowledged,
+            arrived,
+            lost,
+            named,
+            repeated,
+            damaged,
+            refused_but_arrived,
+        } = sum;
+        let names = named
+            .into_iter()
+            .map(|(subscription, event)| format!("{}/{event}", super::name_of(subscription)));
         self.lost_events = names.collect();
         self.acknowledged = acknowledged;
         self.expected = acknowledged * self.subscriptions as u64;
         (self.arrived, self.lost, self.repeated, self.damaged) = (arrived, lost, repeated, damaged);
         self.refused_but_arrived = refused_but_arrived;
-        self.ok = acknowledged > 0 && lost == 0 && damaged == 0 && repeated <= self.repeated_allowed;
+        self.ok =
+            acknowledged > 0 && lost == 0 && damaged == 0 && repeated <= self.repeated_allowed;
         self
     }
 
@@ -93,12 +117,22 @@ impl ChaosVerdict {
         }
         if self.lost > 0 {
             let some = self.lost_events.join(", ");
-            let waiting =
-                if self.settled { "" } else { "; deliveries are still pending, raise --settle to wait longer" };
-            wrong.push(format!("{} did not arrive ({some}{}){waiting}", counted(self.lost, "event"), self.more()));
+            let waiting = if self.settled {
+                ""
+            } else {
+                "; deliveries are still pending, raise --settle to wait longer"
+            };
+            wrong.push(format!(
+                "{} did not arrive ({some}{}){waiting}",
+                counted(self.lost, "event"),
+                self.more()
+            ));
         }
         if self.damaged > 0 {
-            wrong.push(format!("{} arrived damaged", counted(self.damaged, "event")));
+            wrong.push(format!(
+                "{} arrived damaged",
+                counted(self.damaged, "event")
+            ));
         }
         if self.repeated > self.repeated_allowed {
             let more = counted(self.repeated - self.repeated_allowed, "more event");
@@ -114,7 +148,11 @@ impl ChaosVerdict {
     }
 
     fn more(&self) -> &'static str {
-        if self.lost as usize > self.lost_events.len() { ", …" } else { "" }
+        if self.lost as usize > self.lost_events.len() {
+            ", …"
+        } else {
+            ""
+        }
     }
 }
 
@@ -129,29 +167,76 @@ impl fmt::Display for ChaosVerdict {
             counted(self.subscriptions as u64, "subscription"),
             self.seed
         )?;
-        let PublishedCount { requests, refused, unknown } = self.requests;
-        let RecoveryTimes { count, p50, p99, longest } = self.restarts;
+        let PublishedCount {
+            requests,
+            refused,
+            unknown,
+        } = self.requests;
+        let RecoveryTimes {
+            count,
+            p50,
+            p99,
+            longest,
+        } = self.restarts;
         let millis = |time: Option<f64>| time.map_or("-".to_owned(), |time| format!("{time:.1}ms"));
         let faults = self.injected.iter().filter(|(_, count)| **count > 0);
-        let faults: Vec<String> = faults.map(|(name, count)| format!("{name} {}", number(*count))).collect();
+        let faults: Vec<String> = faults
+            .map(|(name, count)| format!("{name} {}", number(*count)))
+            .collect();
         let mut table = TextTable::new(["acknowledged", &number(self.acknowledged), ""]);
-        let mut line = |name: &str, count: u64, more: String| table.line([name.to_owned(), number(count), more]);
-        line("requests", requests, format!("{} refused, {} without a response", number(refused), number(unknown)));
-        line("arrived", self.arrived, format!("of {}", number(self.expected)));
+        let mut line = |name: &str, count: u64, more: String| {
+            table.line([name.to_owned(), number(count), more])
+        };
+        line(
+            "requests",
+            requests,
+            format!(
+                "{} refused, {} without a response",
+                number(refused),
+                number(unknown)
+            ),
+        );
+        line(
+            "arrived",
+            self.arrived,
+            format!("of {}", number(self.expected)),
+        );
         line("lost", self.lost, String::new());
-        line("repeated", self.repeated, format!("allowed {}", number(self.repeated_allowed)));
+        line(
+            "repeated",
+            self.repeated,
+            format!("allowed {}", number(self.repeated_allowed)),
+        );
         line("damaged", self.damaged, String::new());
-        line("restarts", count, format!("p50 {}, p99 {}, longest {}", millis(p50), millis(p99), millis(longest)));
+        line(
+            "restarts",
+            count,
+            format!(
+                "p50 {}, p99 {}, longest {}",
+                millis(p50),
+                millis(p99),
+                millis(longest)
+            ),
+        );
         line("injected", self.fault_count(), faults.join(", "));
         line("missed", self.missed, "kills without a target".to_owned());
         writeln!(f, "{table}\n")?;
-        write!(f, "{}: {}", if self.ok { "passed" } else { "FAILED" }, self.reason())
+        write!(
+            f,
+            "{}: {}",
+            if self.ok { "passed" } else { "FAILED" },
+            self.reason()
+        )
     }
 }
 
 impl ChaosVerdict {
     /// The number of injected faults; counters of affected events are not faults.
     fn fault_count(&self) -> u64 {
-        self.injected.iter().filter(|(name, _)| !name.ends_with(".events")).map(|(_, count)| count).sum()
+        self.injected
+            .iter()
+            .filter(|(name, _)| !name.ends_with(".events"))
+            .map(|(_, count)| count)
+            .sum()
     }
 }

@@ -23,7 +23,10 @@ pub(super) fn with<T>(ledger: &SharedLedger, act: impl FnOnce(&mut DeliveryLedge
 }
 
 /// Starts the webhook. Returns its address and its handle.
-pub(super) fn listen(address: SocketAddr, ledger: &SharedLedger) -> io::Result<(SocketAddr, ServerHandle)> {
+pub(super) fn listen(
+    address: SocketAddr,
+    ledger: &SharedLedger,
+) -> io::Result<(SocketAddr, ServerHandle)> {
     let ledger = web::Data::new(Arc::clone(ledger));
     let server = HttpServer::new(move || {
         App::new()
@@ -31,7 +34,11 @@ pub(super) fn listen(address: SocketAddr, ledger: &SharedLedger) -> io::Result<(
             .app_data(web::PayloadConfig::new(BODY_BYTES_MAX))
             .route("/{subscription}", web::post().to(receive))
     });
-    let server = server.workers(1).disable_signals().shutdown_timeout(1).bind(address)?;
+    let server = server
+        .workers(1)
+        .disable_signals()
+        .shutdown_timeout(1)
+        .bind(address)?;
     let bound = server.addrs().first().copied().unwrap_or(address);
     let server = server.run();
     let handle = server.handle();
@@ -46,10 +53,16 @@ async fn receive(
     body: web::Bytes,
     ledger: web::Data<SharedLedger>,
 ) -> HttpResponse {
-    match request.headers().get("aeg-event-type").map(|kind| kind.as_bytes()) {
+    match request
+        .headers()
+        .get("aeg-event-type")
+        .map(|kind| kind.as_bytes())
+    {
         Some(b"SubscriptionValidation") => match listen::validation_code(&body) {
             Ok(code) => HttpResponse::Ok().json(serde_json::json!({ "validationResponse": code })),
-            Err(error) => HttpResponse::BadRequest().body(format!("not a validation event: {error}")),
+            Err(error) => {
+                HttpResponse::BadRequest().body(format!("not a validation event: {error}"))
+            }
         },
         Some(b"SubscriptionDeletion") => HttpResponse::Ok().finish(),
         Some(_) | None => {

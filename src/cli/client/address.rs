@@ -17,8 +17,8 @@ use crate::{
 /// The flags that name the server.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ServerAddressArgs {
-    /// URL of the server's control plane [default: GRIDHOOK_SERVER, or the context in use, or the address in
-    /// GRIDHOOK_SERVER__LISTEN, or http://127.0.0.1:8080]
+    /// URL of the server's control plane [default: GRIDHOOK_SERVER, or the context in use, or the
+    /// address in GRIDHOOK_SERVER__LISTEN, or http://127.0.0.1:8080]
     #[arg(long, value_name = "URL", value_parser = server_url, help_heading = SERVER)]
     server: Option<Url>,
     /// Use the server of this context (gridhook context list)
@@ -37,33 +37,55 @@ const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
 /// Parses the URL of a server.
 pub(crate) fn server_url(text: &str) -> Result<Url, String> {
-    let allowed = |example: &str| format!("allowed is a URL that begins with http:// or https://, such as {example}");
-    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let allowed = |example: &str| {
+        format!("allowed is a URL that begins with http:// or https://, such as {example}")
+    };
+    let url = Url::parse(text)
+        .ok()
+        .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let Some(url) = url else {
         // `localhost:8080` parses as a URL with the scheme `localhost`.
         let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
         let with_scheme = format!("http://{rest}");
-        let example = if Url::parse(&with_scheme).is_ok() { &with_scheme } else { DEFAULT_SERVER };
+        let example = if Url::parse(&with_scheme).is_ok() {
+            &with_scheme
+        } else {
+            DEFAULT_SERVER
+        };
         return Err(allowed(example));
     };
-    if url.query().is_some() || url.fragment().is_some() || !url.username().is_empty() || url.password().is_some() {
-        return Err(format!("{}, without user, query or fragment", allowed(DEFAULT_SERVER)));
+    if url.query().is_some()
+        || url.fragment().is_some()
+        || !url.username().is_empty()
+        || url.password().is_some()
+    {
+        return Err(format!(
+            "{}, without user, query or fragment",
+            allowed(DEFAULT_SERVER)
+        ));
     }
     Ok(url)
 }
 
-/// The URL for a listen address. In a container, the server and its health check share the environment, and so this
-/// setting.
+/// The URL for a listen address. In a container, the server and its health check share the
+/// environment, and so this setting.
 fn listening_at(text: &str) -> Result<Url, ClientError> {
     let parsed = text.parse().ok().map(|mut address: SocketAddr| {
         if address.ip().is_unspecified() {
-            address.set_ip(if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
+            address.set_ip(if address.is_ipv4() {
+                Ipv4Addr::LOCALHOST.into()
+            } else {
+                Ipv6Addr::LOCALHOST.into()
+            });
         }
         format!("http://{address}")
     });
     parsed.and_then(|url| Url::parse(&url).ok()).ok_or_else(|| {
-        let allowed = "allowed is an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"";
-        ClientError::Input(format!("environment variable GRIDHOOK_SERVER__LISTEN is \"{text}\"; {allowed}"))
+        let allowed =
+            "allowed is an IP address and a port, such as \"127.0.0.1:8080\" or \"[::]:8080\"";
+        ClientError::Input(format!(
+            "environment variable GRIDHOOK_SERVER__LISTEN is \"{text}\"; {allowed}"
+        ))
     })
 }
 
@@ -92,28 +114,48 @@ pub(super) fn is_loopback(url: &Url) -> bool {
 pub(crate) fn warn_of_cleartext(url: &Url, credential: &str) {
     if url.scheme() == "http" && !is_loopback(url) {
         let host = url.host_str().unwrap_or_default();
-        print::note(&format!("gridhook: warning: {credential} is sent to {host} without encryption; use https://"));
+        print::note(&format!(
+            "gridhook: warning: {credential} is sent to {host} without encryption; use https://"
+        ));
     }
 }
 
 impl ServerAddressArgs {
     pub(super) fn choose(&self) -> Result<ChosenServer, ClientError> {
-        let ca_file = |context: Option<&ServerContext>| self.ca_file.clone().or_else(|| context?.ca_file.clone());
+        let ca_file = |context: Option<&ServerContext>| {
+            self.ca_file.clone().or_else(|| context?.ca_file.clone())
+        };
         if let Some(name) = &self.context {
             let context = ContextFile::load()?.get(name)?.clone();
             let (server, ca_file) = (context.server()?, ca_file(Some(&context)));
             let context = Some(context);
-            return Ok(ChosenServer { server, context, is_named: true, is_default: false, ca_file });
+            return Ok(ChosenServer {
+                server,
+                context,
+                is_named: true,
+                is_default: false,
+                ca_file,
+            });
         }
         let given = match (&self.server, variable("GRIDHOOK_SERVER")?) {
             (Some(server), _) => Some(server.clone()),
             (None, Some(text)) => Some(server_url(&text).map_err(|allowed| {
-                ClientError::Input(format!("environment variable GRIDHOOK_SERVER is \"{text}\"; {allowed}"))
+                ClientError::Input(format!(
+                    "environment variable GRIDHOOK_SERVER is \"{text}\"; {allowed}"
+                ))
             })?),
             (None, None) => None,
         };
-        let known = if given.is_none() { ContextFile::load()? } else { ContextFile::default() };
-        let context = known.current.as_deref().map(|name| known.get(name).cloned()).transpose()?;
+        let known = if given.is_none() {
+            ContextFile::load()?
+        } else {
+            ContextFile::default()
+        };
+        let context = known
+            .current
+            .as_deref()
+            .map(|name| known.get(name).cloned())
+            .transpose()?;
         let is_default = given.is_none() && context.is_none();
         let server = match (given, &context) {
             (Some(server), _) => server,
@@ -124,12 +166,20 @@ impl ServerAddressArgs {
             },
         };
         let ca_file = ca_file(context.as_ref());
-        Ok(ChosenServer { server, context, is_named: false, is_default, ca_file })
+        Ok(ChosenServer {
+            server,
+            context,
+            is_named: false,
+            is_default,
+            ca_file,
+        })
     }
 
     /// The server's URL, and a client that trusts its certificate. Needs a running actix system.
     pub(crate) fn client(&self) -> Result<(Url, Client), ClientError> {
-        let ChosenServer { server, ca_file, .. } = self.choose()?;
+        let ChosenServer {
+            server, ca_file, ..
+        } = self.choose()?;
         let client = http::client(ca_file.as_deref())?;
         Ok((server, client))
     }
@@ -140,8 +190,8 @@ pub(crate) fn variable(name: &str) -> Result<Option<String>, ClientError> {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => Ok(Some(text)),
         Ok(_) | Err(std::env::VarError::NotPresent) => Ok(None),
-        Err(std::env::VarError::NotUnicode(_)) => {
-            Err(ClientError::Input(format!("environment variable {name} is not valid UTF-8; allowed is UTF-8 text")))
-        }
+        Err(std::env::VarError::NotUnicode(_)) => Err(ClientError::Input(format!(
+            "environment variable {name} is not valid UTF-8; allowed is UTF-8 text"
+        ))),
     }
 }

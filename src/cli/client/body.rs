@@ -11,20 +11,28 @@ pub(crate) fn body_of(file: Option<&Path>) -> Result<Value, ClientError> {
     match file.map(|path| (path, read_input(path))) {
         None => Ok(Value::Object(serde_json::Map::new())),
         Some((_, Ok(value @ Value::Object(_)))) => Ok(value),
-        Some((path, Ok(_))) => {
-            Err(ClientError::Input(format!("{} is not a JSON object; allowed is one JSON object", path.display())))
-        }
+        Some((path, Ok(_))) => Err(ClientError::Input(format!(
+            "{} is not a JSON object; allowed is one JSON object",
+            path.display()
+        ))),
         Some((_, Err(error))) => Err(error),
     }
 }
 
 /// Reads JSON from a file, or from standard input for `-`.
 pub(crate) fn read_input(path: &Path) -> Result<Value, ClientError> {
-    let read = if path == Path::new("-") { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) };
-    let text = read.map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", path.display())))?;
+    let read = if path == Path::new("-") {
+        io::read_to_string(io::stdin())
+    } else {
+        fs::read_to_string(path)
+    };
+    let text = read.map_err(|error| {
+        ClientError::Input(format!("{} cannot be read: {error}", path.display()))
+    })?;
     // Some editors, and PowerShell, begin a file with a byte order mark.
     let json = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    serde_json::from_str(json).map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
+    serde_json::from_str(json)
+        .map_err(|error| ClientError::Input(format!("{} is not JSON: {error}", path.display())))
 }
 
 /// Sets the value at `path` in a JSON body, and creates the objects above it.

@@ -1,7 +1,7 @@
 //! The client of the control plane.
 //!
-//! A command sends a path and JSON, and receives JSON. With `--output json` it prints that JSON, otherwise text made from
-//! it. An error shows the server's own message.
+//! A command sends a path and JSON, and receives JSON. With `--output json` it prints that JSON,
+//! otherwise text made from it. An error shows the server's own message.
 
 mod address;
 mod body;
@@ -41,8 +41,9 @@ use super::{
 pub struct ServerArgs {
     #[command(flatten)]
     address: ServerAddressArgs,
-    /// File with the operator's token; without it, the token itself from the environment variable GRIDHOOK_TOKEN, or the
-    /// file of the context, or for a server of this machine data/admin-token or the package's file
+    /// File with the operator's token; without it, the token itself from the environment variable
+    /// GRIDHOOK_TOKEN, or the file of the context, or for a server of this machine data/admin-token
+    /// or the package's file
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     token_file: Option<PathBuf>,
 }
@@ -57,7 +58,8 @@ pub struct ClientArgs {
 }
 
 impl ClientArgs {
-    /// Formats a response: as `text` formats what is read from it, or as the JSON that the server sent.
+    /// Formats a response: as `text` formats what is read from it, or as the JSON that the server
+    /// sent.
     pub(crate) fn print<T: DeserializeOwned>(
         &self,
         json: &Value,
@@ -70,7 +72,8 @@ impl ClientArgs {
 /// An event subscription and its server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SubscriptionArgs {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
+    /// resource id
     pub(crate) topic: ResourceName,
     /// Name of the event subscription
     pub(crate) subscription: String,
@@ -117,7 +120,9 @@ pub enum ClientError {
         reason: String,
     },
     /// The response cannot be parsed.
-    #[error("the response has an unknown form; the server and this command may have different versions")]
+    #[error(
+        "the response has an unknown form; the server and this command may have different versions"
+    )]
     Answer(#[from] serde_json::Error),
     /// A flag, a variable or a file cannot be used.
     #[error("{0}")]
@@ -164,7 +169,11 @@ impl ServerArgs {
         let token = self.token(&chosen)?;
         warn_of_cleartext(&chosen.server, "the token");
         let client = http::client(chosen.ca_file.as_deref())?;
-        Ok(ServerClient { client, server: chosen.server, token })
+        Ok(ServerClient {
+            client,
+            server: chosen.server,
+            token,
+        })
     }
 
     /// The flags that name the server.
@@ -180,18 +189,28 @@ impl ServerClient {
     }
 
     /// Sends a POST.
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
+    pub async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
         self.fetch(Method::POST, path, Some(body)).await
     }
 
     /// Sends a GET of a resource, and returns its ETag.
-    pub(crate) async fn get_tagged(&self, path: &str) -> Result<(Value, Precondition), ClientError> {
-        let result = self.exchange(Method::GET, path, &Precondition::None, None::<&Value>).await;
+    pub(crate) async fn get_tagged(
+        &self,
+        path: &str,
+    ) -> Result<(Value, Precondition), ClientError> {
+        let result = self
+            .exchange(Method::GET, path, &Precondition::None, None::<&Value>)
+            .await;
         let (resource, tag) = self.with_suggestion(path, result).await?;
         Ok((resource, tag.map_or(Precondition::None, Precondition::Tag)))
     }
 
-    /// Sends a request. An empty response is `null`. If the resource does not exist, the error suggests similar names.
+    /// Sends a request. An empty response is `null`. If the resource does not exist, the error
+    /// suggests similar names.
     pub async fn fetch<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -210,7 +229,9 @@ impl ServerClient {
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
         let result = self.exchange(method, path, condition, body).await;
-        self.with_suggestion(path, result).await.map(|(answer, _)| answer)
+        self.with_suggestion(path, result)
+            .await
+            .map(|(answer, _)| answer)
     }
 
     /// Adds similar names to the error for a resource that does not exist.
@@ -220,9 +241,15 @@ impl ServerClient {
         result: Result<T, ClientError>,
     ) -> Result<T, ClientError> {
         match result {
-            Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason }) => {
+            Err(ClientError::Refused {
+                status: StatusCode::NOT_FOUND,
+                reason,
+            }) => {
                 let reason = reason + &suggestion::suggestion(self, path).await;
-                Err(ClientError::Refused { status: StatusCode::NOT_FOUND, reason })
+                Err(ClientError::Refused {
+                    status: StatusCode::NOT_FOUND,
+                    reason,
+                })
             }
             result => result,
         }
@@ -235,7 +262,9 @@ impl ServerClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        self.exchange(method, path, &Precondition::None, body).await.map(|(answer, _)| answer)
+        self.exchange(method, path, &Precondition::None, body)
+            .await
+            .map(|(answer, _)| answer)
     }
 
     /// Sends a request, and returns the response with its ETag.
@@ -248,15 +277,22 @@ impl ServerClient {
     ) -> Result<(T, Option<String>), ClientError> {
         let request = match condition {
             Precondition::None => self.request(method, path),
-            Precondition::Missing => self.request(method, path).insert_header((header::IF_NONE_MATCH, "*")),
-            Precondition::Tag(tag) => self.request(method, path).insert_header((header::IF_MATCH, tag.as_str())),
+            Precondition::Missing => self
+                .request(method, path)
+                .insert_header((header::IF_NONE_MATCH, "*")),
+            Precondition::Tag(tag) => self
+                .request(method, path)
+                .insert_header((header::IF_MATCH, tag.as_str())),
         };
         let sent = match body {
             Some(body) => request.send_json(body),
             None => request.send(),
         };
         let (body, tag) = self.answer(sent).await?;
-        Ok((serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?, tag))
+        Ok((
+            serde_json::from_slice(if body.is_empty() { b"null" } else { &body })?,
+            tag,
+        ))
     }
 
     /// The `Authorization` header.
@@ -279,7 +315,9 @@ impl ServerClient {
     /// A request with the token to another address of the same server.
     pub fn request_to(&self, server: &Url, method: Method, path: &str) -> ClientRequest {
         let url = format!("{}{path}", server.as_str().trim_end_matches('/'));
-        self.client.request(method, url).insert_header((header::AUTHORIZATION, self.bearer()))
+        self.client
+            .request(method, url)
+            .insert_header((header::AUTHORIZATION, self.bearer()))
     }
 
     /// The error of a failed connection.
@@ -297,21 +335,38 @@ impl ServerClient {
         &self.client
     }
 
-    async fn answer(&self, sent: SendClientRequest) -> Result<(bytes::Bytes, Option<String>), ClientError> {
+    async fn answer(
+        &self,
+        sent: SendClientRequest,
+    ) -> Result<(bytes::Bytes, Option<String>), ClientError> {
         let response = sent.await.map_err(|error| self.not_reached(&error))?;
         let mut response = response.timeout(RESPONSE_TIMEOUT);
         let status = response.status();
-        let tag = response.headers().get(header::ETAG).and_then(|tag| Some(tag.to_str().ok()?.to_owned()));
-        let body = response.body().limit(ANSWER_BYTES_MAX).await.map_err(|error| {
-            let hint = "the response ended early".to_owned();
-            ClientError::Send { server: self.server.to_string(), error: error.to_string(), hint }
-        })?;
+        let tag = response
+            .headers()
+            .get(header::ETAG)
+            .and_then(|tag| Some(tag.to_str().ok()?.to_owned()));
+        let body = response
+            .body()
+            .limit(ANSWER_BYTES_MAX)
+            .await
+            .map_err(|error| {
+                let hint = "the response ended early".to_owned();
+                ClientError::Send {
+                    server: self.server.to_string(),
+                    error: error.to_string(),
+                    hint,
+                }
+            })?;
         if status.is_success() {
             return Ok((body, tag));
         }
         let mut reason = http::reason(&body);
         if status == StatusCode::UNAUTHORIZED {
-            reason = format!("{reason} (the token is from {}; use --token-file for another)", self.token.from);
+            reason = format!(
+                "{reason} (the token is from {}; use --token-file for another)",
+                self.token.from
+            );
         }
         Err(ClientError::Refused { status, reason })
     }
@@ -319,9 +374,16 @@ impl ServerClient {
 
 /// The error of a failed connection, with a hint.
 pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError {
-    let (error, is_http_answer) = (error.to_string(), !matches!(error, SendRequestError::Response(_)));
+    let (error, is_http_answer) = (
+        error.to_string(),
+        !matches!(error, SendRequestError::Response(_)),
+    );
     let other = |scheme: &str| {
-        let rest = server.as_str().split_once("://").map_or("", |(_, rest)| rest).trim_end_matches('/');
+        let rest = server
+            .as_str()
+            .split_once("://")
+            .map_or("", |(_, rest)| rest)
+            .trim_end_matches('/');
         format!("{scheme}://{rest}")
     };
     let hint = match server.scheme() {
@@ -331,10 +393,17 @@ pub(crate) fn not_reached(server: &Url, error: &SendRequestError) -> ClientError
         "https" if error.contains("UnknownIssuer") => {
             "name the file of the certificate authority with --ca-file".to_owned()
         }
-        "http" if !is_http_answer => format!("the response is not HTTP: does the server use TLS ({})?", other("https")),
+        "http" if !is_http_answer => format!(
+            "the response is not HTTP: does the server use TLS ({})?",
+            other("https")
+        ),
         _ => "check that the server runs and that this is its address (--server)".to_owned(),
     };
-    ClientError::Send { server: server.to_string(), error, hint }
+    ClientError::Send {
+        server: server.to_string(),
+        error,
+        hint,
+    }
 }
 
 /// One minute, longer than every request that is not a job.

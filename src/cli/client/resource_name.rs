@@ -4,13 +4,17 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::ClientError;
 
-/// The name of a topic, a domain or a namespace in a command: `orders`, `domains/shop`, `domains/shop/topics/eu`, or a full
-/// resource id.
+/// The name of a topic, a domain or a namespace in a command: `orders`, `domains/shop`,
+/// `domains/shop/topics/eu`, or a full resource id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceName(String);
 
 /// Unreserved characters of RFC 3986; all others are percent-encoded.
-const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// The default scope; a resource in another scope needs its full resource id.
 const SCOPE: &str = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid";
@@ -19,20 +23,32 @@ impl std::str::FromStr for ResourceName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let segments: Vec<_> = text.split('/').filter(|segment| !segment.is_empty()).collect();
+        let segments: Vec<_> = text
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .collect();
         let own = match segments[..] {
             [topic] => format!("{SCOPE}/topics/{}", segment(topic)),
-            ["topics" | "domains" | "namespaces", name] => format!("{SCOPE}/{}/{}", segments[0], segment(name)),
+            ["topics" | "domains" | "namespaces", name] => {
+                format!("{SCOPE}/{}/{}", segments[0], segment(name))
+            }
             [above @ ("domains" | "namespaces"), name, "topics", topic] => {
-                format!("{SCOPE}/{above}/{}/topics/{}", segment(name), segment(topic))
+                format!(
+                    "{SCOPE}/{above}/{}/topics/{}",
+                    segment(name),
+                    segment(topic)
+                )
             }
             [first, ..] if text.starts_with('/') && first.eq_ignore_ascii_case("subscriptions") => {
-                segments.iter().map(|name| format!("/{}", segment(name))).collect()
+                segments
+                    .iter()
+                    .map(|name| format!("/{}", segment(name)))
+                    .collect()
             }
             _ => {
                 return Err(
-                    "allowed are NAME (a topic), domains/NAME, domains/NAME/topics/NAME, the same with namespaces/, or a \
-                     full resource id that begins with /subscriptions/"
+                    "allowed are NAME (a topic), domains/NAME, domains/NAME/topics/NAME, the same \
+                     with namespaces/, or a full resource id that begins with /subscriptions/"
                         .to_owned(),
                 );
             }
@@ -63,7 +79,8 @@ impl ResourceName {
                 Ok(format!("/namespaces/{namespace}/topics/{name}:publish"))
             }
             [("domains", domain), ("topics", _)] => Err(ClientError::Input(format!(
-                "cannot publish to a topic of a domain; publish to the domain, domains/{domain}, and name the topic in each event"
+                "cannot publish to a topic of a domain; publish to the domain, domains/{domain}, \
+                 and name the topic in each event"
             ))),
             _ => Err(ClientError::Input(format!(
                 "cannot publish to {}; allowed is a topic, a domain or a topic of a namespace",
@@ -86,10 +103,21 @@ impl ResourceName {
     fn types_and_names(&self) -> Vec<(&'static str, &str)> {
         const TYPES: [&str; 3] = ["topics", "domains", "namespaces"];
         let segments: Vec<&str> = self.0.split('/').collect();
-        let provider = segments.iter().position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"));
-        let rest = provider.and_then(|at| segments.get(at + 1..)).unwrap_or_default();
-        let known = |word: &str| TYPES.into_iter().find(|known| known.eq_ignore_ascii_case(word)).unwrap_or_default();
-        rest.chunks_exact(2).map(|pair| (known(pair[0]), pair[1])).collect()
+        let provider = segments
+            .iter()
+            .position(|segment| segment.eq_ignore_ascii_case("Microsoft.EventGrid"));
+        let rest = provider
+            .and_then(|at| segments.get(at + 1..))
+            .unwrap_or_default();
+        let known = |word: &str| {
+            TYPES
+                .into_iter()
+                .find(|known| known.eq_ignore_ascii_case(word))
+                .unwrap_or_default()
+        };
+        rest.chunks_exact(2)
+            .map(|pair| (known(pair[0]), pair[1]))
+            .collect()
     }
 }
 
@@ -108,7 +136,10 @@ pub(crate) enum ResourceNameKind {
 
 /// The name of a resource in a command: short in the default scope, otherwise the full id.
 pub fn short(id: &str) -> String {
-    match id.strip_prefix(SCOPE).map(|rest| rest.trim_start_matches('/')) {
+    match id
+        .strip_prefix(SCOPE)
+        .map(|rest| rest.trim_start_matches('/'))
+    {
         Some(rest) => rest.strip_prefix("topics/").unwrap_or(rest).to_owned(),
         None => id.to_owned(),
     }

@@ -9,28 +9,42 @@ use super::{
     address::{ChosenServer, is_loopback, variable},
 };
 
-/// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a header.
+/// Checks a token or a key from a file or a variable: one line of visible ASCII, so that it fits a
+/// header.
 pub(crate) fn secret(text: &str, from: &str) -> Result<String, ClientError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
     let problem = match lines[..] {
         [] => "is empty".to_owned(),
-        [secret] if secret.bytes().all(|byte| byte.is_ascii_graphic()) => return Ok(secret.to_owned()),
+        [secret] if secret.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Ok(secret.to_owned());
+        }
         [_] => "has a space or a character that is not visible ASCII".to_owned(),
         [..] => format!("has {} lines", lines.len()),
     };
-    Err(ClientError::Input(format!("{from} {problem}; allowed is one line of visible ASCII characters")))
+    Err(ClientError::Input(format!(
+        "{from} {problem}; allowed is one line of visible ASCII characters"
+    )))
 }
 
 /// Reads a secret from a file.
 pub(crate) fn secret_in(file: &Path) -> Result<String, ClientError> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| ClientError::Input(format!("{} cannot be read: {error}", file.display())))?;
+    let text = fs::read_to_string(file).map_err(|error| {
+        ClientError::Input(format!("{} cannot be read: {error}", file.display()))
+    })?;
     secret(&text, &file.display().to_string())
 }
 
 /// The token files of a server started in this folder, and of the package's server.
-const TOKEN_FILES: [&str; 3] = ["data/admin-token", "/run/gridhook/admin-token", "/var/lib/gridhook/admin-token"];
+const TOKEN_FILES: [&str; 3] = [
+    "data/admin-token",
+    "/run/gridhook/admin-token",
+    "/var/lib/gridhook/admin-token",
+];
 
 /// The operator's token.
 pub(super) struct OperatorToken {
@@ -43,7 +57,11 @@ pub(super) struct OperatorToken {
 
 impl OperatorToken {
     fn read(file: &Path) -> Result<Self, ClientError> {
-        Ok(Self { secret: secret_in(file)?, from: file.display().to_string(), is_local: false })
+        Ok(Self {
+            secret: secret_in(file)?,
+            from: file.display().to_string(),
+            is_local: false,
+        })
     }
 
     /// Refuses to send the token of this machine's server to another machine, which could use it.
@@ -52,24 +70,31 @@ impl OperatorToken {
             return Ok(());
         }
         Err(ClientError::Input(format!(
-            "{server}: no token for this server; use --token-file, set GRIDHOOK_TOKEN, or add a context with --token-file. The \
-             token in {} is sent only to a server of this machine",
+            "{server}: no token for this server; use --token-file, set GRIDHOOK_TOKEN, or add a \
+             context with --token-file. The token in {} is sent only to a server of this machine",
             self.from
         )))
     }
 }
 
 impl ServerArgs {
-    /// The token for the server. The token file of a context named by a flag takes precedence over `GRIDHOOK_TOKEN`, which
-    /// may belong to another server.
+    /// The token for the server. The token file of a context named by a flag takes precedence over
+    /// `GRIDHOOK_TOKEN`, which may belong to another server.
     pub(super) fn token(&self, chosen: &ChosenServer) -> Result<OperatorToken, ClientError> {
-        let of_context = chosen.context.as_ref().and_then(|context| context.token_file.as_deref());
+        let of_context = chosen
+            .context
+            .as_ref()
+            .and_then(|context| context.token_file.as_deref());
         match (&self.token_file, of_context, variable("GRIDHOOK_TOKEN")?) {
             (Some(path), ..) => return OperatorToken::read(path),
             (None, Some(path), _) if chosen.is_named => return OperatorToken::read(path),
             (None, _, Some(token)) => {
                 let from = "environment variable GRIDHOOK_TOKEN".to_owned();
-                return Ok(OperatorToken { secret: secret(&token, &from)?, from, is_local: false });
+                return Ok(OperatorToken {
+                    secret: secret(&token, &from)?,
+                    from,
+                    is_local: false,
+                });
             }
             (None, Some(path), None) => return OperatorToken::read(path),
             (None, None, None) => {}
@@ -79,7 +104,11 @@ impl ServerArgs {
             match fs::read_to_string(path) {
                 Ok(text) => {
                     let from = path.display().to_string();
-                    let token = OperatorToken { secret: secret(&text, &from)?, from, is_local: true };
+                    let token = OperatorToken {
+                        secret: secret(&text, &from)?,
+                        from,
+                        is_local: true,
+                    };
                     if !chosen.is_default {
                         token.check_recipient(&chosen.server)?;
                     }
@@ -90,8 +119,9 @@ impl ServerArgs {
             }
         }
         Err(ClientError::Input(format!(
-            "no operator's token found{unreadable}; use --token-file, set GRIDHOOK_TOKEN, or add a context with gridhook \
-             context add. A server stores its token in the file admin-token in its data folder"
+            "no operator's token found{unreadable}; use --token-file, set GRIDHOOK_TOKEN, or add a \
+             context with gridhook context add. A server stores its token in the file admin-token \
+             in its data folder"
         )))
     }
 }

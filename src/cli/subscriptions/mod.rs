@@ -1,5 +1,5 @@
-//! `gridhook subscriptions`: manages, holds and probes event subscriptions, and tests their filters and
-//! transformations.
+//! `gridhook subscriptions`: manages, holds and probes event subscriptions, and tests their filters
+//! and transformations.
 
 mod format;
 mod spec;
@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use self::spec::SubscriptionSpecArgs;
 use super::{
     client::{
-        ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient, SubscriptionArgs, body_of,
-        read_input,
+        ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient,
+        SubscriptionArgs, body_of, read_input,
     },
     format::number,
     list, prompt,
@@ -50,10 +50,16 @@ pub struct Subscriptions {
 enum SubscriptionsCommand {
     /// List the event subscriptions of a topic, or of all topics
     List {
-        /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
+        /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
+        /// resource id
         topic: Option<ResourceName>,
         /// Azure subscription to list if no topic is named
-        #[arg(long, value_name = "ID", default_value = "local", conflicts_with = "topic")]
+        #[arg(
+            long,
+            value_name = "ID",
+            default_value = "local",
+            conflicts_with = "topic"
+        )]
         subscription_id: String,
         #[command(flatten)]
         client: ClientArgs,
@@ -159,39 +165,67 @@ impl Subscriptions {
     /// A flag cannot be used, or a request failed.
     pub async fn run(self, clock: &Clock) -> Result<String, ClientError> {
         match self.command {
-            SubscriptionsCommand::List { topic, subscription_id, client } => {
+            SubscriptionsCommand::List {
+                topic,
+                subscription_id,
+                client,
+            } => {
                 let session = client.control.session()?;
                 let all = match topic {
                     Some(topic) => all_of(&session, &topic).await?,
                     None => {
-                        let mut all: Vec<Value> =
-                            list::all(&session, &list::path(&subscription_id, "eventSubscriptions")).await?;
+                        let mut all: Vec<Value> = list::all(
+                            &session,
+                            &list::path(&subscription_id, "eventSubscriptions"),
+                        )
+                        .await?;
                         // Azure's list does not contain event subscriptions of namespaces.
                         for topic in list::namespace_topics(&session, &subscription_id).await? {
-                            all.extend(list::all(&session, &format!("{topic}/eventSubscriptions")).await?);
+                            all.extend(
+                                list::all(&session, &format!("{topic}/eventSubscriptions")).await?,
+                            );
                         }
                         all
                     }
                 };
-                client.printed.list(all, |all: &[SubscriptionView]| format::listed(all))
+                client
+                    .printed
+                    .list(all, |all: &[SubscriptionView]| format::listed(all))
             }
             SubscriptionsCommand::Show { target, full_url } => target.show(full_url, clock).await,
             SubscriptionsCommand::Create { target, spec } => target.create(&spec).await,
             SubscriptionsCommand::Update { target, spec } => target.update(&spec).await,
             SubscriptionsCommand::Delete { target, yes } => target.delete(yes).await,
-            SubscriptionsCommand::Hold(target) => target.run_action("hold", &Value::Null, clock).await,
-            SubscriptionsCommand::Resume(target) => target.run_action("resume", &Value::Null, clock).await,
-            SubscriptionsCommand::Probe(target) => target.run_action("probe", &Value::Null, clock).await,
-            SubscriptionsCommand::Release(target) => target.run_action("release", &Value::Null, clock).await,
-            SubscriptionsCommand::Unblock { target, key, all: _, retry } => {
-                target.run_action("unblock", &json!(UnblockBody { key, retry }), clock).await
+            SubscriptionsCommand::Hold(target) => {
+                target.run_action("hold", &Value::Null, clock).await
+            }
+            SubscriptionsCommand::Resume(target) => {
+                target.run_action("resume", &Value::Null, clock).await
+            }
+            SubscriptionsCommand::Probe(target) => {
+                target.run_action("probe", &Value::Null, clock).await
+            }
+            SubscriptionsCommand::Release(target) => {
+                target.run_action("release", &Value::Null, clock).await
+            }
+            SubscriptionsCommand::Unblock {
+                target,
+                key,
+                all: _,
+                retry,
+            } => {
+                target
+                    .run_action("unblock", &json!(UnblockBody { key, retry }), clock)
+                    .await
             }
             SubscriptionsCommand::Retry { target, sequences } => target.retry(sequences).await,
             SubscriptionsCommand::TestFilter { test, draft } => {
-                test.run("testFilter", "filter", draft, format::tested).await
+                test.run("testFilter", "filter", draft, format::tested)
+                    .await
             }
             SubscriptionsCommand::TestTransform { test, draft } => {
-                test.run("testTransform", "transform", draft, format::transformed).await
+                test.run("testTransform", "transform", draft, format::transformed)
+                    .await
             }
         }
     }
@@ -202,7 +236,10 @@ async fn all_of(session: &ServerClient, topic: &ResourceName) -> Result<Vec<Valu
     let mut paths = vec![topic.path("/eventSubscriptions")];
     if topic.kind() == ResourceNameKind::Namespace {
         let topics = list::ids(session, &topic.path("/topics")).await?;
-        paths = topics.iter().map(|topic| format!("{topic}/eventSubscriptions")).collect();
+        paths = topics
+            .iter()
+            .map(|topic| format!("{topic}/eventSubscriptions"))
+            .collect();
     }
     let mut all = Vec::new();
     for path in paths {
@@ -220,8 +257,9 @@ impl SubscriptionArgs {
         let session = self.client.control.session()?;
         let mut subscription: Value = session.get(&self.path("")).await?;
         if full_url {
-            let FullUrl { endpoint_url } =
-                session.fetch(Method::POST, &self.path("/getFullUrl"), None::<&Value>).await?;
+            let FullUrl { endpoint_url } = session
+                .fetch(Method::POST, &self.path("/getFullUrl"), None::<&Value>)
+                .await?;
             let mut part = &mut subscription["properties"];
             if self.topic.kind() == ResourceNameKind::NamespaceTopic {
                 part = &mut part["deliveryConfiguration"]["push"];
@@ -232,65 +270,113 @@ impl SubscriptionArgs {
             part["destination"]["properties"]["endpointUrl"] = endpoint_url.into();
         }
         // Before its first endpoint validation, a subscription has no status.
-        let status = match session.fetch_plain(Method::GET, &self.path("/status"), None::<&Value>).await {
+        let status = match session
+            .fetch_plain(Method::GET, &self.path("/status"), None::<&Value>)
+            .await
+        {
             Ok(status) => status,
             Err(ClientError::Refused { .. }) => Value::Null,
             Err(error) => return Err(error),
         };
-        self.client.print(&json!({"eventSubscription": subscription, "status": status}), |answer| {
-            format!("{}\n{}", self.name(), format::format_subscription(answer, &self.arguments(), clock))
-        })
+        self.client.print(
+            &json!({"eventSubscription": subscription, "status": status}),
+            |answer| {
+                format!(
+                    "{}\n{}",
+                    self.name(),
+                    format::format_subscription(answer, &self.arguments(), clock)
+                )
+            },
+        )
     }
 
     async fn create(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
         let body = spec.body(self.topic.kind())?;
         let (session, path) = (self.client.control.session()?, self.path(""));
         let command = format!("gridhook subscriptions update {}", self.arguments());
-        let Creation { resource, is_new } = create(&session, &path, &body, &self.name(), &command).await?;
-        let done = if is_new { "created" } else { "exists, unchanged:" };
-        self.client.print(&resource, |subscription| format!("{done} {}\n{}", self.name(), format::facts(subscription)))
+        let Creation { resource, is_new } =
+            create(&session, &path, &body, &self.name(), &command).await?;
+        let done = if is_new {
+            "created"
+        } else {
+            "exists, unchanged:"
+        };
+        self.client.print(&resource, |subscription| {
+            format!("{done} {}\n{}", self.name(), format::facts(subscription))
+        })
     }
 
     async fn update(&self, spec: &SubscriptionSpecArgs) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
         let kind = self.topic.kind();
-        // In a namespace, the JSON form depends on push or pull delivery. An endpoint is sent with the type of the
-        // destination only if that changes.
-        let (existing, shown) = if kind == ResourceNameKind::NamespaceTopic || spec.endpoint.is_some() {
-            let (existing, shown) = session.get_tagged(&self.path("")).await?;
-            (Some(existing), shown)
-        } else {
-            (None, Precondition::None)
-        };
+        // In a namespace, the JSON form depends on push or pull delivery. An endpoint is sent with
+        // the type of the destination only if that changes.
+        let (existing, shown) =
+            if kind == ResourceNameKind::NamespaceTopic || spec.endpoint.is_some() {
+                let (existing, shown) = session.get_tagged(&self.path("")).await?;
+                (Some(existing), shown)
+            } else {
+                (None, Precondition::None)
+            };
         let change = spec.change(kind, existing.as_ref())?;
-        let changed: Value = session.change(Method::PATCH, &self.path(""), &shown, Some(&change)).await?;
-        self.client.print(&changed, |changed| format!("changed {}\n{}", self.name(), format::facts(changed)))
+        let changed: Value = session
+            .change(Method::PATCH, &self.path(""), &shown, Some(&change))
+            .await?;
+        self.client.print(&changed, |changed| {
+            format!("changed {}\n{}", self.name(), format::facts(changed))
+        })
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
         let (subscription, shown) = session.get_tagged(&self.path("")).await?;
         let NamedResource { id, .. } = serde_json::from_value(subscription)?;
-        prompt::confirm(&format!("Delete {} and its pending deliveries?", self.name()), yes)?;
-        session.change::<Value>(Method::DELETE, &self.path(""), &shown, None::<&Value>).await?;
-        Ok(self.client.printed.format(&json!({"deleted": id}), |_| format!("deleted {}", self.name())))
+        prompt::confirm(
+            &format!("Delete {} and its pending deliveries?", self.name()),
+            yes,
+        )?;
+        session
+            .change::<Value>(Method::DELETE, &self.path(""), &shown, None::<&Value>)
+            .await?;
+        Ok(self.client.printed.format(&json!({"deleted": id}), |_| {
+            format!("deleted {}", self.name())
+        }))
     }
 
-    async fn run_action(&self, action: &str, body: &Value, clock: &Clock) -> Result<String, ClientError> {
-        let (session, body) = (self.client.control.session()?, Some(body).filter(|body| !body.is_null()));
-        let status: Value = session.fetch(Method::POST, &self.path(&format!("/{action}")), body).await?;
-        self.client
-            .print(&status, |status| format!("{}\n{}", self.name(), format::state(status, &self.arguments(), clock)))
+    async fn run_action(
+        &self,
+        action: &str,
+        body: &Value,
+        clock: &Clock,
+    ) -> Result<String, ClientError> {
+        let (session, body) = (
+            self.client.control.session()?,
+            Some(body).filter(|body| !body.is_null()),
+        );
+        let status: Value = session
+            .fetch(Method::POST, &self.path(&format!("/{action}")), body)
+            .await?;
+        self.client.print(&status, |status| {
+            format!(
+                "{}\n{}",
+                self.name(),
+                format::state(status, &self.arguments(), clock)
+            )
+        })
     }
 
     /// Walks all parts, because the server limits the deliveries of one request.
     async fn retry(&self, sequences: Vec<u64>) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
-        let mut rest = sequences.chunks(DELIVERIES_MAX).map(|part| json!({"sequences": part}));
+        let mut rest = sequences
+            .chunks(DELIVERIES_MAX)
+            .map(|part| json!({"sequences": part}));
         let mut body = rest.next().unwrap_or_else(|| json!({"all": true}));
         let mut events = 0;
         let waits_until = loop {
-            let part: RetriedView = session.fetch(Method::POST, &self.path("/retry"), Some(&body)).await?;
+            let part: RetriedView = session
+                .fetch(Method::POST, &self.path("/retry"), Some(&body))
+                .await?;
             events += part.events;
             match (part.next, rest.next()) {
                 (Some(next), _) => body["after"] = next.into(),
@@ -298,7 +384,9 @@ impl SubscriptionArgs {
                 (None, None) => break part.waits_until,
             }
         };
-        let wait = waits_until.as_ref().map(|until| format!("; the endpoint is not called until {until}"));
+        let wait = waits_until
+            .as_ref()
+            .map(|until| format!("; the endpoint is not called until {until}"));
         let wait = wait.unwrap_or_default();
         let due = if events == 1 {
             "1 pending delivery is".to_owned()
@@ -306,7 +394,10 @@ impl SubscriptionArgs {
             format!("{} pending deliveries are", number(events))
         };
         let printed = |_: &Value| format!("{}: {due} due now{wait}", self.name());
-        Ok(self.client.printed.format(&json!({"events": events, "waitsUntil": waits_until}), printed))
+        Ok(self.client.printed.format(
+            &json!({"events": events, "waitsUntil": waits_until}),
+            printed,
+        ))
     }
 }
 

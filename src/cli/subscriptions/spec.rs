@@ -59,17 +59,25 @@ pub(super) struct SubscriptionSpecArgs {
     /// Egress proxy: the name of a table of delivery.resources, or none for a direct connection
     #[arg(long, value_name = "NAME", help_heading = "Settings")]
     proxy: Option<String>,
-    /// Key of the order: events with the same value are delivered one after the other, such as subject or data.order.id
+    /// Key of the order: events with the same value are delivered one after the other, such as
+    /// subject or data.order.id
     #[arg(long, value_name = "KEY", help_heading = "Settings")]
     ordering_key: Option<String>,
-    /// What an event that is given up means for the later ones of its order key: skip (go on) or block (wait for unblock)
+    /// What an event that is given up means for the later ones of its order key: skip (go on) or
+    /// block (wait for unblock)
     #[arg(long, value_name = "ACTION", help_heading = "Settings")]
     on_failure: Option<String>,
-    /// Dead-letter destination: resource id of a storage account, or a URL such as s3://bucket/prefix
+    /// Dead-letter destination: resource id of a storage account, or a URL such as
+    /// s3://bucket/prefix
     #[arg(long, value_name = "ID_OR_URL", help_heading = "Settings")]
     dead_letters: Option<String>,
     /// Blob container of the dead-letter destination
-    #[arg(long, value_name = "NAME", requires = "dead_letters", help_heading = "Settings")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "dead_letters",
+        help_heading = "Settings"
+    )]
     container: Option<String>,
     /// Label; repeatable
     #[arg(long = "label", value_name = "TEXT", help_heading = "Settings")]
@@ -100,9 +108,9 @@ impl SubscriptionSpecArgs {
     ) -> Result<Value, ClientError> {
         let given = match kind {
             ResourceNameKind::NamespaceTopic => self.in_namespace(&body, existing)?,
-            ResourceNameKind::Topic | ResourceNameKind::DomainTopic | ResourceNameKind::Namespace => {
-                self.of_topic(&body, existing)?
-            }
+            ResourceNameKind::Topic
+            | ResourceNameKind::DomainTopic
+            | ResourceNameKind::Namespace => self.of_topic(&body, existing)?,
         };
         for (at, value) in given {
             if let Some(value) = value {
@@ -114,9 +122,14 @@ impl SubscriptionSpecArgs {
     }
 
     /// The properties of an event subscription of a topic or a domain.
-    fn of_topic(&self, body: &Value, existing: Option<&Value>) -> Result<Vec<(String, Option<Value>)>, ClientError> {
+    fn of_topic(
+        &self,
+        body: &Value,
+        existing: Option<&Value>,
+    ) -> Result<Vec<(String, Option<Value>)>, ClientError> {
         if self.pull || self.lock.is_some() {
-            let text = "--pull and --lock are allowed only for topics of namespaces (namespaces/NAME/topics/NAME)";
+            let text = "--pull and --lock are allowed only for topics of namespaces \
+                (namespaces/NAME/topics/NAME)";
             return Err(ClientError::Input(text.to_owned()));
         }
         let has_destination = |body: &Value| !body["destination"].is_null();
@@ -127,16 +140,43 @@ impl SubscriptionSpecArgs {
         let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
         let mut properties = self.webhook("", existing);
         properties.extend([
-            ("filter.includedEventTypes".to_owned(), list(&self.event_types)),
-            ("filter.subjectBeginsWith".to_owned(), text(&self.subject_begins_with)),
-            ("filter.subjectEndsWith".to_owned(), text(&self.subject_ends_with)),
-            ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
+            (
+                "filter.includedEventTypes".to_owned(),
+                list(&self.event_types),
+            ),
+            (
+                "filter.subjectBeginsWith".to_owned(),
+                text(&self.subject_begins_with),
+            ),
+            (
+                "filter.subjectEndsWith".to_owned(),
+                text(&self.subject_ends_with),
+            ),
+            (
+                "eventDeliverySchema".to_owned(),
+                text(&self.delivery_schema),
+            ),
             ("transform.body".to_owned(), text(&self.transform)),
-            ("retryPolicy.maxDeliveryAttempts".to_owned(), self.max_attempts.map(Value::from)),
-            ("retryPolicy.eventTimeToLiveInMinutes".to_owned(), self.time_to_live.map(Value::from)),
-            ("deadLetterDestination.endpointType".to_owned(), kind(&self.dead_letters, "StorageBlob")),
-            ("deadLetterDestination.properties.resourceId".to_owned(), text(&self.dead_letters)),
-            ("deadLetterDestination.properties.blobContainerName".to_owned(), text(&self.container)),
+            (
+                "retryPolicy.maxDeliveryAttempts".to_owned(),
+                self.max_attempts.map(Value::from),
+            ),
+            (
+                "retryPolicy.eventTimeToLiveInMinutes".to_owned(),
+                self.time_to_live.map(Value::from),
+            ),
+            (
+                "deadLetterDestination.endpointType".to_owned(),
+                kind(&self.dead_letters, "StorageBlob"),
+            ),
+            (
+                "deadLetterDestination.properties.resourceId".to_owned(),
+                text(&self.dead_letters),
+            ),
+            (
+                "deadLetterDestination.properties.blobContainerName".to_owned(),
+                text(&self.container),
+            ),
             ("labels".to_owned(), list(&self.labels)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("ordering.key".to_owned(), text(&self.ordering_key)),
@@ -146,24 +186,43 @@ impl SubscriptionSpecArgs {
         Ok(properties)
     }
 
-    /// The properties of the webhook below `at`. `endpointType` is left out where it stays: with it, the server replaces a
-    /// destination together with its identity.
+    /// The properties of the webhook below `at`. `endpointType` is left out where it stays: with
+    /// it, the server replaces a destination together with its identity.
     fn webhook(&self, at: &str, existing: Option<&Value>) -> Vec<(String, Option<Value>)> {
-        let is_webhook = ["destination", "deliveryWithResourceIdentity.destination"].iter().any(|form| {
-            let pointer = format!("/properties/{at}{form}/endpointType").replace('.', "/");
-            existing.and_then(|existing| existing.pointer(&pointer)).is_some_and(|kind| kind == "WebHook")
-        });
-        let kind = self.endpoint.as_ref().filter(|_| !is_webhook).map(|_| Value::from("WebHook"));
+        let is_webhook = ["destination", "deliveryWithResourceIdentity.destination"]
+            .iter()
+            .any(|form| {
+                let pointer = format!("/properties/{at}{form}/endpointType").replace('.', "/");
+                existing
+                    .and_then(|existing| existing.pointer(&pointer))
+                    .is_some_and(|kind| kind == "WebHook")
+            });
+        let kind = self
+            .endpoint
+            .as_ref()
+            .filter(|_| !is_webhook)
+            .map(|_| Value::from("WebHook"));
         let at = format!("{at}destination");
         let limits = [
             ("maxEventsPerBatch", self.batch_events.map(Value::from)),
-            ("preferredBatchSizeInKilobytes", self.batch_kilobytes.map(Value::from)),
-            ("maxRequestsPerSecond", self.max_requests_per_second.map(Value::from)),
-            ("responseTimeoutInSeconds", self.response_timeout.map(Value::from)),
+            (
+                "preferredBatchSizeInKilobytes",
+                self.batch_kilobytes.map(Value::from),
+            ),
+            (
+                "maxRequestsPerSecond",
+                self.max_requests_per_second.map(Value::from),
+            ),
+            (
+                "responseTimeoutInSeconds",
+                self.response_timeout.map(Value::from),
+            ),
             ("proxy", text(&self.proxy)),
         ];
-        let mut properties =
-            vec![(format!("{at}.endpointType"), kind), (format!("{at}.properties.endpointUrl"), text(&self.endpoint))];
+        let mut properties = vec![
+            (format!("{at}.endpointType"), kind),
+            (format!("{at}.properties.endpointUrl"), text(&self.endpoint)),
+        ];
         properties.extend(limits.map(|(key, value)| (format!("{at}.properties.{key}"), value)));
         properties
     }
@@ -176,8 +235,14 @@ impl SubscriptionSpecArgs {
     ) -> Result<Vec<(String, Option<Value>)>, ClientError> {
         let mode = "deliveryConfiguration.deliveryMode";
         let there = |value: &Value| {
-            let properties = if value["properties"].is_null() { value } else { &value["properties"] };
-            properties["deliveryConfiguration"]["deliveryMode"].as_str().map(str::to_owned)
+            let properties = if value["properties"].is_null() {
+                value
+            } else {
+                &value["properties"]
+            };
+            properties["deliveryConfiguration"]["deliveryMode"]
+                .as_str()
+                .map(str::to_owned)
         };
         let known = there(body).or_else(|| existing.and_then(there));
         let is_pulled = match (self.pull, &self.endpoint, known.as_deref()) {
@@ -185,41 +250,90 @@ impl SubscriptionSpecArgs {
             (false, Some(_), _) => false,
             (false, None, Some(mode)) => mode.eq_ignore_ascii_case("Queue"),
             (false, None, None) => {
-                let text = "no delivery mode; use --endpoint URL for push delivery or --pull for pull delivery";
+                let text = "no delivery mode; use --endpoint URL for push delivery or --pull for \
+                    pull delivery";
                 return Err(ClientError::Input(text.to_owned()));
             }
         };
         if is_pulled && self.transform.is_some() {
-            return Err(ClientError::Input("--transform is not allowed with pull delivery".to_owned()));
+            return Err(ClientError::Input(
+                "--transform is not allowed with pull delivery".to_owned(),
+            ));
         }
         if !self.labels.is_empty() {
-            return Err(ClientError::Input("--label is not allowed for event subscriptions of namespaces".to_owned()));
+            return Err(ClientError::Input(
+                "--label is not allowed for event subscriptions of namespaces".to_owned(),
+            ));
         }
-        if is_pulled && self.webhook("", None).iter().any(|(_, value)| value.is_some()) {
-            let text = "--batch-events, --batch-kilobytes, --max-requests-per-second, --response-timeout and --proxy are not allowed with pull delivery; each receive request sets its batch size and waiting time";
+        if is_pulled
+            && self
+                .webhook("", None)
+                .iter()
+                .any(|(_, value)| value.is_some())
+        {
+            let text = "--batch-events, --batch-kilobytes, --max-requests-per-second, \
+                --response-timeout and --proxy are not allowed with pull delivery; each receive \
+                request sets its batch size and waiting time";
             return Err(ClientError::Input(text.to_owned()));
         }
         if !is_pulled && self.lock.is_some() {
-            return Err(ClientError::Input("--lock is allowed only with pull delivery (--pull)".to_owned()));
+            return Err(ClientError::Input(
+                "--lock is allowed only with pull delivery (--pull)".to_owned(),
+            ));
         }
-        let part = if is_pulled { "deliveryConfiguration.queue" } else { "deliveryConfiguration.push" };
-        let dead_letter = format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination");
+        let part = if is_pulled {
+            "deliveryConfiguration.queue"
+        } else {
+            "deliveryConfiguration.push"
+        };
+        let dead_letter =
+            format!("{part}.deadLetterDestinationWithResourceIdentity.deadLetterDestination");
         let kind = |given: &Option<String>, kind: &str| given.as_ref().map(|_| Value::from(kind));
         let wanted = if is_pulled { "Queue" } else { "Push" };
         let has_mode = (self.pull || self.endpoint.is_some())
-            && !existing.and_then(there).is_some_and(|known| known.eq_ignore_ascii_case(wanted));
+            && !existing
+                .and_then(there)
+                .is_some_and(|known| known.eq_ignore_ascii_case(wanted));
         let mut properties = self.webhook(&format!("{part}."), existing);
         properties.extend([
             (mode.to_owned(), has_mode.then(|| Value::from(wanted))),
-            (format!("{part}.receiveLockDurationInSeconds"), self.lock.map(Value::from)),
-            (format!("{part}.maxDeliveryCount"), self.max_attempts.map(Value::from)),
-            (format!("{part}.eventTimeToLive"), self.time_to_live.map(|minutes| format!("PT{minutes}M").into())),
-            (format!("{dead_letter}.endpointType"), kind(&self.dead_letters, "StorageBlob")),
-            (format!("{dead_letter}.properties.resourceId"), text(&self.dead_letters)),
-            (format!("{dead_letter}.properties.blobContainerName"), text(&self.container)),
-            ("eventDeliverySchema".to_owned(), text(&self.delivery_schema)),
-            ("filtersConfiguration.includedEventTypes".to_owned(), list(&self.event_types)),
-            ("filtersConfiguration.filters".to_owned(), self.namespace_filters(body, existing)),
+            (
+                format!("{part}.receiveLockDurationInSeconds"),
+                self.lock.map(Value::from),
+            ),
+            (
+                format!("{part}.maxDeliveryCount"),
+                self.max_attempts.map(Value::from),
+            ),
+            (
+                format!("{part}.eventTimeToLive"),
+                self.time_to_live
+                    .map(|minutes| format!("PT{minutes}M").into()),
+            ),
+            (
+                format!("{dead_letter}.endpointType"),
+                kind(&self.dead_letters, "StorageBlob"),
+            ),
+            (
+                format!("{dead_letter}.properties.resourceId"),
+                text(&self.dead_letters),
+            ),
+            (
+                format!("{dead_letter}.properties.blobContainerName"),
+                text(&self.container),
+            ),
+            (
+                "eventDeliverySchema".to_owned(),
+                text(&self.delivery_schema),
+            ),
+            (
+                "filtersConfiguration.includedEventTypes".to_owned(),
+                list(&self.event_types),
+            ),
+            (
+                "filtersConfiguration.filters".to_owned(),
+                self.namespace_filters(body, existing),
+            ),
             ("transform.body".to_owned(), text(&self.transform)),
             ("expirationTimeUtc".to_owned(), text(&self.expires)),
             ("ordering.key".to_owned(), text(&self.ordering_key)),
@@ -229,20 +343,35 @@ impl SubscriptionSpecArgs {
         Ok(properties)
     }
 
-    /// The filters of an event subscription of a namespace topic, if a flag sets one. They are one list, of which a flag
-    /// replaces its own: the others of the file, or else of the current resource, stay.
+    /// The filters of an event subscription of a namespace topic, if a flag sets one. They are one
+    /// list, of which a flag replaces its own: the others of the file, or else of the current
+    /// resource, stay.
     fn namespace_filters(&self, body: &Value, existing: Option<&Value>) -> Option<Value> {
-        let of_flags = [("StringBeginsWith", &self.subject_begins_with), ("StringEndsWith", &self.subject_ends_with)];
-        let of_flags = of_flags.into_iter().filter_map(|(operator, text)| Some((operator, text.as_ref()?)));
+        let of_flags = [
+            ("StringBeginsWith", &self.subject_begins_with),
+            ("StringEndsWith", &self.subject_ends_with),
+        ];
+        let of_flags = of_flags
+            .into_iter()
+            .filter_map(|(operator, text)| Some((operator, text.as_ref()?)));
         let of_flags: Vec<(&str, &String)> = of_flags.collect();
         if of_flags.is_empty() {
             return None;
         }
-        let current = |resource: &Value| resource["properties"]["filtersConfiguration"]["filters"].as_array().cloned();
-        let mut filters = current(body).or_else(|| existing.and_then(current)).unwrap_or_default();
+        let current = |resource: &Value| {
+            resource["properties"]["filtersConfiguration"]["filters"]
+                .as_array()
+                .cloned()
+        };
+        let mut filters = current(body)
+            .or_else(|| existing.and_then(current))
+            .unwrap_or_default();
         for (operator, text) in of_flags {
-            let has_operator =
-                |filter: &Value| filter["operatorType"].as_str().is_some_and(|of| of.eq_ignore_ascii_case(operator));
+            let has_operator = |filter: &Value| {
+                filter["operatorType"]
+                    .as_str()
+                    .is_some_and(|of| of.eq_ignore_ascii_case(operator))
+            };
             filters.retain(|filter| filter["key"] != "subject" || !has_operator(filter));
             filters.push(json!({"operatorType": operator, "key": "subject", "values": [text]}));
         }
@@ -257,20 +386,40 @@ impl SubscriptionSpecArgs {
         self.endpoint.is_none() && !in_file
     }
 
-    /// The body of a PATCH. Only for namespace topics it is wrapped in `properties`; a file may have either form.
-    pub(super) fn change(&self, kind: ResourceNameKind, existing: Option<&Value>) -> Result<Value, ClientError> {
+    /// The body of a PATCH. Only for namespace topics it is wrapped in `properties`; a file may
+    /// have either form.
+    pub(super) fn change(
+        &self,
+        kind: ResourceNameKind,
+        existing: Option<&Value>,
+    ) -> Result<Value, ClientError> {
         let mut body = body_of(self.body.as_deref())?;
         let mut properties = body.get_mut("properties").map_or(Value::Null, Value::take);
-        for (key, value) in body.as_object().into_iter().flatten().filter(|(key, _)| *key != "properties") {
+        for (key, value) in body
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| *key != "properties")
+        {
             set(&mut properties, &[key], value.clone())?;
         }
-        let mut change = self.with_flags(json!({ "properties": properties }), kind, existing.or(Some(&Value::Null)))?;
+        let mut change = self.with_flags(
+            json!({ "properties": properties }),
+            kind,
+            existing.or(Some(&Value::Null)),
+        )?;
         let properties = change["properties"].take();
         if properties.is_null() {
-            return Err(ClientError::Input("no properties to change; --help lists them".to_owned()));
+            return Err(ClientError::Input(
+                "no properties to change; --help lists them".to_owned(),
+            ));
         }
         let is_wrapped = kind == ResourceNameKind::NamespaceTopic;
-        Ok(if is_wrapped { json!({ "properties": properties }) } else { properties })
+        Ok(if is_wrapped {
+            json!({ "properties": properties })
+        } else {
+            properties
+        })
     }
 }
 

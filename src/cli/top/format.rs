@@ -29,12 +29,23 @@ pub(super) fn page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
             number(report.in_flight as u64),
             number(report.backlog),
             number(report.pending),
-            if keys.is_empty() { String::new() } else { format!("; keys: q quit, {keys} sort") }
+            if keys.is_empty() {
+                String::new()
+            } else {
+                format!("; keys: q quit, {keys} sort")
+            }
         ),
     ];
     if !report.missing_shards.is_empty() {
-        let shards: Vec<String> = report.missing_shards.iter().map(ToString::to_string).collect();
-        lines.push(format!("without the shards that have no owner: {}", shards.join(", ")));
+        let shards: Vec<String> = report
+            .missing_shards
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        lines.push(format!(
+            "without the shards that have no owner: {}",
+            shards.join(", ")
+        ));
     }
     lines.push(String::new());
     let header = [
@@ -60,9 +71,15 @@ pub(super) fn page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
             rate(line.failed_per_second),
             optional(line.success_share, |share| format!("{:.0}%", 100.0 * share)),
             number(line.backlog),
-            optional(line.oldest_unread_age_seconds, |age| span(Duration::from_secs(age))),
+            optional(line.oldest_unread_age_seconds, |age| {
+                span(Duration::from_secs(age))
+            }),
             number(line.pending),
-            format!("{}/{}", number(line.in_flight as u64), number(line.concurrency.into())),
+            format!(
+                "{}/{}",
+                number(line.in_flight as u64),
+                number(line.concurrency.into())
+            ),
             number(line.dead_lettered + line.dropped),
         ]);
     }
@@ -74,15 +91,22 @@ pub(super) fn page(report: &TopReport, by: &str, keys: &str) -> Vec<String> {
 fn health(line: &TopLine) -> String {
     match (&line.held_by, &line.health) {
         (Some(by), _) => format!("held by {}", text(by)),
-        (None, HealthView::Suspended { cause, next_probe, .. }) => match until(next_probe, &Clock::system()) {
+        (
+            None,
+            HealthView::Suspended {
+                cause, next_probe, ..
+            },
+        ) => match until(next_probe, &Clock::system()) {
             Some(wait) => format!("{}, probe in {}", text(cause), span(wait)),
             None => format!("{}, probe due", text(cause)),
         },
         (None, HealthView::Probing { .. }) => "probing".to_owned(),
-        (None, HealthView::Healthy { .. }) => match (line.condition.state.as_str(), line.condition.success_share) {
-            ("failing", Some(share)) => format!("failing, {:.0}% ok", 100.0 * share),
-            (state, _) => text(state),
-        },
+        (None, HealthView::Healthy { .. }) => {
+            match (line.condition.state.as_str(), line.condition.success_share) {
+                ("failing", Some(share)) => format!("failing, {:.0}% ok", 100.0 * share),
+                (state, _) => text(state),
+            }
+        }
     }
 }
 

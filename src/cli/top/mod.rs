@@ -34,8 +34,8 @@ pub struct Top {
     /// Sort order
     #[arg(long, value_enum, default_value_t)]
     by: SortOrder,
-    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id) [default: all
-    /// topics]
+    /// Topic (NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
+    /// resource id) [default: all topics]
     topic: Option<ResourceName>,
     /// Text in the names or the endpoints of the event subscriptions
     #[arg(long, value_name = "TEXT")]
@@ -70,21 +70,34 @@ const SORT_KEYS: [(u8, SortOrder, &str, &str); 9] = [
     (b'f', SortOrder::Failures, "failures", "failed requests"),
     (b'i', SortOrder::InFlight, "inFlight", "requests in flight"),
     (b'd', SortOrder::DeadLetters, "deadLetters", "dead letters"),
-    (b'r', SortOrder::ResponseTime, "responseTime", "response time"),
+    (
+        b'r',
+        SortOrder::ResponseTime,
+        "responseTime",
+        "response time",
+    ),
     (b'n', SortOrder::Name, "name", "name"),
 ];
 
 fn sort_name(order: SortOrder) -> &'static str {
-    SORT_KEYS.iter().find(|(_, known, ..)| *known == order).map_or("", |(_, _, name, _)| *name)
+    SORT_KEYS
+        .iter()
+        .find(|(_, known, ..)| *known == order)
+        .map_or("", |(_, _, name, _)| *name)
 }
 
 fn sort_title(order: SortOrder) -> &'static str {
-    SORT_KEYS.iter().find(|(_, known, ..)| *known == order).map_or("", |(.., title)| *title)
+    SORT_KEYS
+        .iter()
+        .find(|(_, known, ..)| *known == order)
+        .map_or("", |(.., title)| *title)
 }
 
 /// The keys that choose an order.
 fn sort_keys() -> String {
-    SORT_KEYS.map(|(key, ..)| char::from(key).to_string()).join(" ")
+    SORT_KEYS
+        .map(|(key, ..)| char::from(key).to_string())
+        .join(" ")
 }
 
 /// Parses the interval.
@@ -115,7 +128,8 @@ impl CommandError for TopError {
 }
 
 impl Top {
-    /// Shows the figures until the operator quits, or returns them once. Needs a running actix system.
+    /// Shows the figures until the operator quits, or returns them once. Needs a running actix
+    /// system.
     ///
     /// # Errors
     /// The request failed, or the terminal cannot be used.
@@ -133,7 +147,11 @@ impl Top {
         Ok(Some(self.printed.response(&report, text)?))
     }
 
-    async fn fetch(&self, session: &ServerClient, by: SortOrder) -> Result<Value, client::ClientError> {
+    async fn fetch(
+        &self,
+        session: &ServerClient,
+        by: SortOrder,
+    ) -> Result<Value, client::ClientError> {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.append_pair("by", sort_name(by));
         query.append_pair("top", &self.limit.to_string());
@@ -154,7 +172,11 @@ impl Top {
         let install = |kind| signal(kind);
         let (mut resized, mut ends) = (
             install(SignalKind::window_change())?,
-            [install(SignalKind::interrupt())?, install(SignalKind::terminate())?, install(SignalKind::hangup())?],
+            [
+                install(SignalKind::interrupt())?,
+                install(SignalKind::terminate())?,
+                install(SignalKind::hangup())?,
+            ],
         );
         let mut screen = Screen::take()?;
         let mut keys = screen.keys();
@@ -186,7 +208,11 @@ impl Top {
 
     /// The page to show. A failed request is shown and repeated with the next update.
     async fn page(&self, session: &ServerClient, by: SortOrder) -> Vec<String> {
-        match self.fetch(session, by).await.and_then(|report| output::read(&report)) {
+        match self
+            .fetch(session, by)
+            .await
+            .and_then(|report| output::read(&report))
+        {
             Ok(report) => format::page(&report, sort_title(by), &sort_keys()),
             Err(error) => vec![error.to_string(), "retrying; q quits".to_owned()],
         }

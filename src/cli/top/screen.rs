@@ -1,4 +1,5 @@
-//! The terminal in full-screen mode. Its state is restored at the end, also after a panic or a signal.
+//! The terminal in full-screen mode. Its state is restored at the end, also after a panic or a
+//! signal.
 
 use std::io::{self, IsTerminal, Read, Write};
 
@@ -12,7 +13,8 @@ pub(crate) fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
-/// The keyboard of a terminal: keys arrive immediately and are not echoed. Dropping it restores the terminal.
+/// The keyboard of a terminal: keys arrive immediately and are not echoed. Dropping it restores the
+/// terminal.
 pub(crate) struct Keyboard {
     before: Termios,
 }
@@ -21,7 +23,8 @@ impl Keyboard {
     pub(crate) fn take() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();
-        raw.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+        raw.local_modes
+            .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
         tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
         Ok(Self { before })
     }
@@ -37,7 +40,9 @@ impl Keyboard {
         std::thread::spawn(move || {
             let mut stdin = io::stdin().lock();
             let mut byte = [0];
-            while stdin.read(&mut byte).is_ok_and(|read| read == 1) && send.blocking_send(byte[0]).is_ok() {}
+            while stdin.read(&mut byte).is_ok_and(|read| read == 1)
+                && send.blocking_send(byte[0]).is_ok()
+            {}
         });
         keys
     }
@@ -61,7 +66,9 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 impl Screen {
     pub(super) fn take() -> io::Result<Self> {
-        let screen = Self { keyboard: Keyboard::take()? };
+        let screen = Self {
+            keyboard: Keyboard::take()?,
+        };
         write(ENTER)?;
         Ok(screen)
     }
@@ -73,11 +80,16 @@ impl Screen {
 
     /// Shows the lines that fit on the screen.
     pub(super) fn show(&mut self, lines: &[String]) -> io::Result<()> {
-        let (rows, columns) = tcgetwinsize(io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col));
-        // Lines are overwritten from the top and cleared to their ends; clearing the whole screen would flicker.
+        let (rows, columns) =
+            tcgetwinsize(io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col));
+        // Lines are overwritten from the top and cleared to their ends; clearing the whole screen
+        // would flicker.
         let mut text = "\x1b[H".to_owned();
         for (row, line) in lines.iter().take(usize::from(rows)).enumerate() {
-            let cut: String = escape::text(line).chars().take(usize::from(columns)).collect();
+            let cut: String = escape::text(line)
+                .chars()
+                .take(usize::from(columns))
+                .collect();
             let between = if row > 0 { "\r\n" } else { "" };
             text.push_str(&format!("{between}{cut}\x1b[K"));
         }

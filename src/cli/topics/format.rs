@@ -19,7 +19,10 @@ use gridhook_api::{
 /// A resource that events are published to, or that contains such resources.
 #[derive(Deserialize)]
 #[serde(try_from = "Value")]
-#[expect(clippy::large_enum_variant, reason = "a command makes a page of them, and prints it")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a command makes a page of them, and prints it"
+)]
 pub(super) enum TopicResource {
     /// A topic or a domain.
     Topic(TopicView),
@@ -34,8 +37,12 @@ impl TryFrom<Value> for TopicResource {
     fn try_from(json: Value) -> Result<Self, Self::Error> {
         match json["type"].as_str().unwrap_or_default() {
             "Microsoft.EventGrid/namespaces" => serde_json::from_value(json).map(Self::Namespace),
-            "Microsoft.EventGrid/namespaces/topics" => serde_json::from_value(json).map(Self::NamespaceTopic),
-            "Microsoft.EventGrid/domains/topics" => serde_json::from_value(json).map(Self::DomainTopic),
+            "Microsoft.EventGrid/namespaces/topics" => {
+                serde_json::from_value(json).map(Self::NamespaceTopic)
+            }
+            "Microsoft.EventGrid/domains/topics" => {
+                serde_json::from_value(json).map(Self::DomainTopic)
+            }
             _ => serde_json::from_value(json).map(Self::Topic),
         }
     }
@@ -60,42 +67,90 @@ impl TopicResource {
     fn facts(&self) -> String {
         let mut facts = vec![("id", text(self.id()))];
         match self {
-            Self::Topic(TopicView { location, tags, properties, .. }) => {
+            Self::Topic(TopicView {
+                location,
+                tags,
+                properties,
+                ..
+            }) => {
                 let ingress = &properties.ingress;
                 let rules = ingress.inbound_ip_rules.iter().flatten();
                 let window = ingress.duplicate_detection_history_time_window.as_deref();
-                let local = if ingress.disable_local_auth == Some(true) { "refused" } else { ACCEPTED };
+                let local = if ingress.disable_local_auth == Some(true) {
+                    "refused"
+                } else {
+                    ACCEPTED
+                };
                 facts.extend([
                     ("endpoint", text(&properties.endpoint)),
                     ("input schema", text(&properties.input_schema)),
                     ("edition", text(&properties.edition)),
                     ("duplicate window", optional(window, text)),
-                    ("schema validation", optional(ingress.schema_validation, |mode| mode.to_string())),
-                    ("partitions", optional(properties.partition_count, |count| count.to_string())),
+                    (
+                        "schema validation",
+                        optional(ingress.schema_validation, |mode| mode.to_string()),
+                    ),
+                    (
+                        "partitions",
+                        optional(properties.partition_count, |count| count.to_string()),
+                    ),
                     ("location", text(location)),
                     ("tags", tag_list(tags)),
                     ("access keys", local.to_owned()),
-                    ("public network", optional(ingress.public_network_access, |access| access.to_string())),
-                    ("allowed from", networks(rules.map(|rule| rule.ip_mask.as_str()))),
+                    (
+                        "public network",
+                        optional(ingress.public_network_access, |access| access.to_string()),
+                    ),
+                    (
+                        "allowed from",
+                        networks(rules.map(|rule| rule.ip_mask.as_str())),
+                    ),
                 ]);
             }
-            Self::Namespace(NamespaceView { location, tags, properties, .. }) => facts.extend([
+            Self::Namespace(NamespaceView {
+                location,
+                tags,
+                properties,
+                ..
+            }) => facts.extend([
                 ("endpoint", text(&properties.endpoint)),
                 ("location", text(location)),
                 ("tags", tag_list(tags)),
                 ("access keys", ACCEPTED.to_owned()),
-                ("public network", properties.public_network_access.to_string()),
-                ("allowed from", networks(properties.inbound_ip_rules.iter().map(|rule| rule.ip_mask.as_str()))),
+                (
+                    "public network",
+                    properties.public_network_access.to_string(),
+                ),
+                (
+                    "allowed from",
+                    networks(
+                        properties
+                            .inbound_ip_rules
+                            .iter()
+                            .map(|rule| rule.ip_mask.as_str()),
+                    ),
+                ),
             ]),
             Self::NamespaceTopic(NamespaceTopicView { properties, .. }) => {
-                let window = properties.duplicate_detection_history_time_window.as_deref();
+                let window = properties
+                    .duplicate_detection_history_time_window
+                    .as_deref();
                 facts.extend([
                     ("input schema", text(&properties.input_schema)),
                     ("edition", text(&properties.edition)),
-                    ("retention", counted(properties.event_retention_in_days.into(), "day")),
+                    (
+                        "retention",
+                        counted(properties.event_retention_in_days.into(), "day"),
+                    ),
                     ("duplicate window", optional(window, text)),
-                    ("schema validation", optional(properties.schema_validation, |mode| mode.to_string())),
-                    ("partitions", optional(properties.partition_count, |count| count.to_string())),
+                    (
+                        "schema validation",
+                        optional(properties.schema_validation, |mode| mode.to_string()),
+                    ),
+                    (
+                        "partitions",
+                        optional(properties.partition_count, |count| count.to_string()),
+                    ),
                 ]);
             }
             Self::DomainTopic(_) => {}
@@ -111,7 +166,10 @@ const WIDTH: usize = 19;
 const ACCEPTED: &str = "accepted";
 
 fn tag_list(tags: &BTreeMap<String, String>) -> String {
-    tags.iter().map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join(", ")
+    tags.iter()
+        .map(|(name, value)| format!("{name}={}", text(value)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn networks<'a>(masks: impl Iterator<Item = &'a str>) -> String {
@@ -123,18 +181,42 @@ pub(super) fn listed(all: &[TopicResource]) -> String {
     let mut table = TextTable::new(["NAME", "SCHEMA", "EDITION", "LOCATION", "ENDPOINT"]);
     for resource in all {
         let [schema, edition, location, endpoint] = match resource {
-            TopicResource::Topic(TopicView { location, properties, .. }) => {
-                [&properties.input_schema, &properties.edition, location, &properties.endpoint].map(|value| text(value))
-            }
-            TopicResource::Namespace(NamespaceView { location, properties, .. }) => {
-                [NONE.to_owned(), NONE.to_owned(), text(location), text(&properties.endpoint)]
-            }
-            TopicResource::NamespaceTopic(NamespaceTopicView { properties, .. }) => {
-                [text(&properties.input_schema), text(&properties.edition), NONE.to_owned(), NONE.to_owned()]
-            }
+            TopicResource::Topic(TopicView {
+                location,
+                properties,
+                ..
+            }) => [
+                &properties.input_schema,
+                &properties.edition,
+                location,
+                &properties.endpoint,
+            ]
+            .map(|value| text(value)),
+            TopicResource::Namespace(NamespaceView {
+                location,
+                properties,
+                ..
+            }) => [
+                NONE.to_owned(),
+                NONE.to_owned(),
+                text(location),
+                text(&properties.endpoint),
+            ],
+            TopicResource::NamespaceTopic(NamespaceTopicView { properties, .. }) => [
+                text(&properties.input_schema),
+                text(&properties.edition),
+                NONE.to_owned(),
+                NONE.to_owned(),
+            ],
             TopicResource::DomainTopic(_) => [NONE; 4].map(str::to_owned),
         };
-        table.line([client::short(resource.id()), schema, edition, location, endpoint]);
+        table.line([
+            client::short(resource.id()),
+            schema,
+            edition,
+            location,
+            endpoint,
+        ]);
     }
     table.to_string()
 }
@@ -142,27 +224,67 @@ pub(super) fn listed(all: &[TopicResource]) -> String {
 /// The parts of `topics show`: those of a namespace, or those of another resource.
 #[derive(Deserialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-#[expect(clippy::large_enum_variant, reason = "a command makes one, and prints it")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a command makes one, and prints it"
+)]
 pub(super) enum TopicParts {
-    Namespace { namespace: TopicResource, topics: Vec<String> },
-    Topic { topic: TopicResource, status: Option<TopicStatusView>, event_subscriptions: Vec<String> },
+    Namespace {
+        namespace: TopicResource,
+        topics: Vec<String>,
+    },
+    Topic {
+        topic: TopicResource,
+        status: Option<TopicStatusView>,
+        event_subscriptions: Vec<String>,
+    },
 }
 
 /// The configuration, the status and the contents of a topic, a domain or a namespace.
 pub(super) fn shown(parts: &TopicParts) -> String {
     let (topic, status, subscriptions) = match parts {
         TopicParts::Namespace { namespace, topics } => {
-            return format!("{}\ntopics               {}", namespace.summary(), format::list(topics));
+            return format!(
+                "{}\ntopics               {}",
+                namespace.summary(),
+                format::list(topics)
+            );
         }
-        TopicParts::Topic { topic, status, event_subscriptions } => (topic, status, event_subscriptions),
+        TopicParts::Topic {
+            topic,
+            status,
+            event_subscriptions,
+        } => (topic, status, event_subscriptions),
     };
-    let mut lines = format!("{}\nevent subscriptions  {}", topic.summary(), format::list(subscriptions));
-    if let Some(TopicStatusView { full, largest_backlog: Some(BacklogView { subscription, bytes }), .. }) = status {
+    let mut lines = format!(
+        "{}\nevent subscriptions  {}",
+        topic.summary(),
+        format::list(subscriptions)
+    );
+    if let Some(TopicStatusView {
+        full,
+        largest_backlog: Some(BacklogView {
+            subscription,
+            bytes,
+        }),
+        ..
+    }) = status
+    {
         let (subscription, bytes) = (text(subscription), counted(*bytes, "byte"));
-        let full = if *full { "full; publishers are refused" } else { "almost full" };
-        lines.push_str(&format!("\nbacklog              {full}; {subscription} is furthest behind, by {bytes}"));
+        let full = if *full {
+            "full; publishers are refused"
+        } else {
+            "almost full"
+        };
+        lines.push_str(&format!(
+            "\nbacklog              {full}; {subscription} is furthest behind, by {bytes}"
+        ));
     }
-    if let Some(TopicStatusView { duplicate_events: events @ 1.., .. }) = status {
+    if let Some(TopicStatusView {
+        duplicate_events: events @ 1..,
+        ..
+    }) = status
+    {
         lines.push_str(&format!("\nduplicates           {}", number(*events)));
     }
     lines

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use self::{format::TopicResource, spec::TopicSpecArgs};
 use super::{
-    client::{self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient},
+    client::{
+        self, ClientArgs, ClientError, Precondition, ResourceName, ResourceNameKind, ServerClient,
+    },
     format::{counted, text},
     list,
     output::TextTable,
@@ -39,7 +41,12 @@ enum TopicsCommand {
         #[arg(value_name = "DOMAIN")]
         domain: Option<ResourceName>,
         /// Azure subscription to list
-        #[arg(long, value_name = "ID", default_value = "local", conflicts_with = "domain")]
+        #[arg(
+            long,
+            value_name = "ID",
+            default_value = "local",
+            conflicts_with = "domain"
+        )]
         subscription_id: String,
         #[command(flatten)]
         client: ClientArgs,
@@ -89,7 +96,8 @@ enum KeyName {
 
 #[derive(Debug, Args)]
 struct TopicArgs {
-    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a resource id
+    /// Topic: NAME, domains/NAME, domains/NAME/topics/NAME, namespaces/NAME/topics/NAME or a
+    /// resource id
     topic: ResourceName,
     #[command(flatten)]
     client: ClientArgs,
@@ -102,12 +110,20 @@ impl Topics {
     /// A flag cannot be used, or a request failed.
     pub async fn run(self) -> Result<String, ClientError> {
         match self.command {
-            TopicsCommand::List { domain, subscription_id, client } => list_of(&client, domain, &subscription_id).await,
+            TopicsCommand::List {
+                domain,
+                subscription_id,
+                client,
+            } => list_of(&client, domain, &subscription_id).await,
             TopicsCommand::Show(target) => target.show().await,
             TopicsCommand::Create { target, spec } => target.create(&spec).await,
             TopicsCommand::Update { target, spec } => target.update(&spec).await,
             TopicsCommand::Delete { target, yes } => target.delete(yes).await,
-            TopicsCommand::Keys { target, regenerate, yes } => target.keys(regenerate, yes).await,
+            TopicsCommand::Keys {
+                target,
+                regenerate,
+                yes,
+            } => target.keys(regenerate, yes).await,
         }
     }
 }
@@ -120,13 +136,18 @@ async fn list_of(
     let session = client.control.session()?;
     let paths = match domain {
         Some(domain) => vec![domain.path("/topics")],
-        None => list::KINDS.iter().map(|kind| list::path(subscription_id, kind)).collect(),
+        None => list::KINDS
+            .iter()
+            .map(|kind| list::path(subscription_id, kind))
+            .collect(),
     };
     let mut all: Vec<Value> = Vec::new();
     for path in paths {
         all.extend(list::all(&session, &path).await?);
     }
-    client.printed.list(all, |all: &[TopicResource]| format::listed(all))
+    client
+        .printed
+        .list(all, |all: &[TopicResource]| format::listed(all))
 }
 
 impl TopicArgs {
@@ -138,13 +159,16 @@ impl TopicArgs {
                 let topics = list::names(&session, &self.topic.path("/topics")).await?;
                 json!({"namespace": topic, "topics": topics})
             }
-            kind @ (ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic) => {
+            kind @ (ResourceNameKind::Topic
+            | ResourceNameKind::NamespaceTopic
+            | ResourceNameKind::DomainTopic) => {
                 // A domain topic has no log and therefore no status.
                 let status = match kind {
                     ResourceNameKind::DomainTopic => Value::Null,
                     _ => session.get(&self.topic.path("/status")).await?,
                 };
-                let subscriptions = list::names(&session, &self.topic.path("/eventSubscriptions")).await?;
+                let subscriptions =
+                    list::names(&session, &self.topic.path("/eventSubscriptions")).await?;
                 json!({"topic": topic, "status": status, "eventSubscriptions": subscriptions})
             }
         };
@@ -155,17 +179,33 @@ impl TopicArgs {
         let body = spec.body()?;
         let (session, path) = (self.client.control.session()?, self.topic.path(""));
         let name = client::short(&path);
-        let Creation { resource, is_new } =
-            create(&session, &path, &body, &name, &format!("gridhook topics update {name}")).await?;
-        let done = if is_new { "created" } else { "exists, unchanged:" };
-        self.client.print(&resource, |topic: &TopicResource| format!("{done} {}", topic.summary()))
+        let Creation { resource, is_new } = create(
+            &session,
+            &path,
+            &body,
+            &name,
+            &format!("gridhook topics update {name}"),
+        )
+        .await?;
+        let done = if is_new {
+            "created"
+        } else {
+            "exists, unchanged:"
+        };
+        self.client.print(&resource, |topic: &TopicResource| {
+            format!("{done} {}", topic.summary())
+        })
     }
 
     async fn update(&self, spec: &TopicSpecArgs) -> Result<String, ClientError> {
         let change = spec.change()?;
         let session = self.client.control.session()?;
-        let changed: Value = session.fetch(Method::PATCH, &self.topic.path(""), Some(&change)).await?;
-        self.client.print(&changed, |topic: &TopicResource| format!("changed {}", topic.summary()))
+        let changed: Value = session
+            .fetch(Method::PATCH, &self.topic.path(""), Some(&change))
+            .await?;
+        self.client.print(&changed, |topic: &TopicResource| {
+            format!("changed {}", topic.summary())
+        })
     }
 
     async fn delete(&self, yes: bool) -> Result<String, ClientError> {
@@ -175,23 +215,41 @@ impl TopicArgs {
         let name = client::short(&id);
         let below = match self.topic.kind() {
             ResourceNameKind::Namespace => {
-                let topics = list::ids(&session, &self.topic.path("/topics")).await?.len();
+                let topics = list::ids(&session, &self.topic.path("/topics"))
+                    .await?
+                    .len();
                 format!("its {}", counted(topics as u64, "topic"))
             }
-            ResourceNameKind::Topic | ResourceNameKind::NamespaceTopic | ResourceNameKind::DomainTopic => {
-                let subscriptions = list::ids(&session, &self.topic.path("/eventSubscriptions")).await?.len();
-                format!("its {}", counted(subscriptions as u64, "event subscription"))
+            ResourceNameKind::Topic
+            | ResourceNameKind::NamespaceTopic
+            | ResourceNameKind::DomainTopic => {
+                let subscriptions = list::ids(&session, &self.topic.path("/eventSubscriptions"))
+                    .await?
+                    .len();
+                format!(
+                    "its {}",
+                    counted(subscriptions as u64, "event subscription")
+                )
             }
         };
         prompt::confirm(&format!("Delete {name}, its events and {below}?"), yes)?;
-        session.change::<Value>(Method::DELETE, &path, &shown, None::<&Value>).await?;
-        Ok(self.client.printed.format(&json!({"deleted": id}), |_| format!("deleted {name}")))
+        session
+            .change::<Value>(Method::DELETE, &path, &shown, None::<&Value>)
+            .await?;
+        Ok(self
+            .client
+            .printed
+            .format(&json!({"deleted": id}), |_| format!("deleted {name}")))
     }
 
     async fn keys(&self, regenerate: Option<KeyName>, yes: bool) -> Result<String, ClientError> {
         let session = self.client.control.session()?;
         let keys: Value = match regenerate {
-            None => session.fetch(Method::POST, &self.topic.path("/listKeys"), None::<&Value>).await?,
+            None => {
+                session
+                    .fetch(Method::POST, &self.topic.path("/listKeys"), None::<&Value>)
+                    .await?
+            }
             Some(key) => {
                 let name = match key {
                     KeyName::Key1 => "key1",
@@ -202,7 +260,12 @@ impl TopicArgs {
                     client::short(&self.topic.path(""))
                 );
                 prompt::confirm(&question, yes)?;
-                session.post(&self.topic.path("/regenerateKey"), &json!({"keyName": name})).await?
+                session
+                    .post(
+                        &self.topic.path("/regenerateKey"),
+                        &json!({"keyName": name}),
+                    )
+                    .await?
             }
         };
         self.client.print(&keys, |SharedAccessKeys { key1, key2 }| {
@@ -222,8 +285,9 @@ pub(super) struct Creation {
     pub(super) is_new: bool,
 }
 
-/// Creates a resource. If it exists with the same properties, it is put again: the answer to the first request may have been
-/// lost, or not every shard of a spread topic may have the change yet. Another one is changed with `command`.
+/// Creates a resource. If it exists with the same properties, it is put again: the answer to the
+/// first request may have been lost, or not every shard of a spread topic may have the change yet.
+/// Another one is changed with `command`.
 pub(super) async fn create(
     session: &ServerClient,
     path: &str,
@@ -231,21 +295,36 @@ pub(super) async fn create(
     name: &str,
     command: &str,
 ) -> Result<Creation, ClientError> {
-    match session.change(Method::PUT, path, &Precondition::Missing, Some(body)).await {
-        Err(ClientError::Refused { status: StatusCode::PRECONDITION_FAILED, .. }) => {
+    match session
+        .change(Method::PUT, path, &Precondition::Missing, Some(body))
+        .await
+    {
+        Err(ClientError::Refused {
+            status: StatusCode::PRECONDITION_FAILED,
+            ..
+        }) => {
             let what_if = format!("{path}?whatIf=true");
-            match session.exchange::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body)).await {
+            match session
+                .exchange::<Difference>(Method::PUT, &what_if, &Precondition::None, Some(body))
+                .await
+            {
                 Ok((Difference { changes, .. }, tag)) if changes.is_empty() => {
                     let same = tag.map_or(Precondition::None, Precondition::Tag);
                     let resource = session.change(Method::PUT, path, &same, Some(body)).await?;
-                    Ok(Creation { resource, is_new: false })
+                    Ok(Creation {
+                        resource,
+                        is_new: false,
+                    })
                 }
-                Ok(_) | Err(ClientError::Refused { .. }) => {
-                    Err(ClientError::Failed(format!("{name} already exists; change it with {command}")))
-                }
+                Ok(_) | Err(ClientError::Refused { .. }) => Err(ClientError::Failed(format!(
+                    "{name} already exists; change it with {command}"
+                ))),
                 Err(error) => Err(error),
             }
         }
-        result => result.map(|resource| Creation { resource, is_new: true }),
+        result => result.map(|resource| Creation {
+            resource,
+            is_new: true,
+        }),
     }
 }

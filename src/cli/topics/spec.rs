@@ -40,7 +40,8 @@ pub(super) struct TopicSpecArgs {
     /// Whether to check events against the schemas of their types: off, warn or refuse
     #[arg(long, value_name = "MODE", value_parser = ["off", "warn", "refuse"], help_heading = "Settings")]
     schema_validation: Option<String>,
-    /// Partitions: 1, or the number of shards of the cluster to spread the topic over all of them; cannot be changed after creation
+    /// Partitions: 1, or the number of shards of the cluster to spread the topic over all of them;
+    /// cannot be changed after creation
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1..), help_heading = "Settings")]
     partitions: Option<u32>,
     /// File with the ARM JSON for all other properties; - is standard input; flags take precedence
@@ -61,9 +62,9 @@ fn window(text: &str) -> Result<DuplicateWindow, String> {
     }
     let window = read_duration(text).filter(|window| window.subsec_nanos() == 0);
     let window = window.and_then(|window| jiff::SignedDuration::try_from(window).ok());
-    window
-        .map(DuplicateWindow::Window)
-        .ok_or_else(|| "allowed are off and a duration in whole seconds, such as 10m or PT10M".to_owned())
+    window.map(DuplicateWindow::Window).ok_or_else(|| {
+        "allowed are off and a duration in whole seconds, such as 10m or PT10M".to_owned()
+    })
 }
 
 /// Event Grid's input schemas.
@@ -91,8 +92,11 @@ impl TopicSpecArgs {
             InputSchemaArg::CloudEvents => "CloudEventSchemaV1_0",
             InputSchemaArg::Custom => "CustomEventSchema",
         });
-        let rules: Vec<Value> =
-            self.allow_from.iter().map(|network| json!({"ipMask": network, "action": "Allow"})).collect();
+        let rules: Vec<Value> = self
+            .allow_from
+            .iter()
+            .map(|network| json!({"ipMask": network, "action": "Allow"}))
+            .collect();
         let given = [
             ("inputSchema", schema.map(Value::from)),
             ("edition", self.edition.clone().map(Value::from)),
@@ -104,10 +108,19 @@ impl TopicSpecArgs {
                     DuplicateWindow::Window(window) => window.to_string().into(),
                 }),
             ),
-            ("schemaValidation", self.schema_validation.clone().map(Value::from)),
+            (
+                "schemaValidation",
+                self.schema_validation.clone().map(Value::from),
+            ),
             ("partitionCount", self.partitions.map(Value::from)),
-            ("disableLocalAuth", self.local_auth.map(|taken| (!taken).into())),
-            ("publicNetworkAccess", self.public_network_access.clone().map(Value::from)),
+            (
+                "disableLocalAuth",
+                self.local_auth.map(|taken| (!taken).into()),
+            ),
+            (
+                "publicNetworkAccess",
+                self.public_network_access.clone().map(Value::from),
+            ),
             ("inboundIpRules", (!rules.is_empty()).then(|| rules.into())),
         ];
         for (name, value) in given {
@@ -125,7 +138,9 @@ impl TopicSpecArgs {
     pub(super) fn change(&self) -> Result<Value, ClientError> {
         let body = self.body()?;
         if body.as_object().is_some_and(serde_json::Map::is_empty) {
-            Err(ClientError::Input("no properties to change; --help lists them".to_owned()))
+            Err(ClientError::Input(
+                "no properties to change; --help lists them".to_owned(),
+            ))
         } else {
             Ok(body)
         }

@@ -32,7 +32,11 @@ impl<S: RecordStore> Member<S> {
     }
 
     /// Answers a request. Who asked sees the records as they are now.
-    async fn answer(&mut self, to: oneshot::Sender<Result<(), RequestError>>, done: Result<(), RequestError>) {
+    async fn answer(
+        &mut self,
+        to: oneshot::Sender<Result<(), RequestError>>,
+        done: Result<(), RequestError>,
+    ) {
         if done.is_ok() {
             // The next turn reads again.
             self.read().await.ok();
@@ -50,7 +54,11 @@ impl<S: RecordStore> Member<S> {
         }
         let records = self.claims.records();
         let alive = self.claims.alive();
-        let living = records.nodes.values().map(|node| &node.value).filter(|node| alive.contains(&node.id));
+        let living = records
+            .nodes
+            .values()
+            .map(|node| &node.value)
+            .filter(|node| alive.contains(&node.id));
         let Some(node) = living.clone().find(|node| node.name == name) else {
             let names: Vec<&str> = living.map(|node| node.name.as_str()).collect();
             return Err(RequestError::NotAlive(name.to_owned(), names.join(", ")));
@@ -60,8 +68,15 @@ impl<S: RecordStore> Member<S> {
             CopyState::Incomplete => return Err(RequestError::CatchingUp(name.to_owned())),
             CopyState::None | CopyState::Surplus => {
                 let has_one = |node: &&NodeRecord| node.copy(shard) == CopyState::Complete;
-                let names: Vec<&str> = living.filter(has_one).map(|node| node.name.as_str()).collect();
-                return Err(RequestError::NoCopy(name.to_owned(), shard, names.join(", ")));
+                let names: Vec<&str> = living
+                    .filter(has_one)
+                    .map(|node| node.name.as_str())
+                    .collect();
+                return Err(RequestError::NoCopy(
+                    name.to_owned(),
+                    shard,
+                    names.join(", "),
+                ));
             }
         }
         if records.leaving().contains(&node.id) {
@@ -82,7 +97,11 @@ impl<S: RecordStore> Member<S> {
         }
         let (is_drained, revision) = records.drained.get(name).copied().unwrap_or_default();
         if is_drained != drained {
-            let value = if drained { Bytes::from_static(b"{}") } else { Bytes::new() };
+            let value = if drained {
+                Bytes::from_static(b"{}")
+            } else {
+                Bytes::new()
+            };
             self.write(&drained_key(name), value, revision).await?;
         }
         Ok(())
@@ -92,7 +111,11 @@ impl<S: RecordStore> Member<S> {
         // An old record would show a node that renews it as silent.
         match self.read().await {
             Ok(true) => {}
-            Ok(false) => return Err(RecordError::Unavailable(self.problem.clone().unwrap_or_default()).into()),
+            Ok(false) => {
+                return Err(
+                    RecordError::Unavailable(self.problem.clone().unwrap_or_default()).into(),
+                );
+            }
             Err(_) => return Err(RequestError::Stopping),
         }
         let records = self.claims.records();
@@ -109,7 +132,8 @@ impl<S: RecordStore> Member<S> {
         // A node that has just come back has changed its record, and stays drained.
         self.write(&node_key(name), Bytes::new(), revision).await?;
         if let Some((true, revision)) = drained {
-            self.write(&drained_key(name), Bytes::new(), revision).await?;
+            self.write(&drained_key(name), Bytes::new(), revision)
+                .await?;
         }
         tracing::info!(name, "the node is forgotten");
         Ok(())

@@ -37,7 +37,9 @@ impl DeadLetterId {
 impl fmt::Display for DeadLetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Waiting(DeadLetterKey { due, seq, lane }) => write!(f, "waiting~{}~{}~{}", due.0, seq.0, lane.0),
+            Self::Waiting(DeadLetterKey { due, seq, lane }) => {
+                write!(f, "waiting~{}~{}~{}", due.0, seq.0, lane.0)
+            }
             Self::Written { file, index } => write!(f, "{}~{index}", file.replace('/', SLASH)),
         }
     }
@@ -56,14 +58,21 @@ impl FromStr for DeadLetterId {
         if let ["waiting", due, seq, lane] = parts[..] {
             let key = || {
                 let (due, seq) = (Timestamp(due.parse().ok()?), Seq(seq.parse().ok()?));
-                Some(DeadLetterKey { due, seq, lane: Lane(lane.parse().ok()?) })
+                Some(DeadLetterKey {
+                    due,
+                    seq,
+                    lane: Lane(lane.parse().ok()?),
+                })
             };
             return key().map(Self::Waiting).ok_or(InvalidDeadLetterId);
         }
         let (index, file) = parts.split_last().ok_or(InvalidDeadLetterId)?;
         let is_path = !file.is_empty() && file.iter().all(|part| check_part(part).is_ok());
         match index.parse() {
-            Ok(index) if is_path => Ok(Self::Written { file: file.join("/"), index }),
+            Ok(index) if is_path => Ok(Self::Written {
+                file: file.join("/"),
+                index,
+            }),
             Ok(_) | Err(_) => Err(InvalidDeadLetterId),
         }
     }
@@ -92,7 +101,10 @@ impl BrowseCursor {
     pub fn behind(key: &DeadLetterId) -> Self {
         match key {
             DeadLetterId::Waiting(key) => Self::Waiting(Some(*key)),
-            DeadLetterId::Written { file, index } => Self::InFile { file: file.clone(), index: *index },
+            DeadLetterId::Written { file, index } => Self::InFile {
+                file: file.clone(),
+                index: *index,
+            },
         }
     }
 }
@@ -103,7 +115,11 @@ impl fmt::Display for BrowseCursor {
             Self::Waiting(None) => f.write_str("waiting"),
             Self::Written(None) => f.write_str("written"),
             Self::Waiting(Some(key)) => DeadLetterId::Waiting(*key).fmt(f),
-            Self::InFile { file, index } => DeadLetterId::Written { file: file.clone(), index: *index }.fmt(f),
+            Self::InFile { file, index } => DeadLetterId::Written {
+                file: file.clone(),
+                index: *index,
+            }
+            .fmt(f),
             Self::Written(Some(file)) => write!(f, "{}~all", file.replace('/', SLASH)),
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::{
-    BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery, DeadLetterStage,
-    FoundDeadLetter, key::SLASH,
+    BrowseCursor, BrowseError, BrowseProblem, DeadLetterId, DeadLetterLocation, DeadLetterQuery,
+    DeadLetterStage, FoundDeadLetter, key::SLASH,
 };
 use crate::{
     DeadLetters,
@@ -22,7 +22,8 @@ const SLICE: usize = 512;
 /// … and their bytes.
 const SLICE_BYTES: usize = 4 << 20;
 
-/// Four times the maximum that this server writes into a file. A larger file is reported instead of read.
+/// Four times the maximum that this server writes into a file. A larger file is reported instead of
+/// read.
 pub(super) const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// File names per request to the store.
@@ -56,7 +57,14 @@ impl<'a> Walk<'a> {
         query: &'a DeadLetterQuery,
         at: BrowseCursor,
     ) -> Self {
-        Self { dead_letters, location, query, at: Some(at), until: Timestamp::NEVER, names: VecDeque::new() }
+        Self {
+            dead_letters,
+            location,
+            query,
+            at: Some(at),
+            until: Timestamp::NEVER,
+            names: VecDeque::new(),
+        }
     }
 
     /// Limits the walk to dead letters from before `until`.
@@ -87,12 +95,22 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(super) async fn waiting(&mut self, after: Option<DeadLetterKey>) -> Result<Step, BrowseError> {
+    pub(super) async fn waiting(
+        &mut self,
+        after: Option<DeadLetterKey>,
+    ) -> Result<Step, BrowseError> {
         let reads = self.dead_letters.0.journal.reads();
-        let slice = reads.dead_after(self.location.subscription_key, after, SLICE, SLICE_BYTES).await?;
-        self.at = Some(slice.last().map_or(BrowseCursor::Written(None), |last| BrowseCursor::Waiting(Some(last.key))));
+        let slice = reads
+            .dead_after(self.location.subscription_key, after, SLICE, SLICE_BYTES)
+            .await?;
+        self.at = Some(slice.last().map_or(BrowseCursor::Written(None), |last| {
+            BrowseCursor::Waiting(Some(last.key))
+        }));
         let mut step = Step::default();
-        for waiting in slice.into_iter().filter(|waiting| waiting.dead.given_up < self.until) {
+        for waiting in slice
+            .into_iter()
+            .filter(|waiting| waiting.dead.given_up < self.until)
+        {
             let key = DeadLetterId::Waiting(waiting.key);
             match DeadLetterEvent::waiting(&waiting) {
                 Some(dead_letter) if self.query.has(&key, &dead_letter) => {
@@ -101,7 +119,10 @@ impl<'a> Walk<'a> {
                 Some(_) => {}
                 None => {
                     let why = "its event is not in the store".to_owned();
-                    step.problems.push(BrowseProblem { at: key.to_string(), why });
+                    step.problems.push(BrowseProblem {
+                        at: key.to_string(),
+                        why,
+                    });
                 }
             }
         }
@@ -115,13 +136,22 @@ impl<'a> Walk<'a> {
         };
         if self.names.is_empty() {
             let after = after.map(|file| format!("{folder}/{file}"));
-            self.names = self.dead_letters.0.sink.list(folder, after.as_deref(), NAMES).await?.into();
+            self.names = self
+                .dead_letters
+                .0
+                .sink
+                .list(folder, after.as_deref(), NAMES)
+                .await?
+                .into();
         }
         let Some(ListedFile { name, modified, .. }) = self.names.pop_front() else {
             self.at = None;
             return Ok(Step::default());
         };
-        let file = name.strip_prefix(&format!("{folder}/")).unwrap_or(&name).to_owned();
+        let file = name
+            .strip_prefix(&format!("{folder}/"))
+            .unwrap_or(&name)
+            .to_owned();
         self.at = Some(BrowseCursor::Written(Some(file.clone())));
         if name.ends_with(SUFFIX) || modified >= self.until || !self.query.may_have(&file) {
             return Ok(Step::default());
@@ -131,13 +161,30 @@ impl<'a> Walk<'a> {
 
     /// The selected dead letters of a file, after an index in it.
     pub(super) async fn file(&self, file: &str, after: Option<u32>) -> Result<Step, BrowseError> {
-        let problem =
-            |why: String| Ok(Step { problems: vec![BrowseProblem { at: file.to_owned(), why }], ..Step::default() });
+        let problem = |why: String| {
+            Ok(Step {
+                problems: vec![BrowseProblem {
+                    at: file.to_owned(),
+                    why,
+                }],
+                ..Step::default()
+            })
+        };
         if file.contains(SLASH) {
-            return problem(format!("its name has a `{SLASH}`, which the name of a dead-letter file cannot have"));
+            return problem(format!(
+                "its name has a `{SLASH}`, which the name of a dead-letter file cannot have"
+            ));
         }
-        let DeadLetterLocation { folder, owner, others, custom, .. } = self.location;
-        let (Some(folder), Some(owner)) = (folder, owner) else { return Ok(Step::default()) };
+        let DeadLetterLocation {
+            folder,
+            owner,
+            others,
+            custom,
+            ..
+        } = self.location;
+        let (Some(folder), Some(owner)) = (folder, owner) else {
+            return Ok(Step::default());
+        };
         let file_owner = owner::of_file(owner, others, file);
         match &file_owner {
             FileOwner::Own | FileOwner::Unnamed => {}
@@ -171,22 +218,34 @@ impl<'a> Walk<'a> {
             Ok(read) => read,
             Err(why) => return problem(why),
         };
-        let mut step = Step { file: Some((file.to_owned(), count(read.len()))), ..Step::default() };
+        let mut step = Step {
+            file: Some((file.to_owned(), count(read.len()))),
+            ..Step::default()
+        };
         for (index, dead_letter) in (0u32..).zip(read) {
             if after.is_some_and(|after| index <= after) || marker.has(index) {
                 continue;
             }
-            let key = DeadLetterId::Written { file: file.to_owned(), index };
+            let key = DeadLetterId::Written {
+                file: file.to_owned(),
+                index,
+            };
             match dead_letter {
                 Ok(dead_letter) if self.query.has(&key, &dead_letter) => {
                     match owner::of_dead_letter(owner, others, &file_owner, &dead_letter) {
                         FileOwner::Own => step.found.push(FoundDeadLetter { key, dead_letter }),
                         FileOwner::Others | FileOwner::Unnamed => {}
-                        FileOwner::Unknown(why) => step.problems.push(BrowseProblem { at: key.to_string(), why }),
+                        FileOwner::Unknown(why) => step.problems.push(BrowseProblem {
+                            at: key.to_string(),
+                            why,
+                        }),
                     }
                 }
                 Ok(_) => {}
-                Err(why) => step.problems.push(BrowseProblem { at: key.to_string(), why }),
+                Err(why) => step.problems.push(BrowseProblem {
+                    at: key.to_string(),
+                    why,
+                }),
             }
         }
         Ok(step)
@@ -196,8 +255,16 @@ impl<'a> Walk<'a> {
 /// The largest possible key before this one.
 pub(super) fn before(DeadLetterKey { due, seq, lane }: DeadLetterKey) -> Option<DeadLetterKey> {
     match (seq.0.checked_sub(1), lane.0.checked_sub(1)) {
-        (_, Some(lane)) => Some(DeadLetterKey { due, seq, lane: Lane(lane) }),
-        (Some(seq), None) => Some(DeadLetterKey { due, seq: Seq(seq), lane: Lane(u16::MAX) }),
+        (_, Some(lane)) => Some(DeadLetterKey {
+            due,
+            seq,
+            lane: Lane(lane),
+        }),
+        (Some(seq), None) => Some(DeadLetterKey {
+            due,
+            seq: Seq(seq),
+            lane: Lane(u16::MAX),
+        }),
         (None, None) => None,
     }
 }

@@ -1,9 +1,9 @@
-//! A dead letter in the layout of namespaces: `event`, `customDeliveryProperties` and `deadletterProperties`, in this
-//! order.
+//! A dead letter in the layout of namespaces: `event`, `customDeliveryProperties` and
+//! `deadletterProperties`, in this order.
 //!
-//! The event is a CloudEvent as it was published: `data` if that was JSON, `data_base64` otherwise. Nothing is added to
-//! it, so it can be published again. The examples of the documentation disagree on the name of the properties and on
-//! wrapping the event; this is the layout of most of them.
+//! The event is a CloudEvent as it was published: `data` if that was JSON, `data_base64` otherwise.
+//! Nothing is added to it, so it can be published again. The examples of the documentation disagree
+//! on the name of the properties and on wrapping the event; this is the layout of most of them.
 
 use std::borrow::Cow;
 
@@ -46,7 +46,9 @@ pub(super) fn dead_letter(
             }
         });
     }
-    object.inner("deadletterProperties", |inner| result.put_into_namespace(inner));
+    object.inner("deadletterProperties", |inner| {
+        result.put_into_namespace(inner)
+    });
     object.end();
     Ok(())
 }
@@ -60,7 +62,10 @@ impl DeliveryResult<'_> {
         object.text("publishutc", &dead.published.to_event_grid());
         if let Some(tried) = dead.tried {
             // After the clock was set back, the attempt would be before the publication.
-            object.text("deliveryattemptutc", &tried.max(dead.published).to_event_grid());
+            object.text(
+                "deliveryattemptutc",
+                &tried.max(dead.published).to_event_grid(),
+            );
         }
         if lane.is_job() {
             object.text("replayjob", &lane.0.to_string());
@@ -102,7 +107,11 @@ fn sentence(reason: Reason) -> Cow<'static, str> {
 }
 
 /// The CloudEvent for an event of the custom schema.
-fn custom(wire: &[u8], context: FileContext<'_>, event: &Event) -> Result<Bytes, serde_json::Error> {
+fn custom(
+    wire: &[u8],
+    context: FileContext<'_>,
+    event: &Event,
+) -> Result<Bytes, serde_json::Error> {
     let own: &RawValue = serde_json::from_slice(wire)?;
     let mut out = String::with_capacity(wire.len() + 256);
     let mut object = JsonObjectBuilder::begin(&mut out);
@@ -110,7 +119,12 @@ fn custom(wire: &[u8], context: FileContext<'_>, event: &Event) -> Result<Bytes,
     object.text("type", &event.event_type());
     object.text("source", context.topic);
     object.text("id", &event.id());
-    object.text("time", &event.event_time().unwrap_or_else(|| event.appended.to_event_grid().into()));
+    object.text(
+        "time",
+        &event
+            .event_time()
+            .unwrap_or_else(|| event.appended.to_event_grid().into()),
+    );
     let subject = event.subject();
     if !subject.is_empty() {
         object.text("subject", &subject);
@@ -121,12 +135,13 @@ fn custom(wire: &[u8], context: FileContext<'_>, event: &Event) -> Result<Bytes,
     Ok(out.into())
 }
 
-/// The folder of a subscription: namespace, topic and subscription, in their original case. A domain topic is below its
-/// domain, any other topic below its resource group.
+/// The folder of a subscription: namespace, topic and subscription, in their original case. A
+/// domain topic is below its domain, any other topic below its resource group.
 pub(super) fn folder(topic: &str, subscription: &str) -> String {
     let parts: Vec<&str> = topic.split('/').collect();
     // By position, because a name may be any word of a resource id:
-    // /subscriptions/{}/resourceGroups/{}/providers/Microsoft.EventGrid/{kind}/{}, and /topics/{} behind it.
+    // /subscriptions/{}/resourceGroups/{}/providers/Microsoft.EventGrid/{kind}/{}, and /topics/{}
+    // behind it.
     let (parent, topic) = match parts[..] {
         ["", _, _, _, group, _, _, _, topic] => (group, topic),
         ["", _, _, _, _, _, _, _, parent, _, topic] => (parent, topic),

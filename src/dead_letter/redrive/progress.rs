@@ -53,7 +53,10 @@ pub(super) struct FileBatch {
 impl RedriveProgress {
     pub(super) fn new(request: &RedriveRequest) -> Self {
         let RedriveRequest { query, keep, total } = request;
-        let keys = query.keys.as_ref().map(|keys| keys.iter().map(DeadLetterId::to_string).collect());
+        let keys = query
+            .keys
+            .as_ref()
+            .map(|keys| keys.iter().map(DeadLetterId::to_string).collect());
         Self {
             from: query.from,
             to: query.to,
@@ -69,11 +72,26 @@ impl RedriveProgress {
     }
 
     pub(super) fn query(&self) -> DeadLetterQuery {
-        let stage =
-            self.waiting.map(|waiting| if waiting { DeadLetterStage::Waiting } else { DeadLetterStage::Written });
+        let stage = self.waiting.map(|waiting| {
+            if waiting {
+                DeadLetterStage::Waiting
+            } else {
+                DeadLetterStage::Written
+            }
+        });
         // Only valid keys were stored.
-        let keys = self.keys.as_ref().map(|keys| keys.iter().filter_map(|key| key.parse().ok()).collect());
-        DeadLetterQuery { stage, from: self.from, to: self.to, reason: self.reason.clone(), id: self.id.clone(), keys }
+        let keys = self
+            .keys
+            .as_ref()
+            .map(|keys| keys.iter().filter_map(|key| key.parse().ok()).collect());
+        DeadLetterQuery {
+            stage,
+            from: self.from,
+            to: self.to,
+            reason: self.reason.clone(),
+            id: self.id.clone(),
+            keys,
+        }
     }
 
     pub(super) fn at(&self) -> Option<BrowseCursor> {
@@ -81,6 +99,8 @@ impl RedriveProgress {
     }
 
     pub(super) fn record(&self) -> Bytes {
-        serde_json::to_vec(self).expect("strings and numbers are JSON").into()
+        serde_json::to_vec(self)
+            .expect("strings and numbers are JSON")
+            .into()
     }
 }

@@ -1,7 +1,8 @@
 //! An object store of a cloud: S3, Azure Blob Storage, Google Cloud Storage, or a compatible one.
 //!
-//! Its address may end before the bucket (Azure: container). Then the first part of a file's name is the bucket. Each
-//! bucket has a client of its own, created at the first use. There are at most as many as subscriptions name.
+//! Its address may end before the bucket (Azure: container). Then the first part of a file's name
+//! is the bucket. Each bucket has a client of its own, created at the first use. There are at most
+//! as many as subscriptions name.
 //!
 //! A request is retried once, for a broken connection. The caller retries other failures.
 
@@ -13,8 +14,8 @@ use std::{
 };
 
 use object_store::{
-    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder, azure::MicrosoftAzureBuilder,
-    gcp::GoogleCloudStorageBuilder, path::Path,
+    BackoffConfig, ClientOptions, ObjectStore, RetryConfig, aws::AmazonS3Builder,
+    azure::MicrosoftAzureBuilder, gcp::GoogleCloudStorageBuilder, path::Path,
 };
 use url::Url;
 
@@ -41,13 +42,19 @@ pub struct CloudSettings {
     pub region: Option<String>,
     /// Whether plain HTTP is allowed.
     pub allow_http: bool,
-    /// Credentials, by `object_store`'s names. Empty: credentials of the environment or the machine.
+    /// Credentials, by `object_store`'s names. Empty: credentials of the environment or the
+    /// machine.
     pub credentials: Vec<(&'static str, String)>,
 }
 
 impl fmt::Debug for CloudSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Settings({}, {} credentials hidden)", self.address, self.credentials.len())
+        write!(
+            f,
+            "Settings({}, {} credentials hidden)",
+            self.address,
+            self.credentials.len()
+        )
     }
 }
 
@@ -60,15 +67,23 @@ pub(super) struct CloudSink {
 impl CloudSink {
     /// Sends no request: an unreachable store does not prevent a start. Invalid settings do.
     pub(super) fn open(settings: CloudSettings) -> Result<Self, SinkError> {
-        // This program's own clients and `object_store` use ring for TLS. Fails if it is already installed.
-        rustls::crypto::ring::default_provider().install_default().ok();
+        // This program's own clients and `object_store` use ring for TLS. Fails if it is already
+        // installed.
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
         settings.client(TEST_BUCKET)?;
-        Ok(Self { settings, buckets: Mutex::default() })
+        Ok(Self {
+            settings,
+            buckets: Mutex::default(),
+        })
     }
 
     /// The client and the path for the file or folder `name`.
     pub(super) fn find(&self, name: &str) -> Result<(Arc<dyn ObjectStore>, Path), SinkError> {
-        let (bucket, path) = self.split(name).ok_or_else(|| SinkError::Name("the path names no bucket".to_owned()))?;
+        let (bucket, path) = self
+            .split(name)
+            .ok_or_else(|| SinkError::Name("the path names no bucket".to_owned()))?;
         let path = Path::parse(path).map_err(|error| SinkError::Name(error.to_string()))?;
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = buckets.get(&bucket) {
@@ -81,7 +96,10 @@ impl CloudSink {
 
     /// Whether a listing can begin after a name.
     pub(super) fn begins_anywhere(&self) -> bool {
-        matches!(self.settings.address.kind, StoreKind::S3 | StoreKind::Google)
+        matches!(
+            self.settings.address.kind,
+            StoreKind::S3 | StoreKind::Google
+        )
     }
 
     /// The bucket and the path in it.
@@ -106,17 +124,30 @@ impl CloudSink {
     /// The URL of a file.
     pub(super) fn url(&self, name: &str) -> Option<String> {
         let (bucket, path) = self.split(name)?;
-        let CloudSettings { address, endpoint, region, .. } = &self.settings;
+        let CloudSettings {
+            address,
+            endpoint,
+            region,
+            ..
+        } = &self.settings;
         let base = match (endpoint, address.kind) {
             (Some(endpoint), _) => format!("{}/{bucket}", endpoint.as_str().trim_end_matches('/')),
-            (None, StoreKind::Azure) => format!("https://{}.blob.core.windows.net/{bucket}", address.account),
+            (None, StoreKind::Azure) => {
+                format!("https://{}.blob.core.windows.net/{bucket}", address.account)
+            }
             (None, StoreKind::Google) => format!("https://storage.googleapis.com/{bucket}"),
             (None, StoreKind::S3 | StoreKind::Folder) => {
-                format!("https://{bucket}.s3.{}.amazonaws.com", region.as_deref().unwrap_or("us-east-1"))
+                format!(
+                    "https://{bucket}.s3.{}.amazonaws.com",
+                    region.as_deref().unwrap_or("us-east-1")
+                )
             }
         };
         let mut url = Url::parse(&base).ok()?;
-        url.path_segments_mut().ok()?.pop_if_empty().extend(path.split('/'));
+        url.path_segments_mut()
+            .ok()?
+            .pop_if_empty()
+            .extend(path.split('/'));
         Some(url.into())
     }
 }
@@ -128,43 +159,84 @@ impl CloudSettings {
             .with_connect_timeout(CONNECT_TIMEOUT)
             .with_timeout(REQUEST_TIMEOUT);
         let retry = RetryConfig {
-            backoff: BackoffConfig { init_backoff: Duration::from_millis(100), ..BackoffConfig::default() },
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(100),
+                ..BackoffConfig::default()
+            },
             max_retries: 1,
             retry_timeout: REQUEST_TIMEOUT,
         };
         let ambient = self.credentials.is_empty();
-        let endpoint = self.endpoint.as_ref().map(|endpoint| endpoint.as_str().trim_end_matches('/'));
+        let endpoint = self
+            .endpoint
+            .as_ref()
+            .map(|endpoint| endpoint.as_str().trim_end_matches('/'));
         Ok(match self.address.kind {
             StoreKind::Folder => {
-                return Err(SinkError::Name(format!("{} is a folder, not an object store of a cloud", self.address)));
+                return Err(SinkError::Name(format!(
+                    "{} is a folder, not an object store of a cloud",
+                    self.address
+                )));
             }
             StoreKind::S3 => {
-                let mut to = if ambient { AmazonS3Builder::from_env() } else { AmazonS3Builder::new() };
+                let mut to = if ambient {
+                    AmazonS3Builder::from_env()
+                } else {
+                    AmazonS3Builder::new()
+                };
                 for (name, value) in &self.credentials {
                     to = to.with_config(name.parse()?, value);
                 }
-                to = endpoint.into_iter().fold(to, AmazonS3Builder::with_endpoint);
+                to = endpoint
+                    .into_iter()
+                    .fold(to, AmazonS3Builder::with_endpoint);
                 to = self.region.iter().fold(to, AmazonS3Builder::with_region);
-                to = to.with_client_options(options).with_retry(retry).with_allow_http(self.allow_http);
+                to = to
+                    .with_client_options(options)
+                    .with_retry(retry)
+                    .with_allow_http(self.allow_http);
                 Arc::new(to.with_bucket_name(bucket).build()?)
             }
             StoreKind::Azure => {
-                let mut to = if ambient { MicrosoftAzureBuilder::from_env() } else { MicrosoftAzureBuilder::new() };
+                let mut to = if ambient {
+                    MicrosoftAzureBuilder::from_env()
+                } else {
+                    MicrosoftAzureBuilder::new()
+                };
                 for (name, value) in &self.credentials {
                     to = to.with_config(name.parse()?, value);
                 }
-                to = endpoint.into_iter().fold(to, |to, endpoint| to.with_endpoint(endpoint.to_owned()));
-                to = to.with_client_options(options).with_retry(retry).with_allow_http(self.allow_http);
-                Arc::new(to.with_account(&self.address.account).with_container_name(bucket).build()?)
+                to = endpoint
+                    .into_iter()
+                    .fold(to, |to, endpoint| to.with_endpoint(endpoint.to_owned()));
+                to = to
+                    .with_client_options(options)
+                    .with_retry(retry)
+                    .with_allow_http(self.allow_http);
+                Arc::new(
+                    to.with_account(&self.address.account)
+                        .with_container_name(bucket)
+                        .build()?,
+                )
             }
             StoreKind::Google => {
-                let mut to =
-                    if ambient { GoogleCloudStorageBuilder::from_env() } else { GoogleCloudStorageBuilder::new() };
+                let mut to = if ambient {
+                    GoogleCloudStorageBuilder::from_env()
+                } else {
+                    GoogleCloudStorageBuilder::new()
+                };
                 for (name, value) in &self.credentials {
                     to = to.with_config(name.parse()?, value);
                 }
-                to = endpoint.into_iter().fold(to, GoogleCloudStorageBuilder::with_base_url);
-                Arc::new(to.with_client_options(options).with_retry(retry).with_bucket_name(bucket).build()?)
+                to = endpoint
+                    .into_iter()
+                    .fold(to, GoogleCloudStorageBuilder::with_base_url);
+                Arc::new(
+                    to.with_client_options(options)
+                        .with_retry(retry)
+                        .with_bucket_name(bucket)
+                        .build()?,
+                )
             }
         })
     }

@@ -1,10 +1,11 @@
 //! A folder on this machine.
 //!
-//! Durability of a put comes from `object_store` (a temporary file `name#1` beside the target, synced, renamed, then
-//! its folder synced) and from one addition. `object_store` syncs the parents of a *new* folder only in the put that
-//! created it. Another put into that folder may return earlier, and if the first put fails in between, nothing syncs
-//! the parents later. So every put here syncs all folders from the file's own up to the root; clean ones cost nothing.
-//! A temporary file that a crash left is deleted when its file is written again.
+//! Durability of a put comes from `object_store` (a temporary file `name#1` beside the target,
+//! synced, renamed, then its folder synced) and from one addition. `object_store` syncs the parents
+//! of a *new* folder only in the put that created it. Another put into that folder may return
+//! earlier, and if the first put fails in between, nothing syncs the parents later. So every put
+//! here syncs all folders from the file's own up to the root; clean ones cost nothing. A temporary
+//! file that a crash left is deleted when its file is written again.
 
 use std::{
     fs::{self, File},
@@ -28,8 +29,14 @@ pub(super) struct FolderSink {
 impl FolderSink {
     /// Creates the folder if it does not exist. Blocks; for the start.
     pub(super) fn open(root: &Path) -> Result<Self, SinkError> {
-        let failed = |source| SinkError::Root { folder: root.to_owned(), source };
-        let new = root.ancestors().take_while(|folder| !folder.exists()).count();
+        let failed = |source| SinkError::Root {
+            folder: root.to_owned(),
+            source,
+        };
+        let new = root
+            .ancestors()
+            .take_while(|folder| !folder.exists())
+            .count();
         fs::create_dir_all(root).map_err(failed)?;
         let root = root.canonicalize().map_err(failed)?;
         // The first existing ancestor has a new entry, too.
@@ -37,20 +44,33 @@ impl FolderSink {
             sync_folder(folder).map_err(failed)?;
         }
         let store = LocalFileSystem::new_with_prefix(&root)?.with_fsync(true);
-        Ok(Self { store: Arc::new(store), root })
+        Ok(Self {
+            store: Arc::new(store),
+            root,
+        })
     }
 
     pub(super) fn store(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.store)
     }
 
-    pub(super) async fn put(&self, name: &str, path: &object_store::path::Path, file: Bytes) -> Result<(), SinkError> {
+    pub(super) async fn put(
+        &self,
+        name: &str,
+        path: &object_store::path::Path,
+        file: Bytes,
+    ) -> Result<(), SinkError> {
         let target = self.root.join(name);
-        blocking(move || remove_left_over(&target)).await.map_err(SinkError::Sync)?;
+        blocking(move || remove_left_over(&target))
+            .await
+            .map_err(SinkError::Sync)?;
         self.store.put(path, PutPayload::from(file)).await?;
         let (root, target) = (self.root.clone(), self.root.join(name));
         let sync = move || {
-            let folders = target.ancestors().skip(1).take_while(|folder| folder.starts_with(&root));
+            let folders = target
+                .ancestors()
+                .skip(1)
+                .take_while(|folder| folder.starts_with(&root));
             folders.into_iter().try_for_each(sync_folder)
         };
         blocking(sync).await.map_err(SinkError::Sync)
@@ -60,24 +80,37 @@ impl FolderSink {
     pub(super) async fn get(&self, name: &str, bytes_max: u64) -> Result<Bytes, SinkError> {
         let path = self.root.join(name);
         let read = tokio::task::spawn_blocking(move || read_file(&path, bytes_max)).await;
-        let result = read.unwrap_or_else(|error| Err(SinkError::Unreadable(io::Error::other(error))));
+        let result =
+            read.unwrap_or_else(|error| Err(SinkError::Unreadable(io::Error::other(error))));
         result.map_err(|error| match error {
-            SinkError::Unreadable(source) if is_missing(&source) => {
-                object_store::Error::NotFound { path: name.to_owned(), source: source.into() }.into()
+            SinkError::Unreadable(source) if is_missing(&source) => object_store::Error::NotFound {
+                path: name.to_owned(),
+                source: source.into(),
             }
+            .into(),
             error => error,
         })
     }
 
     /// Makes the deletion of a file durable.
     pub(super) async fn deleted(&self, name: &str) -> Result<(), SinkError> {
-        let Some(folder) = self.root.join(name).parent().map(Path::to_owned) else { return Ok(()) };
-        let sync = move || if folder.exists() { sync_folder(&folder) } else { Ok(()) };
+        let Some(folder) = self.root.join(name).parent().map(Path::to_owned) else {
+            return Ok(());
+        };
+        let sync = move || {
+            if folder.exists() {
+                sync_folder(&folder)
+            } else {
+                Ok(())
+            }
+        };
         blocking(sync).await.map_err(SinkError::Sync)
     }
 
     pub(super) fn url(&self, name: &str) -> Option<String> {
-        Url::from_file_path(self.root.join(name)).ok().map(String::from)
+        Url::from_file_path(self.root.join(name))
+            .ok()
+            .map(String::from)
     }
 }
 
@@ -89,12 +122,18 @@ fn read_file(path: &Path, bytes_max: u64) -> Result<Bytes, SinkError> {
     }
     let mut content = Vec::new();
     // It may grow meanwhile.
-    file.by_ref().take(bytes).read_to_end(&mut content).map_err(SinkError::Unreadable)?;
+    file.by_ref()
+        .take(bytes)
+        .read_to_end(&mut content)
+        .map_err(SinkError::Unreadable)?;
     Ok(content.into())
 }
 
 fn is_missing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
@@ -104,7 +143,8 @@ async fn blocking(work: impl FnOnce() -> io::Result<()> + Send + 'static) -> io:
     }
 }
 
-/// Deletes the temporary files that an interrupted put left beside `target`. `object_store` numbers them from 1.
+/// Deletes the temporary files that an interrupted put left beside `target`. `object_store` numbers
+/// them from 1.
 fn remove_left_over(target: &Path) -> io::Result<()> {
     for number in 1u32.. {
         let mut left = target.as_os_str().to_owned();
@@ -120,5 +160,9 @@ fn remove_left_over(target: &Path) -> io::Result<()> {
 
 /// On Unix a folder is synced like a file. Other systems have no such operation.
 fn sync_folder(folder: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+    if cfg!(unix) {
+        File::open(folder)?.sync_all()
+    } else {
+        Ok(())
+    }
 }

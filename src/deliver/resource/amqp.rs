@@ -1,7 +1,9 @@
-//! `Amqp`: an exchange of RabbitMQ or of another broker of AMQP 0-9-1; without an exchange, a queue.
+//! `Amqp`: an exchange of RabbitMQ or of another broker of AMQP 0-9-1; without an exchange, a
+//! queue.
 //!
-//! An event is one persistent message; delivery properties are its headers. A request has succeeded when the broker has
-//! confirmed all its messages. A message that no queue takes is a failure that is tried again.
+//! An event is one persistent message; delivery properties are its headers. A request has succeeded
+//! when the broker has confirmed all its messages. A message that no queue takes is a failure that
+//! is tried again.
 
 use std::rc::Rc;
 
@@ -19,7 +21,8 @@ pub struct Amqp {
     /// Name of a table of `delivery.resources`, or a resource id that it stands for
     #[schema(example = "broker")]
     pub resource_id: String,
-    /// Name of the exchange; without it the default exchange, whose routing keys are names of queues
+    /// Name of the exchange; without it the default exchange, whose routing keys are names of
+    /// queues
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schema(example = "events")]
     pub exchange: String,
@@ -34,14 +37,30 @@ impl Kind for Amqp {
     const TAKES_PARTS: bool = true;
 
     fn entity(&self) -> Option<&str> {
-        Some(if self.exchange.is_empty() { &self.routing_key } else { &self.exchange })
+        Some(if self.exchange.is_empty() {
+            &self.routing_key
+        } else {
+            &self.exchange
+        })
     }
 
     fn check(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() || c == ' ';
-        check_text("exchange", &self.exchange, 0..=255, is_allowed, "printable ASCII characters")?;
+        check_text(
+            "exchange",
+            &self.exchange,
+            0..=255,
+            is_allowed,
+            "printable ASCII characters",
+        )?;
         let min = usize::from(self.exchange.is_empty());
-        check_text("routingKey", &self.routing_key, min..=255, is_allowed, "printable ASCII characters")
+        check_text(
+            "routingKey",
+            &self.routing_key,
+            min..=255,
+            is_allowed,
+            "printable ASCII characters",
+        )
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
@@ -54,7 +73,10 @@ use client::connect;
 
 #[cfg(not(feature = "amqp"))]
 fn connect(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, String> {
-    Err("is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)".to_owned())
+    Err(
+        "is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)"
+            .to_owned(),
+    )
 }
 
 #[cfg(feature = "amqp")]

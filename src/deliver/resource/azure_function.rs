@@ -1,5 +1,5 @@
-//! `AzureFunction`: a function of an Azure Functions app with an Event Grid trigger. It is called like a webhook, at the
-//! address of the trigger and with the app's key.
+//! `AzureFunction`: a function of an Azure Functions app with an Event Grid trigger. It is called
+//! like a webhook, at the address of the trigger and with the app's key.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -20,7 +20,8 @@ use gridhook_policy::outcome::{Failure, RequestResult};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = AzureFunctionDestinationProperties)]
 pub struct AzureFunction {
-    /// Resource id of the function: `…/functions/NAME` below the id or the name of a table of `delivery.resources`
+    /// Resource id of the function: `…/functions/NAME` below the id or the name of a table of
+    /// `delivery.resources`
     #[schema(example = "app/functions/orders")]
     pub resource_id: String,
 }
@@ -33,7 +34,9 @@ impl Kind for AzureFunction {
     fn check(&self) -> Result<(), InvalidProperty> {
         let parts: Vec<&str> = self.resource_id.split('/').collect();
         match parts.as_slice() {
-            [.., above, name] if above.eq_ignore_ascii_case("functions") && !name.is_empty() => Ok(()),
+            [.., above, name] if above.eq_ignore_ascii_case("functions") && !name.is_empty() => {
+                Ok(())
+            }
             _ => Err(InvalidProperty {
                 key: "resourceId",
                 problem: format!(
@@ -46,19 +49,35 @@ impl Kind for AzureFunction {
 
     fn limits(&self) -> BatchMaxima {
         // The subscription sets them.
-        BatchMaxima { events: u32::MAX, bytes: u64::MAX }
+        BatchMaxima {
+            events: u32::MAX,
+            bytes: u64::MAX,
+        }
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
         let service = at.service();
         let base = service.url.as_str().trim_end_matches('/');
         let name = utf8_percent_encode(last_segment(&self.resource_id), NON_ALPHANUMERIC);
-        let destination = at.destination(&format!("{base}/runtime/webhooks/eventgrid?functionName={name}"))?;
+        let destination = at.destination(&format!(
+            "{base}/runtime/webhooks/eventgrid?functionName={name}"
+        ))?;
         let key = service.credential("function_key").map(str::to_owned);
-        let encoding = Box::new(Invocation { service: service.name.clone(), webhook: WebhookEncoding::default(), key });
-        let target = Arc::new(HttpTarget { destination, encoding });
+        let encoding = Box::new(Invocation {
+            service: service.name.clone(),
+            webhook: WebhookEncoding::default(),
+            key,
+        });
+        let target = Arc::new(HttpTarget {
+            destination,
+            encoding,
+        });
         let tokens = at.tokens()?;
-        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
+        Ok(Rc::new(HttpSender {
+            client: clients::operators_client(at.options),
+            target,
+            tokens,
+        }))
     }
 }
 
@@ -71,18 +90,30 @@ struct Invocation {
 }
 
 impl Encode for Invocation {
-    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
+    fn encode(
+        &self,
+        destination: &Destination,
+        batch: &Batch,
+    ) -> Result<OutgoingRequest, RequestError> {
         let mut outgoing = self.webhook.encode(destination, batch)?;
         // Like a delivery property: sent as a sensitive header and never shown.
-        outgoing.properties.extend(self.key.clone().map(|key| ("x-functions-key".to_owned(), key)));
+        outgoing.properties.extend(
+            self.key
+                .clone()
+                .map(|key| ("x-functions-key".to_owned(), key)),
+        );
         Ok(outgoing)
     }
 
-    /// The app answers 404 where it has no such function, and 405 where its trigger is of another kind.
+    /// The app answers 404 where it has no such function, and 405 where its trigger is of another
+    /// kind.
     fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         match result.status {
             Some(401) => with_refused_credential(result, &self.service),
-            Some(405) => RequestResult { outcome: Failure::InvalidAzureFunctionDestination.into(), ..result },
+            Some(405) => RequestResult {
+                outcome: Failure::InvalidAzureFunctionDestination.into(),
+                ..result
+            },
             _ => result,
         }
     }

@@ -62,9 +62,13 @@ impl Connection {
         let id = resource_id.trim_start_matches('/');
         let is_above = |known: &str| {
             let known = known.trim_matches('/');
-            let rest = id.get(known.len()..).filter(|_| id.is_char_boundary(known.len()));
+            let rest = id
+                .get(known.len()..)
+                .filter(|_| id.is_char_boundary(known.len()));
             !known.is_empty()
-                && id.get(..known.len()).is_some_and(|head| head.eq_ignore_ascii_case(known))
+                && id
+                    .get(..known.len())
+                    .is_some_and(|head| head.eq_ignore_ascii_case(known))
                 && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         is_above(&self.name) || self.resource_ids.iter().any(|known| is_above(known))
@@ -81,15 +85,23 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// The services of the settings, the identity of the server, and the networks that are connected without a proxy.
+    /// The services of the settings, the identity of the server, and the networks that are
+    /// connected without a proxy.
     pub fn new(all: Vec<Connection>, identity: Option<ServerIdentity>, bypass: Vec<IpNet>) -> Self {
-        Self { all: Arc::new(all), identity: identity.map(Arc::new), bypass: Arc::new(bypass) }
+        Self {
+            all: Arc::new(all),
+            identity: identity.map(Arc::new),
+            bypass: Arc::new(bypass),
+        }
     }
 
     /// The proxy with this name.
     pub fn proxy(&self, name: &str) -> Option<EgressProxy> {
         let service = self.proxies().find(|known| known.name == name)?.clone();
-        Some(EgressProxy { service, bypass: Arc::clone(&self.bypass) })
+        Some(EgressProxy {
+            service,
+            bypass: Arc::clone(&self.bypass),
+        })
     }
 
     /// The names of all proxies.
@@ -98,7 +110,9 @@ impl Connections {
     }
 
     fn proxies(&self) -> impl Iterator<Item = &Connection> {
-        self.all.iter().filter(|known| known.url.scheme() == proxy::SCHEME)
+        self.all
+            .iter()
+            .filter(|known| known.url.scheme() == proxy::SCHEME)
     }
 
     /// The identity of the server towards endpoints that demand tokens.
@@ -115,7 +129,11 @@ impl Connections {
         if schemes.is_empty() {
             return Ok(None);
         }
-        let of_kind = || self.all.iter().filter(|known| schemes.contains(&known.url.scheme()));
+        let of_kind = || {
+            self.all
+                .iter()
+                .filter(|known| schemes.contains(&known.url.scheme()))
+        };
         let given = resource.resource_id();
         if let Some(found) = of_kind().find(|known| known.stands_for(given)) {
             return Ok(Some(found));
@@ -128,6 +146,9 @@ impl Connections {
             [] => format!("there is none with a URL of {}", schemes.join(", ")),
             known => format!("allowed is one of {}", known.join(", ")),
         };
-        Err(format!("is \"{}\", which no table of delivery.resources stands for; {allowed}", given.escape_debug()))
+        Err(format!(
+            "is \"{}\", which no table of delivery.resources stands for; {allowed}",
+            given.escape_debug()
+        ))
     }
 }

@@ -1,9 +1,10 @@
 //! `Kafka`: a topic of any Kafka cluster; and `EventHub`, which speaks the same protocol.
 //!
-//! An event is one record, in the form of the CloudEvents binding for Kafka. The delivery property `PartitionKey` is the
-//! key of the record and chooses the partition as Kafka's own clients do; the others are its headers. Without a key, the
-//! partitions take turns, a batch for each. A request has succeeded when all replicas in sync have all its records
-//! (`acks=all`). The producer is idempotent: a request whose answer is lost is repeated, and its records are there once. Records
+//! An event is one record, in the form of the CloudEvents binding for Kafka. The delivery property
+//! `PartitionKey` is the key of the record and chooses the partition as Kafka's own clients do; the
+//! others are its headers. Without a key, the partitions take turns, a batch for each. A request
+//! has succeeded when all replicas in sync have all its records (`acks=all`). The producer is
+//! idempotent: a request whose answer is lost is repeated, and its records are there once. Records
 //! of one request can go to several partitions: if one fails, its events are sent again.
 
 use std::rc::Rc;
@@ -54,7 +55,8 @@ impl ContentMode {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = EventHubDestinationProperties)]
 pub struct EventHub {
-    /// Resource id of the event hub: `…/eventhubs/NAME` below the id or the name of a table of `delivery.resources`
+    /// Resource id of the event hub: `…/eventhubs/NAME` below the id or the name of a table of
+    /// `delivery.resources`
     #[schema(example = "hubs/eventhubs/orders")]
     pub resource_id: String,
 }
@@ -83,12 +85,19 @@ impl Kind for EventHub {
     const TAKES_PARTS: bool = true;
 
     fn check(&self) -> Result<(), InvalidProperty> {
-        if self.resource_id.to_ascii_lowercase().contains("/eventhubs/") {
+        if self
+            .resource_id
+            .to_ascii_lowercase()
+            .contains("/eventhubs/")
+        {
             return check_topic("resourceId", last_segment(&self.resource_id));
         }
         let given = self.resource_id.escape_debug();
         let problem = format!("is \"{given}\"; allowed is an id that ends with /eventhubs/NAME");
-        Err(InvalidProperty { key: "resourceId", problem })
+        Err(InvalidProperty {
+            key: "resourceId",
+            problem,
+        })
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
@@ -98,7 +107,13 @@ impl Kind for EventHub {
 
 fn check_topic(key: &'static str, name: &str) -> Result<(), InvalidProperty> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    check_text(key, name, 1..=249, is_allowed, "letters, digits, dots, underscores and hyphens")
+    check_text(
+        key,
+        name,
+        1..=249,
+        is_allowed,
+        "letters, digits, dots, underscores and hyphens",
+    )
 }
 
 #[path = "kafka/client.rs"]

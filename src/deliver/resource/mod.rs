@@ -1,11 +1,12 @@
-//! Destinations other than webhooks: services that the operator configured (`delivery.resources`), and topics of
-//! namespaces of this server.
+//! Destinations other than webhooks: services that the operator configured (`delivery.resources`),
+//! and topics of namespaces of this server.
 //!
-//! A subscription names a service by its `resourceId`, as in Azure; address and credentials are in the settings. So a
-//! subscription has no secret, and cannot make the server call an address of its choice.
+//! A subscription names a service by its `resourceId`, as in Azure; address and credentials are in
+//! the settings. So a subscription has no secret, and cannot make the server call an address of its
+//! choice.
 //!
-//! One file for each kind: its properties, its limits and its sender. CONTRIBUTING.md lists what a new
-//! kind is made of.
+//! One file for each kind: its properties, its limits and its sender. CONTRIBUTING.md lists what a
+//! new kind is made of.
 //!
 //! | file | kinds |
 //! | --- | --- |
@@ -20,12 +21,13 @@
 //! | [`sqs`] | `Sqs` |
 //! | [`storage_queue`] | `StorageQueue` |
 //!
-//! What it does not do: it does not retry, and it has no opinion on outcomes. A service without HTTP statuses reports the
-//! status that means the same, so that one table of the edition covers all kinds.
+//! What it does not do: it does not retry, and it has no opinion on outcomes. A service without
+//! HTTP statuses reports the status that means the same, so that one table of the edition covers
+//! all kinds.
 //!
-//! Two outcomes are the same for all kinds. Credentials that the service refuses are those of the operator
-//! ([`Failure::CredentialRefused`]). A service that took some events of a request only has a result for each
-//! ([`RequestResult::events`]).
+//! Two outcomes are the same for all kinds. Credentials that the service refuses are those of the
+//! operator ([`Failure::CredentialRefused`]). A service that took some events of a request only has
+//! a result for each ([`RequestResult::events`]).
 
 pub mod amqp;
 pub mod azure_function;
@@ -76,7 +78,10 @@ use gridhook_policy::{
 
 /// Endpoint types of Event Grid that are refused, and why.
 pub const REFUSED: [(&str, &str); 3] = [
-    ("HybridConnection", "Azure Relay is a service of Azure only; use WebHook"),
+    (
+        "HybridConnection",
+        "Azure Relay is a service of Azure only; use WebHook",
+    ),
     ("PartnerDestination", "there are no partners; use WebHook"),
     ("MonitorAlert", "there is no Azure Monitor; use WebHook"),
 ];
@@ -104,7 +109,10 @@ trait Kind {
 
     /// The limits of the service.
     fn limits(&self) -> BatchMaxima {
-        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
+        BatchMaxima {
+            events: BATCH_EVENTS_MAX,
+            bytes: BATCH_BYTES_MAX,
+        }
     }
 
     /// The name of the queue, topic or function, unless `resourceId` ends with it.
@@ -126,17 +134,23 @@ struct Opening<'a> {
 impl Opening<'_> {
     /// The configured service of a kind that needs one.
     fn service(&self) -> &Connection {
-        self.connection.expect("a kind with schemes has a connection")
+        self.connection
+            .expect("a kind with schemes has a connection")
     }
 
-    /// The access tokens of the server's identity for the service, if it is configured to take them.
+    /// The access tokens of the server's identity for the service, if it is configured to take
+    /// them.
     fn tokens(&self) -> Result<Option<TokenSource>, String> {
         let service = self.service();
-        let audience = service.credential("token_audience").map(|application| TokenAudience {
-            tenant: service.credential("token_tenant").map(str::to_owned),
-            application: application.to_owned(),
-        });
-        audience.map(|audience| TokenSource::new(self.options, &audience)).transpose()
+        let audience = service
+            .credential("token_audience")
+            .map(|application| TokenAudience {
+                tenant: service.credential("token_tenant").map(str::to_owned),
+                application: application.to_owned(),
+            });
+        audience
+            .map(|audience| TokenSource::new(self.options, &audience))
+            .transpose()
     }
 }
 
@@ -247,7 +261,8 @@ macro_rules! kinds {
             pub fn check(&self, delivery: Schema) -> Result<(), InvalidProperty> {
                 let key = "resourceId";
                 if self.resource_id().is_empty() || self.resource_id().len() > RESOURCE_ID_BYTES_MAX {
-                    let problem = format!("has {} bytes; allowed are 1 to {RESOURCE_ID_BYTES_MAX}", self.resource_id().len());
+                    let problem = format!("has {} bytes; allowed are 1 to \
+                        {RESOURCE_ID_BYTES_MAX}", self.resource_id().len());
                     return Err(InvalidProperty { key, problem });
                 }
                 match self {
@@ -273,7 +288,18 @@ macro_rules! kinds {
     };
 }
 
-kinds!(Amqp, AzureFunction, EventHub, Kafka, NamespaceTopic, Nats, ServiceBusQueue, ServiceBusTopic, Sqs, StorageQueue);
+kinds!(
+    Amqp,
+    AzureFunction,
+    EventHub,
+    Kafka,
+    NamespaceTopic,
+    Nats,
+    ServiceBusQueue,
+    ServiceBusTopic,
+    Sqs,
+    StorageQueue
+);
 
 /// The last segment of a `resourceId`.
 fn last_segment(resource_id: &str) -> &str {
@@ -313,20 +339,36 @@ impl ResourceTarget {
     pub fn sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
         let connection = options.connections.find_for(&self.resource)?;
         // `Debug` hides the values of properties.
-        let properties = serde_json::to_string(&self.properties).map_err(|error| error.to_string())?;
-        let make = || self.resource.connect(&Opening { target: self, options, connection });
+        let properties =
+            serde_json::to_string(&self.properties).map_err(|error| error.to_string())?;
+        let make = || {
+            self.resource.connect(&Opening {
+                target: self,
+                options,
+                connection,
+            })
+        };
         SENDERS.with(|senders| senders.get(format!("{self:?} {properties}"), make))
     }
 
     /// The headers of an event's message: those of the batch, and the delivery properties.
     fn headers(&self, event: &Event, batch: &Batch) -> BTreeMap<String, String> {
-        let of_batch = batch.headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_string()));
-        of_batch.chain(property::headers(&self.properties, Some(event))).collect()
+        let of_batch = batch
+            .headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.to_string()));
+        of_batch
+            .chain(property::headers(&self.properties, Some(event)))
+            .collect()
     }
 
-    /// The id of an event's message: the same at every attempt, and another for each subscription and each job.
+    /// The id of an event's message: the same at every attempt, and another for each subscription
+    /// and each job.
     fn message_id(&self, event: &Event, batch: &Batch) -> String {
-        let jobs = batch.headers.iter().filter(|(name, _)| name.starts_with("aeg-"));
+        let jobs = batch
+            .headers
+            .iter()
+            .filter(|(name, _)| name.starts_with("aeg-"));
         let salt: Vec<&str> = [self.resource.entity(), &self.subscription_name]
             .into_iter()
             .chain(jobs.flat_map(|(name, value)| [*name, &**value]))
@@ -351,27 +393,50 @@ fn content_type(schema: Schema) -> &'static str {
 /// The result of a service without HTTP: `status` is the one that means the same.
 fn result_of(status: u16, detail: impl Into<String>) -> RequestResult {
     let detail = super::failure::bounded(detail.into());
-    RequestResult { status: Some(status), detail, ..RequestResult::bare(Outcome::of_status(status)) }
+    RequestResult {
+        status: Some(status),
+        detail,
+        ..RequestResult::bare(Outcome::of_status(status))
+    }
 }
 
 /// The result of a service that could not be reached.
 fn unreached(kind: Failure, detail: String) -> RequestResult {
-    RequestResult { unreached: true, ..failure(kind, detail) }
+    RequestResult {
+        unreached: true,
+        ..failure(kind, detail)
+    }
 }
 
 /// The result of a service that refuses the operator's credentials, with the name of their table.
 fn credential_refused(service: &str, detail: &str) -> RequestResult {
     let detail = format!("the credentials of delivery.resources.{service} are refused: {detail}");
-    RequestResult { outcome: Failure::CredentialRefused.into(), ..result_of(401, detail) }
+    RequestResult {
+        outcome: Failure::CredentialRefused.into(),
+        ..result_of(401, detail)
+    }
 }
 
 /// The same for the response of a service with HTTP statuses.
 fn with_refused_credential(result: RequestResult, service: &str) -> RequestResult {
-    let given = result.status.map_or(String::new(), |status| format!("the response is {status}. "));
+    let given = result.status.map_or(String::new(), |status| {
+        format!("the response is {status}. ")
+    });
     let text = format!("{given}{}", String::from_utf8_lossy(&result.body));
-    let RequestResult { outcome, status, detail, .. } = credential_refused(service, text.trim());
+    let RequestResult {
+        outcome,
+        status,
+        detail,
+        ..
+    } = credential_refused(service, text.trim());
     // The detail has what the service says, and is shown only in place of a body.
-    RequestResult { outcome, status, detail, body: Bytes::new(), ..result }
+    RequestResult {
+        outcome,
+        status,
+        detail,
+        body: Bytes::new(),
+        ..result
+    }
 }
 
 /// The results of single events, as they become known.
@@ -380,7 +445,9 @@ struct EventResults(RefCell<Vec<(Seq, Option<EventResult>)>>);
 impl EventResults {
     /// Nothing is known of the events of `batch`.
     fn new(batch: &Batch) -> Self {
-        Self(RefCell::new(batch.events.iter().map(|event| (event.seq, None)).collect()))
+        Self(RefCell::new(
+            batch.events.iter().map(|event| (event.seq, None)).collect(),
+        ))
     }
 
     /// Notes that the event at `index` was accepted.
@@ -400,12 +467,16 @@ impl EventResults {
     /// The result of the request, where `rest` is that of all events whose own is not known.
     fn complete(self, rest: RequestResult) -> RequestResult {
         let results = self.0.into_inner().into_iter();
-        let events = results.map(|(seq, result)| result.unwrap_or_else(|| EventResult::new(seq, &rest))).collect();
+        let events = results
+            .map(|(seq, result)| result.unwrap_or_else(|| EventResult::new(seq, &rest)))
+            .collect();
         rest.with_events(events)
     }
 }
 
-/// The result of `messages` that `send` sends within `wait`. It notes the `results` of events that differ from that of the request. An event that cannot be read fails all, and is found when the batch is halved.
+/// The result of `messages` that `send` sends within `wait`. It notes the `results` of events that
+/// differ from that of the request. An event that cannot be read fails all, and is found when the
+/// batch is halved.
 async fn within<M>(
     wait: Duration,
     service: &str,
@@ -419,10 +490,16 @@ async fn within<M>(
         Ok(messages) => match timeout(wait, send(messages, &results)).await {
             Ok(Ok(())) => result_of(200, ""),
             Ok(Err(result)) => result,
-            Err(_) => failure(Failure::TimedOut, format!("no answer from {service} within {wait:?}")),
+            Err(_) => failure(
+                Failure::TimedOut,
+                format!("no answer from {service} within {wait:?}"),
+            ),
         },
     };
-    RequestResult { latency: began.elapsed(), ..results.complete(rest) }
+    RequestResult {
+        latency: began.elapsed(),
+        ..results.complete(rest)
+    }
 }
 
 /// Checks the length and the characters of a name; `allowed` describes `is_allowed`.
@@ -439,8 +516,16 @@ fn check_text(
     Err(not_allowed(key, text, &lengths, allowed))
 }
 
-fn not_allowed(key: &'static str, text: &str, lengths: &RangeInclusive<usize>, allowed: &str) -> InvalidProperty {
+fn not_allowed(
+    key: &'static str,
+    text: &str,
+    lengths: &RangeInclusive<usize>,
+    allowed: &str,
+) -> InvalidProperty {
     let (min, max) = (lengths.start(), lengths.end());
-    let problem = format!("is \"{}\"; allowed are {min} to {max} {allowed}", text.escape_debug());
+    let problem = format!(
+        "is \"{}\"; allowed are {min} to {max} {allowed}",
+        text.escape_debug()
+    );
     InvalidProperty { key, problem }
 }

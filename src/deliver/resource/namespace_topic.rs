@@ -1,5 +1,6 @@
-//! `NamespaceTopic`: a topic of a namespace of this server. Events are appended to its log in this process, as if a publisher
-//! had sent them: a batch that is repeated after a crash is stored again, unless the topic has a duplicate window.
+//! `NamespaceTopic`: a topic of a namespace of this server. Events are appended to its log in this
+//! process, as if a publisher had sent them: a batch that is repeated after a crash is stored
+//! again, unless the topic has a duplicate window.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -8,14 +9,20 @@ use futures_util::future::{BoxFuture, LocalBoxFuture};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within};
+use super::{
+    BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of, within,
+};
 use crate::{Batch, Sender, Sent};
 use gridhook_event::{Schema, WallTime};
 
 /// The topics of namespaces, as a destination.
 pub trait LocalTopics: Send + Sync {
     /// Appends CloudEvents to the topic with this resource id, as if they were published.
-    fn publish<'a>(&'a self, resource_id: &'a str, events: Vec<Bytes>) -> BoxFuture<'a, Result<(), PublishFailure>>;
+    fn publish<'a>(
+        &'a self,
+        resource_id: &'a str,
+        events: Vec<Bytes>,
+    ) -> BoxFuture<'a, Result<(), PublishFailure>>;
 
     /// Whether the topic exists.
     fn has<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool>;
@@ -50,22 +57,33 @@ impl Kind for NamespaceTopic {
     fn check_schema(&self, delivery: Schema) -> Result<(), String> {
         match delivery {
             Schema::CloudEvents => Ok(()),
-            Schema::EventGrid | Schema::Custom => {
-                Err("names a topic of a namespace, which takes CloudEvents only; allowed is this with the \
-                     eventDeliverySchema CloudEventSchemaV1_0"
-                    .to_owned())
-            }
+            Schema::EventGrid | Schema::Custom => Err(
+                "names a topic of a namespace, which takes CloudEvents only; allowed is this \
+                 with the eventDeliverySchema CloudEventSchemaV1_0"
+                    .to_owned(),
+            ),
         }
     }
 
     fn limits(&self) -> BatchMaxima {
         // One write to the disk for many events.
-        BatchMaxima { events: 100, bytes: 512 * 1024 }
+        BatchMaxima {
+            events: 100,
+            bytes: 512 * 1024,
+        }
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        let topics = at.options.topics.get().cloned().ok_or("the server is starting")?;
-        Ok(Rc::new(Publishing { topics, target: at.target.clone() }))
+        let topics = at
+            .options
+            .topics
+            .get()
+            .cloned()
+            .ok_or("the server is starting")?;
+        Ok(Rc::new(Publishing {
+            topics,
+            target: at.target.clone(),
+        }))
     }
 }
 
@@ -76,7 +94,11 @@ struct Publishing {
 
 impl Sender for Publishing {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let events: Result<Vec<Bytes>, _> = batch.events.iter().map(|event| self.target.delivered(event)).collect();
+        let events: Result<Vec<Bytes>, _> = batch
+            .events
+            .iter()
+            .map(|event| self.target.delivered(event))
+            .collect();
         let wait = batch.wait;
         let results = EventResults::new(&batch);
         drop(batch);
@@ -92,6 +114,12 @@ impl Sender for Publishing {
 
     fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         let id = self.target.resource.resource_id();
-        Box::pin(async move { if self.topics.has(id).await { Ok(()) } else { Err(format!("there is no topic {id}")) } })
+        Box::pin(async move {
+            if self.topics.has(id).await {
+                Ok(())
+            } else {
+                Err(format!("there is no topic {id}"))
+            }
+        })
     }
 }

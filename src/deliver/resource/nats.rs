@@ -1,7 +1,8 @@
 //! `Nats`: a subject of a NATS server whose messages a JetStream stream keeps.
 //!
-//! An event is one message; delivery properties are its headers. A request has succeeded when the stream has acknowledged
-//! all its messages. `Nats-Msg-Id` is the same at every attempt: within its duplicate window the stream drops repeats.
+//! An event is one message; delivery properties are its headers. A request has succeeded when the
+//! stream has acknowledged all its messages. `Nats-Msg-Id` is the same at every attempt: within its
+//! duplicate window the stream drops repeats.
 
 use std::rc::Rc;
 
@@ -37,7 +38,13 @@ impl Kind for Nats {
         let is_allowed = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
         let allowed = "ASCII characters without spaces, * and >, in parts that are not empty";
         let lengths = 1..=255;
-        check_text("subject", &self.subject, lengths.clone(), is_allowed, allowed)?;
+        check_text(
+            "subject",
+            &self.subject,
+            lengths.clone(),
+            is_allowed,
+            allowed,
+        )?;
         if self.subject.split('.').any(str::is_empty) {
             return Err(not_allowed("subject", &self.subject, &lengths, allowed));
         }

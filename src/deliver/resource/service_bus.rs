@@ -1,9 +1,11 @@
-//! `ServiceBusQueue` and `ServiceBusTopic`: a queue or a topic of a Service Bus namespace, by its REST interface.
+//! `ServiceBusQueue` and `ServiceBusTopic`: a queue or a topic of a Service Bus namespace, by its
+//! REST interface.
 //!
-//! A request has the messages of a batch, an event each. Delivery properties that are named like a broker property
-//! (`SessionId`, `ScheduledEnqueueTimeUtc`) are broker properties, the others are user properties. Events of a request have
-//! the same properties, because a batch must not have several sessions. Requests are signed with a key of a shared access
-//! policy, or carry a shared access signature or an access token.
+//! A request has the messages of a batch, an event each. Delivery properties that are named like a
+//! broker property (`SessionId`, `ScheduledEnqueueTimeUtc`) are broker properties, the others are
+//! user properties. Events of a request have the same properties, because a batch must not have
+//! several sessions. Requests are signed with a key of a shared access policy, or carry a shared
+//! access signature or an access token.
 
 use std::{rc::Rc, sync::Arc, time::Duration};
 
@@ -15,11 +17,12 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::{
-    BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type, last_segment,
-    with_refused_credential,
+    BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, content_type,
+    last_segment, with_refused_credential,
 };
 use crate::{
-    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError, sender::Encode,
+    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
+    request::RequestError, sender::Encode,
 };
 use gridhook_event::{Event, Seq, WallTime, parse_instant};
 use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
@@ -84,20 +87,29 @@ macro_rules! entity {
 entity!(
     /// A queue of a Service Bus namespace
     ServiceBusQueue, ServiceBusQueueDestinationProperties, "queues", "bus/queues/orders",
-    "Resource id of the queue: `…/queues/NAME` below the id or the name of a table of `delivery.resources`"
+    "Resource id of the queue: `…/queues/NAME` below the id or the name of a table of \
+     `delivery.resources`"
 );
 entity!(
     /// A topic of a Service Bus namespace
     ServiceBusTopic, ServiceBusTopicDestinationProperties, "topics", "bus/topics/orders",
-    "Resource id of the topic: `…/topics/NAME` below the id or the name of a table of `delivery.resources`"
+    "Resource id of the topic: `…/topics/NAME` below the id or the name of a table of \
+     `delivery.resources`"
 );
 
 fn check(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
     let key = "resourceId";
     match resource_id.rsplit('/').collect::<Vec<_>>().as_slice() {
         [name, above, ..] if above.eq_ignore_ascii_case(part) => {
-            let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '~');
-            check_text(key, name, 1..=260, is_allowed, "letters, digits, dots, underscores, tildes and hyphens")
+            let is_allowed =
+                |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '~');
+            check_text(
+                key,
+                name,
+                1..=260,
+                is_allowed,
+                "letters, digits, dots, underscores, tildes and hyphens",
+            )
         }
         _ => {
             let given = resource_id.escape_debug();
@@ -110,12 +122,22 @@ fn check(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
 fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
     let service = at.service();
     // A tilde stands for the slash of a name, as in Azure's resource ids.
-    let address = format!("{}/{}", service.url.as_str().trim_end_matches('/'), entity.replace('~', "/"));
+    let address = format!(
+        "{}/{}",
+        service.url.as_str().trim_end_matches('/'),
+        entity.replace('~', "/")
+    );
     let given = |name| service.credential(name);
     let tokens = at.tokens()?;
-    let authorization = match (given("access_key_name"), given("access_key"), given("sas_token"), &tokens) {
+    let authorization = match (
+        given("access_key_name"),
+        given("access_key"),
+        given("sas_token"),
+        &tokens,
+    ) {
         (Some(name), Some(key), None, None) => Authorization::Key {
-            resource: utf8_percent_encode(&address.to_ascii_lowercase(), NON_ALPHANUMERIC).to_string(),
+            resource: utf8_percent_encode(&address.to_ascii_lowercase(), NON_ALPHANUMERIC)
+                .to_string(),
             name: name.to_owned(),
             key: hmac::Key::new(hmac::HMAC_SHA256, key.as_bytes()),
         },
@@ -123,15 +145,27 @@ fn connect(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
         (None, None, None, Some(_)) => Authorization::Token,
         _ => {
             return Err(format!(
-                "delivery.resources.{} needs access_key_name and access_key, or sas_token, or token_audience",
+                "delivery.resources.{} needs access_key_name and access_key, or sas_token, or \
+                 token_audience",
                 service.name
             ));
         }
     };
     let destination = at.destination(&format!("{address}/messages"))?;
-    let encoding = Box::new(Messages { service: service.name.clone(), target: at.target.clone(), authorization });
-    let target = Arc::new(HttpTarget { destination, encoding });
-    Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
+    let encoding = Box::new(Messages {
+        service: service.name.clone(),
+        target: at.target.clone(),
+        authorization,
+    });
+    let target = Arc::new(HttpTarget {
+        destination,
+        encoding,
+    });
+    Ok(Rc::new(HttpSender {
+        client: clients::operators_client(at.options),
+        target,
+        tokens,
+    }))
 }
 
 enum Authorization {
@@ -140,7 +174,11 @@ enum Authorization {
     /// A shared access signature.
     Signature(String),
     /// The key of a shared access policy.
-    Key { resource: String, name: String, key: hmac::Key },
+    Key {
+        resource: String,
+        name: String,
+        key: hmac::Key,
+    },
 }
 
 impl Authorization {
@@ -148,11 +186,16 @@ impl Authorization {
         Some(match self {
             Self::Token => return None,
             Self::Signature(signature) => signature.clone(),
-            Self::Key { resource, name, key } => {
+            Self::Key {
+                resource,
+                name,
+                key,
+            } => {
                 let until = wall.after(SIGNATURE_AGE).since_epoch().as_secs();
-                let signature = BASE64_STANDARD.encode(hmac::sign(key, format!("{resource}\n{until}").as_bytes()));
-                let [signature, name] =
-                    [&*signature, &**name].map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string());
+                let signature = BASE64_STANDARD
+                    .encode(hmac::sign(key, format!("{resource}\n{until}").as_bytes()));
+                let [signature, name] = [&*signature, &**name]
+                    .map(|text| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string());
                 format!("SharedAccessSignature sr={resource}&sig={signature}&se={until}&skn={name}")
             }
         })
@@ -171,17 +214,28 @@ impl Messages {
     fn message(&self, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
         let wire = self.target.delivered(event)?;
         let mut broker = Map::from_iter([
-            ("ContentType".to_owned(), content_type(self.target.schema).into()),
-            ("MessageId".to_owned(), self.target.message_id(event, batch).into()),
+            (
+                "ContentType".to_owned(),
+                content_type(self.target.schema).into(),
+            ),
+            (
+                "MessageId".to_owned(),
+                self.target.message_id(event, batch).into(),
+            ),
         ]);
         let mut user = Map::new();
         for (name, value) in self.target.headers(event, batch) {
-            match BROKER_PROPERTIES.iter().find(|known| known.eq_ignore_ascii_case(&name)) {
+            match BROKER_PROPERTIES
+                .iter()
+                .find(|known| known.eq_ignore_ascii_case(&name))
+            {
                 Some(known) => broker.insert((*known).to_owned(), broker_value(known, value)),
                 None => user.insert(name, value.into()),
             };
         }
-        Ok(json!({"Body": String::from_utf8_lossy(&wire), "BrokerProperties": broker, "UserProperties": user}))
+        Ok(
+            json!({"Body": String::from_utf8_lossy(&wire), "BrokerProperties": broker, "UserProperties": user}),
+        )
     }
 }
 
@@ -199,9 +253,16 @@ fn broker_value(name: &str, value: String) -> Value {
 
 impl Encode for Messages {
     fn encode(&self, _: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
-        let messages: Result<Vec<Value>, _> = batch.events.iter().map(|event| self.message(event, batch)).collect();
+        let messages: Result<Vec<Value>, _> = batch
+            .events
+            .iter()
+            .map(|event| self.message(event, batch))
+            .collect();
         Ok(OutgoingRequest {
-            headers: vec![("content-type", "application/vnd.microsoft.servicebus.json".into())],
+            headers: vec![(
+                "content-type",
+                "application/vnd.microsoft.servicebus.json".into(),
+            )],
             // Like a delivery property: sent as a sensitive header and never shown.
             properties: self
                 .authorization
@@ -217,13 +278,23 @@ impl Encode for Messages {
     /// The service has few statuses and says the rest in words.
     fn settle(&self, result: RequestResult, _: &[Seq]) -> RequestResult {
         let text = String::from_utf8_lossy(&result.body).to_ascii_lowercase();
-        let of = |failure: Failure| RequestResult { status: None, outcome: failure.into(), ..result.clone() };
+        let of = |failure: Failure| RequestResult {
+            status: None,
+            outcome: failure.into(),
+            ..result.clone()
+        };
         match result.status {
             Some(400 | 403) if text.contains("too large") || text.contains("exceeds the limit") => {
-                RequestResult { status: Some(413), outcome: Outcome::of_status(413), ..result }
+                RequestResult {
+                    status: Some(413),
+                    outcome: Outcome::of_status(413),
+                    ..result
+                }
             }
             Some(403) if text.contains("quota") => of(Failure::Full),
-            Some(400..=499) if text.contains("entitydisabled") || text.contains("is disabled") => of(Failure::Disabled),
+            Some(400..=499) if text.contains("entitydisabled") || text.contains("is disabled") => {
+                of(Failure::Disabled)
+            }
             Some(400..=499) if text.contains("sessionid") => of(Failure::SessionQueueNotSupported),
             Some(401 | 403) => with_refused_credential(result, &self.service),
             _ => result,

@@ -16,7 +16,11 @@ impl<T: ?Sized> Shared<T> {
     }
 
     /// The value of `key`, made if it is not in use.
-    pub(super) fn get(&self, key: String, make: impl FnOnce() -> Result<Rc<T>, String>) -> Result<Rc<T>, String> {
+    pub(super) fn get(
+        &self,
+        key: String,
+        make: impl FnOnce() -> Result<Rc<T>, String>,
+    ) -> Result<Rc<T>, String> {
         if let Some(used) = self.0.borrow().get(&key).and_then(Weak::upgrade) {
             return Ok(used);
         }

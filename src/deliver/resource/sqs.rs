@@ -1,7 +1,9 @@
-//! `Sqs`: a queue of Amazon SQS or of a compatible service. A request sends up to ten messages, an event each.
+//! `Sqs`: a queue of Amazon SQS or of a compatible service. A request sends up to ten messages, an
+//! event each.
 //!
-//! Delivery properties are message attributes. A queue whose name ends with `.fifo` has the group of the delivery property
-//! `MessageGroupId`, or else the name of the event subscription; its deduplication ids are the same at every attempt.
+//! Delivery properties are message attributes. A queue whose name ends with `.fifo` has the group
+//! of the delivery property `MessageGroupId`, or else the name of the event subscription; its
+//! deduplication ids are the same at every attempt.
 
 use std::{rc::Rc, sync::Arc};
 
@@ -14,10 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, credential_refused};
+use super::{
+    BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, check_text, credential_refused,
+};
 use crate::{
-    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients, request::RequestError,
-    sender::Encode,
+    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients,
+    request::RequestError, sender::Encode,
 };
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
@@ -28,7 +32,8 @@ const BATCH_EVENTS_MAX: u32 = 10;
 /// A request and a message have at most 256 KiB, with the attributes.
 const BATCH_BYTES_MAX: u64 = 224 * 1024;
 
-/// 32 KiB of a response are read: ten messages have a line each, with an error of some hundred bytes at most.
+/// 32 KiB of a response are read: ten messages have a line each, with an error of some hundred
+/// bytes at most.
 const RESPONSE_BYTES_MAX: usize = 32 * 1024;
 
 /// What the codes and messages of errors say if the credentials are refused, or permit too little.
@@ -81,30 +86,56 @@ impl Kind for Sqs {
     fn check(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let allowed = "letters, digits, hyphens and underscores, and .fifo at the end";
-        let name = self.queue_name.strip_suffix(".fifo").unwrap_or(&self.queue_name);
+        let name = self
+            .queue_name
+            .strip_suffix(".fifo")
+            .unwrap_or(&self.queue_name);
         check_text("queueName", name, 1..=80, is_allowed, allowed)
     }
 
     fn limits(&self) -> BatchMaxima {
-        BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
+        BatchMaxima {
+            events: BATCH_EVENTS_MAX,
+            bytes: BATCH_BYTES_MAX,
+        }
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
         let service = at.service();
         let given = |name| service.credential(name).map(str::to_owned);
-        let (Some(key_id), Some(secret_key)) = (given("access_key_id"), given("secret_access_key")) else {
-            return Err(format!("delivery.resources.{} needs access_key_id and secret_access_key", service.name));
+        let (Some(key_id), Some(secret_key)) = (given("access_key_id"), given("secret_access_key"))
+        else {
+            return Err(format!(
+                "delivery.resources.{} needs access_key_id and secret_access_key",
+                service.name
+            ));
         };
-        let credential = AwsCredential { key_id, secret_key, token: given("session_token") };
+        let credential = AwsCredential {
+            key_id,
+            secret_key,
+            token: given("session_token"),
+        };
         let is_text = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_text(&credential.key_id) || !credential.token.iter().all(is_text) {
-            return Err(format!("delivery.resources.{} has a credential that no header can carry", service.name));
+            return Err(format!(
+                "delivery.resources.{} has a credential that no header can carry",
+                service.name
+            ));
         }
-        let queue_url = format!("{}/{}", service.url.as_str().trim_end_matches('/'), self.queue_name);
+        let queue_url = format!(
+            "{}/{}",
+            service.url.as_str().trim_end_matches('/'),
+            self.queue_name
+        );
         // sqs.REGION.amazonaws.com
         let mut labels = service.url.host_str().unwrap_or_default().split('.');
-        let region = labels.by_ref().any(|label| label == "sqs").then(|| labels.next()).flatten();
-        let destination = at.destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
+        let region = labels
+            .by_ref()
+            .any(|label| label == "sqs")
+            .then(|| labels.next())
+            .flatten();
+        let destination =
+            at.destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
         let encoding = Box::new(Messages {
             service: service.name.clone(),
             target: at.target.clone(),
@@ -113,8 +144,15 @@ impl Kind for Sqs {
             queue_url,
             is_fifo: self.is_fifo(),
         });
-        let target = Arc::new(HttpTarget { destination, encoding });
-        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens: None }))
+        let target = Arc::new(HttpTarget {
+            destination,
+            encoding,
+        });
+        Ok(Rc::new(HttpSender {
+            client: clients::operators_client(at.options),
+            target,
+            tokens: None,
+        }))
     }
 }
 
@@ -134,19 +172,38 @@ impl Messages {
         let wire = self.target.delivered(event)?;
         let mut message = Map::from_iter([
             ("Id".to_owned(), index.to_string().into()),
-            ("MessageBody".to_owned(), String::from_utf8_lossy(&wire).into()),
+            (
+                "MessageBody".to_owned(),
+                String::from_utf8_lossy(&wire).into(),
+            ),
         ]);
-        let (groups, others): (Vec<_>, Vec<_>) =
-            self.target.headers(event, batch).into_iter().partition(|(name, _)| name.eq_ignore_ascii_case(GROUP));
+        let (groups, others): (Vec<_>, Vec<_>) = self
+            .target
+            .headers(event, batch)
+            .into_iter()
+            .partition(|(name, _)| name.eq_ignore_ascii_case(GROUP));
         if self.is_fifo {
-            let group = groups.into_iter().next().map_or(self.target.subscription_name.clone(), |(_, group)| group);
+            let group = groups
+                .into_iter()
+                .next()
+                .map_or(self.target.subscription_name.clone(), |(_, group)| group);
             message.insert(GROUP.to_owned(), group.into());
-            message.insert("MessageDeduplicationId".to_owned(), self.target.message_id(event, batch).into());
+            message.insert(
+                "MessageDeduplicationId".to_owned(),
+                self.target.message_id(event, batch).into(),
+            );
         }
-        let is_allowed = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
-        let attributes = others.into_iter().filter(|(name, _)| is_allowed(name)).take(ATTRIBUTES_MAX);
-        let attributes: Map<String, Value> =
-            attributes.map(|(name, value)| (name, json!({"DataType": "String", "StringValue": value}))).collect();
+        let is_allowed = |name: &str| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+        };
+        let attributes = others
+            .into_iter()
+            .filter(|(name, _)| is_allowed(name))
+            .take(ATTRIBUTES_MAX);
+        let attributes: Map<String, Value> = attributes
+            .map(|(name, value)| (name, json!({"DataType": "String", "StringValue": value})))
+            .collect();
         if !attributes.is_empty() {
             message.insert("MessageAttributes".to_owned(), attributes.into());
         }
@@ -155,9 +212,17 @@ impl Messages {
 }
 
 impl Encode for Messages {
-    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
-        let entries: Result<Vec<Value>, _> =
-            batch.events.iter().enumerate().map(|(index, event)| self.message(index, event, batch)).collect();
+    fn encode(
+        &self,
+        destination: &Destination,
+        batch: &Batch,
+    ) -> Result<OutgoingRequest, RequestError> {
+        let entries: Result<Vec<Value>, _> = batch
+            .events
+            .iter()
+            .enumerate()
+            .map(|(index, event)| self.message(index, event, batch))
+            .collect();
         let body = json!({"QueueUrl": self.queue_url, "Entries": entries?}).to_string();
         let mut headers: Vec<RequestHeader> = vec![
             ("content-type", "application/x-amz-json-1.0".into()),
@@ -165,15 +230,34 @@ impl Encode for Messages {
         ];
         let mut signed = HttpRequest::new(HttpRequestBody::from(body.clone()));
         *signed.method_mut() = "POST".parse().expect("a method");
-        *signed.uri_mut() = destination.url().as_str().parse().map_err(|_| RequestError::Host)?;
+        *signed.uri_mut() = destination
+            .url()
+            .as_str()
+            .parse()
+            .map_err(|_| RequestError::Host)?;
         for (name, value) in &headers {
-            signed.headers_mut().insert(*name, value.parse().expect("a constant is a header"));
+            signed
+                .headers_mut()
+                .insert(*name, value.parse().expect("a constant is a header"));
         }
         let authorizer = AwsAuthorizer::new(&self.credential, "sqs", &self.region);
-        authorizer.try_authorize(&mut signed, None).expect("ring makes the signature");
+        authorizer
+            .try_authorize(&mut signed, None)
+            .expect("ring makes the signature");
         let mut properties = Vec::new();
-        for name in ["authorization", "x-amz-content-sha256", "x-amz-date", "x-amz-security-token"] {
-            let Some(value) = signed.headers().get(name).and_then(|value| value.to_str().ok()) else { continue };
+        for name in [
+            "authorization",
+            "x-amz-content-sha256",
+            "x-amz-date",
+            "x-amz-security-token",
+        ] {
+            let Some(value) = signed
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+            else {
+                continue;
+            };
             // Like delivery properties: sent as sensitive headers and never shown.
             properties.push((name.to_owned(), value.to_owned()));
         }
@@ -197,15 +281,31 @@ impl Encode for Messages {
             let list = |name: &str| body[name].as_array().map(Vec::as_slice).unwrap_or_default();
             let (successful, failed) = (list("Successful"), list("Failed"));
             let events = events.iter().enumerate();
-            let events = events.map(|(index, seq)| self.event_result(*seq, &index.to_string(), successful, failed));
+            let events = events.map(|(index, seq)| {
+                self.event_result(*seq, &index.to_string(), successful, failed)
+            });
             return result.with_events(events.collect());
         }
         // AWS writes it small, others do not.
-        let message = body.get("message").or(body.get("Message")).unwrap_or(&Value::Null);
+        let message = body
+            .get("message")
+            .or(body.get("Message"))
+            .unwrap_or(&Value::Null);
         let (code, message) = (text(&body["__type"]), text(message));
-        let RequestResult { outcome, status, detail, .. } = self.judge(result.status, code, message);
+        let RequestResult {
+            outcome,
+            status,
+            detail,
+            ..
+        } = self.judge(result.status, code, message);
         // The detail says the same and more, and is shown only in place of a body.
-        RequestResult { outcome, status, detail, body: Bytes::new(), ..result }
+        RequestResult {
+            outcome,
+            status,
+            detail,
+            body: Bytes::new(),
+            ..result
+        }
     }
 
     fn status_decides(&self) -> bool {
@@ -215,9 +315,19 @@ impl Encode for Messages {
 
 impl Messages {
     /// The result of the message `id`, of a request that was answered with 200.
-    fn event_result(&self, seq: Seq, id: &str, successful: &[Value], failed: &[Value]) -> EventResult {
+    fn event_result(
+        &self,
+        seq: Seq,
+        id: &str,
+        successful: &[Value],
+        failed: &[Value],
+    ) -> EventResult {
         if let Some(entry) = failed.iter().find(|entry| entry["Id"] == id) {
-            let status = if entry["SenderFault"] == true { 400 } else { 500 };
+            let status = if entry["SenderFault"] == true {
+                400
+            } else {
+                500
+            };
             let result = self.judge(Some(status), text(&entry["Code"]), text(&entry["Message"]));
             return EventResult::new(seq, &result);
         }
@@ -225,12 +335,21 @@ impl Messages {
             return EventResult::delivered(seq);
         }
         let detail = "the response does not name the message".to_owned();
-        EventResult { seq, outcome: Failure::GenericError.into(), status: Some(200), detail }
+        EventResult {
+            seq,
+            outcome: Failure::GenericError.into(),
+            status: Some(200),
+            detail,
+        }
     }
 
     /// The result for an error of the service.
     fn judge(&self, status: Option<u16>, code: &str, message: &str) -> RequestResult {
-        let says = |words: &[&str]| words.iter().any(|word| code.contains(word) || message.contains(word));
+        let says = |words: &[&str]| {
+            words
+                .iter()
+                .any(|word| code.contains(word) || message.contains(word))
+        };
         if says(&CREDENTIAL_PROBLEMS) {
             return credential_refused(&self.service, &format!("{code}: {message}"));
         }
@@ -241,7 +360,11 @@ impl Messages {
             status => status,
         };
         let outcome = status.map_or(Failure::GenericError.into(), Outcome::of_status);
-        RequestResult { status, detail: format!("{code}: {message}"), ..RequestResult::bare(outcome) }
+        RequestResult {
+            status,
+            detail: format!("{code}: {message}"),
+            ..RequestResult::bare(outcome)
+        }
     }
 }
 

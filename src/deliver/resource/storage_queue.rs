@@ -1,6 +1,8 @@
-//! `StorageQueue`: a queue of an Azure storage account. Each event is one message, base64-encoded, as Event Grid's is.
+//! `StorageQueue`: a queue of an Azure storage account. Each event is one message, base64-encoded,
+//! as Event Grid's is.
 //!
-//! Requests are signed with the account's key, or carry a shared access signature or an access token.
+//! Requests are signed with the account's key, or carry a shared access signature or an access
+//! token.
 
 use std::{fmt::Write as _, rc::Rc, sync::Arc, time::SystemTime};
 
@@ -12,7 +14,8 @@ use utoipa::ToSchema;
 
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, with_refused_credential};
 use crate::{
-    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients, request::RequestError, sender::Encode,
+    Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
+    request::RequestError, sender::Encode,
 };
 use gridhook_event::{Seq, WallTime};
 use gridhook_policy::outcome::RequestResult;
@@ -61,7 +64,10 @@ impl Kind for StorageQueue {
     }
 
     fn limits(&self) -> BatchMaxima {
-        BatchMaxima { events: 1, bytes: EVENT_BYTES_MAX }
+        BatchMaxima {
+            events: 1,
+            bytes: EVENT_BYTES_MAX,
+        }
     }
 
     fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
@@ -73,7 +79,11 @@ impl Kind for StorageQueue {
             parameters.push(format!("messagettl={seconds}"));
         }
         let tokens = at.tokens()?;
-        let authorization = match (service.credential("access_key"), service.credential("sas_token"), &tokens) {
+        let authorization = match (
+            service.credential("access_key"),
+            service.credential("sas_token"),
+            &tokens,
+        ) {
             (Some(key), None, None) => Some(SharedKey::of(&service.url, key)?),
             (None, Some(token), None) => {
                 parameters.push(token.trim_start_matches('?').to_owned());
@@ -88,7 +98,8 @@ impl Kind for StorageQueue {
             }
         };
         for (index, parameter) in parameters.iter().enumerate() {
-            write!(url, "{}{parameter}", if index == 0 { '?' } else { '&' }).expect("a string takes everything");
+            write!(url, "{}{parameter}", if index == 0 { '?' } else { '&' })
+                .expect("a string takes everything");
         }
         let destination = at.destination(&url)?;
         let encoding = Box::new(Messages {
@@ -97,17 +108,33 @@ impl Kind for StorageQueue {
             authorization,
             queue: self.clone(),
         });
-        let target = Arc::new(HttpTarget { destination, encoding });
-        Ok(Rc::new(HttpSender { client: clients::operators_client(at.options), target, tokens }))
+        let target = Arc::new(HttpTarget {
+            destination,
+            encoding,
+        });
+        Ok(Rc::new(HttpSender {
+            client: clients::operators_client(at.options),
+            target,
+            tokens,
+        }))
     }
 }
 
 impl Opening<'_> {
     /// A destination at `url`.
     pub(super) fn destination(&self, url: &str) -> Result<Destination, String> {
-        let ResourceTarget { subscription_name, input, schema, batched, properties, .. } = self.target;
+        let ResourceTarget {
+            subscription_name,
+            input,
+            schema,
+            batched,
+            properties,
+            ..
+        } = self.target;
         let destination = Destination::new(url, subscription_name, *input, *schema, *batched);
-        Ok(destination.map_err(|error| error.to_string())?.with_properties(properties))
+        Ok(destination
+            .map_err(|error| error.to_string())?
+            .with_properties(properties))
     }
 }
 
@@ -121,19 +148,40 @@ struct Messages {
 }
 
 impl Encode for Messages {
-    fn encode(&self, destination: &Destination, batch: &Batch) -> Result<OutgoingRequest, RequestError> {
-        let [event] = batch.events.as_slice() else { unreachable!("the limit of a batch is one event") };
+    fn encode(
+        &self,
+        destination: &Destination,
+        batch: &Batch,
+    ) -> Result<OutgoingRequest, RequestError> {
+        let [event] = batch.events.as_slice() else {
+            unreachable!("the limit of a batch is one event")
+        };
         let text = BASE64_STANDARD.encode(self.target.delivered(event)?);
-        let body = Bytes::from(format!("<QueueMessage><MessageText>{text}</MessageText></QueueMessage>"));
-        let mut headers = vec![("content-type", "application/xml".into()), ("x-ms-version", VERSION.into())];
+        let body = Bytes::from(format!(
+            "<QueueMessage><MessageText>{text}</MessageText></QueueMessage>"
+        ));
+        let mut headers = vec![
+            ("content-type", "application/xml".into()),
+            ("x-ms-version", VERSION.into()),
+        ];
         if let Some(key) = &self.authorization {
             let date = http_date(batch.wall);
             let ttl = self.queue.queue_message_time_to_live_in_seconds;
-            headers.push(("authorization", key.sign(destination.url().path(), &date, body.len(), ttl).into()));
-            // Not `x-ms-date`: the HTTP client sends `date` in any case, and Azurite would expect it to be signed.
+            headers.push((
+                "authorization",
+                key.sign(destination.url().path(), &date, body.len(), ttl)
+                    .into(),
+            ));
+            // Not `x-ms-date`: the HTTP client sends `date` in any case, and Azurite would expect
+            // it to be signed.
             headers.push(("date", date.into()));
         }
-        Ok(OutgoingRequest { headers, properties: Vec::new(), body, ..OutgoingRequest::default() })
+        Ok(OutgoingRequest {
+            headers,
+            properties: Vec::new(),
+            body,
+            ..OutgoingRequest::default()
+        })
     }
 
     /// An account refuses keys, signatures, networks and permissions with 403, and tokens with 401.
@@ -156,16 +204,21 @@ struct SharedKey {
 }
 
 impl SharedKey {
-    /// The account is the first label of the host, or the first part of the path where the host is an address, as in
-    /// the emulator.
+    /// The account is the first label of the host, or the first part of the path where the host is
+    /// an address, as in the emulator.
     fn of(url: &url::Url, key: &str) -> Result<Self, String> {
         let host = url.host_str().unwrap_or_default();
         let account = match url.path().split('/').find(|part| !part.is_empty()) {
             Some(account) => account,
             None => host.split('.').next().unwrap_or_default(),
         };
-        let key = BASE64_STANDARD.decode(key).map_err(|_| "access_key is not base64".to_owned())?;
-        Ok(Self { account: account.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &key) })
+        let key = BASE64_STANDARD
+            .decode(key)
+            .map_err(|_| "access_key is not base64".to_owned())?;
+        Ok(Self {
+            account: account.to_owned(),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &key),
+        })
     }
 
     /// The value of `authorization` for a request that adds a message.

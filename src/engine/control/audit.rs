@@ -1,13 +1,15 @@
-//! The audit trail: what operators did and tried to do, stored in the journal and bounded by number and age.
+//! The audit trail: what operators did and tried to do, stored in the journal and bounded by number
+//! and age.
 //!
-//! - The record of a change is in the batch of the journal that makes the change (`write_changes`), so that neither
-//!   is there without the other. The task of the operation carries it ([`AuditedOperation`]).
-//! - Attempts (refused requests and sign-ins) cost a client nothing. Of each identity a few are recorded at once and
-//!   then one a second, with the number of those between. They have a limit of their own, so that they never remove the
-//!   record of a change.
-//! - At a limit the identity with the most records loses its oldest: of operators that are no administrators of the
-//!   whole server, if one of them has more than a tenth or all of them more than half, else of all. So no identity can
-//!   remove the records of the others.
+//! - The record of a change is in the batch of the journal that makes the change (`write_changes`),
+//!   so that neither is there without the other. The task of the operation carries it
+//!   ([`AuditedOperation`]).
+//! - Attempts (refused requests and sign-ins) cost a client nothing. Of each identity a few are
+//!   recorded at once and then one a second, with the number of those between. They have a limit of
+//!   their own, so that they never remove the record of a change.
+//! - At a limit the identity with the most records loses its oldest: of operators that are no
+//!   administrators of the whole server, if one of them has more than a tenth or all of them more
+//!   than half, else of all. So no identity can remove the records of the others.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -53,7 +55,8 @@ const EXPIRED_MAX: usize = 100;
 /// The bounds of the audit trail.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditLimits {
-    /// Maximum number of records of changes; 0 stores nothing. Attempts may have a tenth of it besides.
+    /// Maximum number of records of changes; 0 stores nothing. Attempts may have a tenth of it
+    /// besides.
     pub records: usize,
     /// The time that a record is kept.
     pub retention: Duration,
@@ -88,7 +91,11 @@ enum RecordClass {
 impl RecordClass {
     fn from_record(record: &AuditRecord) -> Self {
         let is_attempt = (400..500).contains(&record.status) || record.is_sign_in();
-        if is_attempt { Self::Attempt } else { Self::Change }
+        if is_attempt {
+            Self::Attempt
+        } else {
+            Self::Change
+        }
     }
 }
 
@@ -107,7 +114,10 @@ impl RecordHolder {
         let kind = record.identity_type.as_deref().unwrap_or_default();
         Self {
             class: RecordClass::from_record(record),
-            identity: record.operator.as_deref().map(|name| format!("{kind} {name}").into()),
+            identity: record
+                .operator
+                .as_deref()
+                .map(|name| format!("{kind} {name}").into()),
             is_administrator: record.is_administrator,
         }
     }
@@ -151,7 +161,11 @@ impl AuditIndex {
         }
         *self.holders.entry(holder.clone()).or_default() += 1;
         self.next = number + 1;
-        self.entries.push_back(IndexEntry { number, at: record.at, holder });
+        self.entries.push_back(IndexEntry {
+            number,
+            at: record.at,
+            holder,
+        });
     }
 
     /// Adds a record. Returns its write, and the deletions of what exceeds the limits.
@@ -164,7 +178,9 @@ impl AuditIndex {
     }
 
     fn has(&self, number: u64) -> bool {
-        self.entries.binary_search_by_key(&number, |entry| entry.number).is_ok()
+        self.entries
+            .binary_search_by_key(&number, |entry| entry.number)
+            .is_ok()
     }
 
     /// Removes what exceeds the limits.
@@ -178,7 +194,10 @@ impl AuditIndex {
         }
         let mut expired = 0;
         while expired < EXPIRED_MAX
-            && self.entries.front().is_some_and(|oldest| now.since(oldest.at) > limits.retention)
+            && self
+                .entries
+                .front()
+                .is_some_and(|oldest| now.since(oldest.at) > limits.retention)
         {
             deleted.extend(self.remove(0));
             expired += 1;
@@ -187,22 +206,40 @@ impl AuditIndex {
     }
 
     fn count_of(&self, class: RecordClass) -> usize {
-        self.holders.iter().filter(|(holder, _)| holder.class == class).map(|(_, count)| count).sum()
+        self.holders
+            .iter()
+            .filter(|(holder, _)| holder.class == class)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// The place of the record that goes when there is one too many of this class.
     fn find_dispensable(&self, class: RecordClass, limit: usize) -> Option<usize> {
-        let of_class = || self.holders.iter().filter(|(holder, _)| holder.class == class);
-        let of_operators = || of_class().filter(|(holder, _)| !holder.is_administrator).map(|(_, count)| *count);
+        let of_class = || {
+            self.holders
+                .iter()
+                .filter(|(holder, _)| holder.class == class)
+        };
+        let of_operators = || {
+            of_class()
+                .filter(|(holder, _)| !holder.is_administrator)
+                .map(|(_, count)| *count)
+        };
         let most_of_operators = of_operators().max().unwrap_or_default();
         let is_share_exceeded = most_of_operators > (limit / OPERATOR_SHARE).max(1)
             || of_operators().sum::<usize>() > limit / OPERATORS_SHARE;
-        let most = if is_share_exceeded { most_of_operators } else { of_class().map(|(_, count)| *count).max()? };
+        let most = if is_share_exceeded {
+            most_of_operators
+        } else {
+            of_class().map(|(_, count)| *count).max()?
+        };
         let is_dispensable = |holder: &RecordHolder| {
             let may_lose = !(is_share_exceeded && holder.is_administrator);
             may_lose && holder.class == class && self.holders.get(holder) == Some(&most)
         };
-        self.entries.iter().position(|entry| is_dispensable(&entry.holder))
+        self.entries
+            .iter()
+            .position(|entry| is_dispensable(&entry.holder))
     }
 }
 
@@ -218,7 +255,8 @@ struct RecentAttempts {
 }
 
 impl AttemptLimiter {
-    /// Whether an attempt is recorded; then with the number of those that were not since the last one.
+    /// Whether an attempt is recorded; then with the number of those that were not since the last
+    /// one.
     fn admit(&mut self, identity: Option<Arc<str>>, now: Timestamp) -> Option<u64> {
         if self.0.len() > LIMITED_IDENTITIES {
             self.0.retain(|_, recent| recent.free_from > now);
@@ -267,7 +305,15 @@ struct PlannedRecord {
 impl AuditedOperation {
     /// An operation with the record that a change has if it succeeds.
     pub fn new(trail: Arc<AuditTrail>, clock: Clock, record: AuditRecord) -> Arc<Self> {
-        Arc::new(Self { trail, clock, state: Mutex::new(OperationState { record, number: None, stored: None }) })
+        Arc::new(Self {
+            trail,
+            clock,
+            state: Mutex::new(OperationState {
+                record,
+                number: None,
+                stored: None,
+            }),
+        })
     }
 
     /// The operation that this task executes.
@@ -295,8 +341,8 @@ impl AuditedOperation {
         self.state().stored.is_some()
     }
 
-    /// Stores the record, unless the store has it as it is now. It is durable when this returns. A failure is logged,
-    /// because the operation is done by now.
+    /// Stores the record, unless the store has it as it is now. It is durable when this returns. A
+    /// failure is logged, because the operation is done by now.
     pub async fn finish(&self) {
         let changes = self.final_changes();
         if changes.is_empty() {
@@ -305,7 +351,12 @@ impl AuditedOperation {
         let result = self.trail.journal.change(changes.clone()).await;
         self.trail.note_written(changes, result.is_ok());
         if let Err(error) = result {
-            let AuditRecord { operator, method, path, .. } = &self.state().record;
+            let AuditRecord {
+                operator,
+                method,
+                path,
+                ..
+            } = &self.state().record;
             tracing::error!(%error, operator, method, path, "audit record not stored");
         }
     }
@@ -328,7 +379,11 @@ impl AuditedOperation {
             };
             (state.record.clone(), changes)
         };
-        Some(PlannedRecord { operation: self, record, changes })
+        Some(PlannedRecord {
+            operation: self,
+            record,
+            changes,
+        })
     }
 
     /// What is to be written when the operation ends.
@@ -338,7 +393,10 @@ impl AuditedOperation {
         if self.trail.limits.records == 0 {
             return Vec::new();
         }
-        state.record.at = state.stored.as_ref().map_or_else(|| self.clock.now(), |stored| stored.at);
+        state.record.at = state
+            .stored
+            .as_ref()
+            .map_or_else(|| self.clock.now(), |stored| stored.at);
         let changes = match state.number {
             Some(_) if state.stored.as_ref() == Some(&state.record) => Vec::new(),
             Some(number) if index.has(number) => vec![put(number, &state.record)],
@@ -347,7 +405,9 @@ impl AuditedOperation {
             None => {
                 if RecordClass::from_record(&state.record) == RecordClass::Attempt {
                     let identity = RecordHolder::from_record(&state.record).identity;
-                    let Some(suppressed) = index.attempts.admit(identity, state.record.at) else { return Vec::new() };
+                    let Some(suppressed) = index.attempts.admit(identity, state.record.at) else {
+                        return Vec::new();
+                    };
                     state.record.suppressed = suppressed;
                 }
                 index.add(&state.record, self.trail.limits)
@@ -373,14 +433,19 @@ impl PlannedRecord {
     }
 }
 
-/// Writes a change of the control plane, in one batch with the audit record of the operation that this task executes.
-/// Like those of [`Journal::change`], the changes are in the queue of the journal when this returns.
+/// Writes a change of the control plane, in one batch with the audit record of the operation that
+/// this task executes. Like those of [`Journal::change`], the changes are in the queue of the
+/// journal when this returns.
 pub(super) fn write_changes(
     journal: &Journal,
     mut changes: Vec<MetaChange>,
 ) -> impl Future<Output = Result<(), journal::Error>> + Send + use<> {
     let record = AuditedOperation::current().and_then(AuditedOperation::plan_record);
-    changes.extend(record.iter().flat_map(|record| record.changes.iter().cloned()));
+    changes.extend(
+        record
+            .iter()
+            .flat_map(|record| record.changes.iter().cloned()),
+    );
     let write = journal.change(changes);
     async move {
         let result = write.await;
@@ -404,12 +469,21 @@ pub struct AuditFilter {
 
 impl AuditFilter {
     fn matches(&self, record: &AuditRecord) -> bool {
-        let AuditRecord { operator, method, path, status, request_id, .. } = record;
+        let AuditRecord {
+            operator,
+            method,
+            path,
+            status,
+            request_id,
+            ..
+        } = record;
         let is_found = |search: &String| {
             let text = format!("{method} {path} {request_id}").to_lowercase();
             text.contains(&search.to_lowercase())
         };
-        self.operator.as_ref().is_none_or(|wanted| operator.as_ref() == Some(wanted))
+        self.operator
+            .as_ref()
+            .is_none_or(|wanted| operator.as_ref() == Some(wanted))
             && self.search.as_ref().is_none_or(is_found)
             && (!self.is_refused || *status >= 400)
     }
@@ -424,7 +498,8 @@ pub struct AuditPage {
 }
 
 impl AuditTrail {
-    /// Reads the index of the stored records. What is stored is also reported to `system_events`. Blocks; for the start.
+    /// Reads the index of the stored records. What is stored is also reported to `system_events`.
+    /// Blocks; for the start.
     ///
     /// # Errors
     /// If a record cannot be read.
@@ -436,39 +511,67 @@ impl AuditTrail {
         let mut index = AuditIndex::default();
         for (name, value) in journal.reads().all_meta(MetaKind::Audit)? {
             let record: AuditRecord = parse(&name, &value)?;
-            let number =
-                name.parse().map_err(|_| Error::Unreadable { name, reason: "its name is no number".to_owned() })?;
+            let number = name.parse().map_err(|_| Error::Unreadable {
+                name,
+                reason: "its name is no number".to_owned(),
+            })?;
             index.push(number, &record);
         }
-        Ok(Self { journal, limits, index: Mutex::new(index), system_events })
+        Ok(Self {
+            journal,
+            limits,
+            index: Mutex::new(index),
+            system_events,
+        })
     }
 
     /// Keeps the deletions of a write that failed for the next one.
     fn note_written(&self, changes: Vec<MetaChange>, is_written: bool) {
         if !is_written {
-            let deletions = changes.into_iter().filter(|change| matches!(change, MetaChange::Delete(..)));
+            let deletions = changes
+                .into_iter()
+                .filter(|change| matches!(change, MetaChange::Delete(..)));
             self.index().deferred.extend(deletions);
         }
     }
 
-    /// The newest records below the number `before` that match. A page may have fewer records than there are.
+    /// The newest records below the number `before` that match. A page may have fewer records than
+    /// there are.
     ///
     /// # Errors
     /// If a record cannot be read.
-    pub async fn page(&self, top: usize, before: Option<u64>, filter: &AuditFilter) -> Result<AuditPage, Error> {
+    pub async fn page(
+        &self,
+        top: usize,
+        before: Option<u64>,
+        filter: &AuditFilter,
+    ) -> Result<AuditPage, Error> {
         let numbers: Vec<u64> = {
             let index = self.index();
             let numbers = index.entries.iter().rev().map(|entry| entry.number);
-            numbers.filter(|number| before.is_none_or(|before| *number < before)).take(READS_MAX + 1).collect()
+            numbers
+                .filter(|number| before.is_none_or(|before| *number < before))
+                .take(READS_MAX + 1)
+                .collect()
         };
-        let mut page = AuditPage { records: Vec::new(), next: None };
+        let mut page = AuditPage {
+            records: Vec::new(),
+            next: None,
+        };
         for (read, number) in numbers.into_iter().enumerate() {
             if read == READS_MAX || page.records.len() == top {
                 page.next = Some(number + 1);
                 break;
             }
             // Without a value it was trimmed meanwhile.
-            let Some(value) = self.journal.reads().meta(MetaKind::Audit, name(number)).await? else { continue };
+            let Some(value) = self
+                .journal
+                .reads()
+                .meta(MetaKind::Audit, name(number))
+                .await?
+            else {
+                continue;
+            };
             let record: AuditRecord = parse(&name(number), &value)?;
             if filter.matches(&record) {
                 page.records.push((number, record));

@@ -1,8 +1,9 @@
 //! The compiled event types of a topic, which publishing checks events with.
 //!
-//! Schemas are compiled without files or network: a reference leads into the schema itself. The work for an event is
-//! bounded before it is done: a schema cannot refer to itself, its size with all references resolved is limited, and its
-//! cost for data of a given length follows from it (`cost`). Compiling and checking belong on the threads of `compute`.
+//! Schemas are compiled without files or network: a reference leads into the schema itself. The
+//! work for an event is bounded before it is done: a schema cannot refer to itself, its size with
+//! all references resolved is limited, and its cost for data of a given length follows from it
+//! (`cost`). Compiling and checking belong on the threads of `compute`.
 
 mod cost;
 
@@ -94,11 +95,20 @@ impl Catalogue {
             SchemaValidation::Warn => false,
             SchemaValidation::Refuse => true,
         };
-        let declared = topic.azure_properties.event_type_info.as_ref()?.inline_event_types.as_ref()?;
+        let declared = topic
+            .azure_properties
+            .event_type_info
+            .as_ref()?
+            .inline_event_types
+            .as_ref()?;
         let mut types = HashMap::new();
         for (name, declared) in declared {
             let new = |(version, EventTypeVersion { schema, .. }): (&String, &EventTypeVersion)| {
-                Some(Arc::new(DeclaredSchema::new(name, version, schema.as_ref()?)))
+                Some(Arc::new(DeclaredSchema::new(
+                    name,
+                    version,
+                    schema.as_ref()?,
+                )))
             };
             let mut versions: Vec<_> = declared.versions.iter().filter_map(new).collect();
             versions.sort_by_cached_key(|declared| Reverse(order(&declared.version)));
@@ -109,17 +119,27 @@ impl Catalogue {
         (!types.is_empty()).then_some(Self { refuses, types })
     }
 
-    /// The schema for data of a type: of its version if that is declared, else of the newest. [`None`] if it has none.
+    /// The schema for data of a type: of its version if that is declared, else of the newest.
+    /// [`None`] if it has none.
     pub fn find(&self, event_type: &str, version: &str) -> Option<&Arc<DeclaredSchema>> {
         let versions = self.types.get(event_type)?;
-        versions.iter().find(|declared| declared.version == version).or(versions.first())
+        versions
+            .iter()
+            .find(|declared| declared.version == version)
+            .or(versions.first())
     }
 }
 
 impl DeclaredSchema {
     fn new(event_type: &str, version: &str, schema: &Value) -> Self {
         let mut total = SchemaSize::default();
-        let cost = BoundedSchema { root: schema, open: Vec::new(), total: &mut total }.schema(schema, 0).ok();
+        let cost = BoundedSchema {
+            root: schema,
+            open: Vec::new(),
+            total: &mut total,
+        }
+        .schema(schema, 0)
+        .ok();
         Self {
             event_type: event_type.to_owned(),
             version: version.to_owned(),
@@ -138,30 +158,46 @@ impl DeclaredSchema {
     /// Why `data` does not match; [`None`] if it matches.
     pub fn violation(&self, data: Option<&str>) -> Option<String> {
         let data = data.unwrap_or("null");
-        let Self { event_type, version, .. } = self;
-        let steps = self.cost.map_or(f64::INFINITY, |cost| cost.steps(data.len()));
+        let Self {
+            event_type,
+            version,
+            ..
+        } = self;
+        let steps = self
+            .cost
+            .map_or(f64::INFINITY, |cost| cost.steps(data.len()));
         if steps > STEPS_MAX {
             return Some(format!(
-                "the data cannot be checked: version '{version}' of the schema of '{event_type}' could take {steps:.0} \
-                 steps for {} bytes; allowed are {STEPS_MAX}",
+                "the data cannot be checked: version '{version}' of the schema of '{event_type}' \
+                 could take {steps:.0} steps for {} bytes; allowed are {STEPS_MAX}",
                 data.len()
             ));
         }
         // A stored schema was checked when it was put.
-        let validator = self.validator.get_or_init(|| compile(&self.schema).ok()).as_ref()?;
+        let validator = self
+            .validator
+            .get_or_init(|| compile(&self.schema).ok())
+            .as_ref()?;
         let why = match serde_json::from_str::<Value>(data) {
             // The reason is found after the verdict: it costs more.
             Ok(data) if validator.is_valid(&data) => return None,
             Ok(data) => mismatch(&validator.validate(&data).err()?),
             Err(error) => format!("it cannot be read: {error}"),
         };
-        Some(format!("the data does not match version '{version}' of the schema of '{event_type}': {why}"))
+        Some(format!(
+            "the data does not match version '{version}' of the schema of '{event_type}': {why}"
+        ))
     }
 }
 
 /// JSON pointer, rule and reason, without values of the event.
 fn mismatch(error: &ValidationError<'_>) -> String {
-    format!("at \"{}\", rule \"{}\": {}", error.instance_path(), error.schema_path(), reason(&error.masked()))
+    format!(
+        "at \"{}\", rule \"{}\": {}",
+        error.instance_path(),
+        error.schema_path(),
+        reason(&error.masked())
+    )
 }
 
 /// The text of an error, up to the maximum length.
@@ -171,10 +207,14 @@ fn reason(error: &impl fmt::Display) -> String {
 
 /// The order of versions: their parts as numbers, then as text.
 fn order(version: &str) -> Vec<(u64, String)> {
-    version.split('.').map(|part| (part.parse().unwrap_or(u64::MAX), part.to_owned())).collect()
+    version
+        .split('.')
+        .map(|part| (part.parse().unwrap_or(u64::MAX), part.to_owned()))
+        .collect()
 }
 
-/// Checks the event types of a topic: their number and size, and that each schema is bounded and matches its examples.
+/// Checks the event types of a topic: their number and size, and that each schema is bounded and
+/// matches its examples.
 ///
 /// # Errors
 /// The first that is not allowed.
@@ -205,14 +245,26 @@ pub async fn check_in_slices(
 }
 
 fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
-    let refused = |problem: String| Err(InvalidCatalogue { at: String::new(), problem });
-    let Some(declared) = &info.inline_event_types else { return Ok(SchemaSize::default()) };
+    let refused = |problem: String| {
+        Err(InvalidCatalogue {
+            at: String::new(),
+            problem,
+        })
+    };
+    let Some(declared) = &info.inline_event_types else {
+        return Ok(SchemaSize::default());
+    };
     if declared.len() > TYPES_MAX {
-        return refused(format!("has {} entries; allowed are {TYPES_MAX}", declared.len()));
+        return refused(format!(
+            "has {} entries; allowed are {TYPES_MAX}",
+            declared.len()
+        ));
     }
     let bytes = serde_json::to_vec(declared).map_or(0, |json| json.len());
     if bytes > CATALOGUE_BYTES_MAX {
-        return refused(format!("has {bytes} bytes; allowed are {CATALOGUE_BYTES_MAX}"));
+        return refused(format!(
+            "has {bytes} bytes; allowed are {CATALOGUE_BYTES_MAX}"
+        ));
     }
     Ok(SchemaSize::default())
 }
@@ -225,30 +277,55 @@ struct DeclaredVersion<'a> {
 }
 
 fn all_versions(info: &EventTypeInfo) -> impl Iterator<Item = DeclaredVersion<'_>> {
-    info.inline_event_types.iter().flatten().flat_map(|(event_type, InlineEventType { versions, .. })| {
-        versions.iter().map(move |(version, declared)| DeclaredVersion { event_type, version, declared })
-    })
+    info.inline_event_types.iter().flatten().flat_map(
+        |(event_type, InlineEventType { versions, .. })| {
+            versions
+                .iter()
+                .map(move |(version, declared)| DeclaredVersion {
+                    event_type,
+                    version,
+                    declared,
+                })
+        },
+    )
 }
 
 impl DeclaredVersion<'_> {
     fn check(&self, total: &mut SchemaSize) -> Result<(), InvalidCatalogue> {
-        let Self { event_type, version, declared: EventTypeVersion { schema, examples, .. } } = self;
+        let Self {
+            event_type,
+            version,
+            declared: EventTypeVersion {
+                schema, examples, ..
+            },
+        } = self;
         let Some(schema) = schema else { return Ok(()) };
         let refused = |key: &str, problem: String| InvalidCatalogue {
             at: format!("{event_type}.versions.{version}.{key}"),
             problem,
         };
-        let measured = BoundedSchema { root: schema, open: Vec::new(), total }.schema(schema, 0);
+        let measured = BoundedSchema {
+            root: schema,
+            open: Vec::new(),
+            total,
+        }
+        .schema(schema, 0);
         let cost = measured.map_err(|problem| refused("schema", problem))?;
         let validator = compile(schema).map_err(|problem| refused("schema", problem))?;
         for (index, example) in examples.iter().enumerate() {
             let at = format!("examples[{index}]");
             if cost.steps(example.to_string().len()) > STEPS_MAX {
-                return Err(refused(&at, format!("could take more than {STEPS_MAX} steps to check")));
+                return Err(refused(
+                    &at,
+                    format!("could take more than {STEPS_MAX} steps to check"),
+                ));
             }
-            validator
-                .validate(example)
-                .map_err(|error| refused(&at, format!("does not match the schema {}", mismatch(&error))))?;
+            validator.validate(example).map_err(|error| {
+                refused(
+                    &at,
+                    format!("does not match the schema {}", mismatch(&error)),
+                )
+            })?;
         }
         Ok(())
     }
@@ -256,10 +333,19 @@ impl DeclaredVersion<'_> {
 
 /// Compiles a schema of draft 2020-12.
 fn compile(schema: &Value) -> Result<Validator, String> {
-    let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
-    let options = jsonschema::options().offline().with_draft(Draft::Draft202012).with_pattern_options(patterns);
+    let patterns = PatternOptions::regex()
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX);
+    let options = jsonschema::options()
+        .offline()
+        .with_draft(Draft::Draft202012)
+        .with_pattern_options(patterns);
     options.build(schema).map_err(|error| {
-        format!("is not a JSON Schema of draft 2020-12 at \"{}\": {}", error.instance_path(), reason(&error))
+        format!(
+            "is not a JSON Schema of draft 2020-12 at \"{}\": {}",
+            error.instance_path(),
+            reason(&error)
+        )
     })
 }
 
@@ -285,7 +371,9 @@ impl<'a> BoundedSchema<'a, '_> {
         let members = match schema {
             Value::Object(members) => members,
             Value::Array(items) => return self.sum(items, depth),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Ok(CheckCost::STEP),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                return Ok(CheckCost::STEP);
+            }
         };
         let mut cost = CheckCost::STEP;
         let mut most = ("", 0.0);
@@ -301,13 +389,16 @@ impl<'a> BoundedSchema<'a, '_> {
         }
         if repeats {
             // What is evaluated is found by evaluating the schemas beside it again.
-            (cost, most.0) = (cost.scaled(cost::UNEVALUATED), "unevaluatedProperties or unevaluatedItems");
+            (cost, most.0) = (
+                cost.scaled(cost::UNEVALUATED),
+                "unevaluatedProperties or unevaluatedItems",
+            );
         }
         let steps = cost.steps(USUAL_DATA_BYTES);
         if steps > STEPS_MAX {
             return Err(format!(
-                "could take {steps:.0} steps to check {USUAL_DATA_BYTES} bytes of data, most of them for {}; allowed are \
-                 {STEPS_MAX}",
+                "could take {steps:.0} steps to check {USUAL_DATA_BYTES} bytes of data, most of \
+                 them for {}; allowed are {STEPS_MAX}",
                 most.0
             ));
         }
@@ -318,14 +409,23 @@ impl<'a> BoundedSchema<'a, '_> {
     fn keyword(&mut self, key: &str, value: &'a Value, depth: usize) -> Result<CheckCost, String> {
         Ok(match (key, value) {
             ("$ref", Value::String(target)) => self.reference(target, depth)?,
-            ("$dynamicRef" | "$dynamicAnchor" | "$recursiveRef" | "$recursiveAnchor" | "$anchor", _) => {
-                return Err(format!("has {key}; allowed is $ref with a JSON pointer, such as \"#/$defs/name\""));
+            (
+                "$dynamicRef" | "$dynamicAnchor" | "$recursiveRef" | "$recursiveAnchor" | "$anchor",
+                _,
+            ) => {
+                return Err(format!(
+                    "has {key}; allowed is $ref with a JSON pointer, such as \"#/$defs/name\""
+                ));
             }
             ("$id", Value::String(id)) if depth > 0 => {
-                return Err(format!("has the $id \"{id}\" inside; allowed is $id at the top"));
+                return Err(format!(
+                    "has the $id \"{id}\" inside; allowed is $id at the top"
+                ));
             }
             ("$schema", Value::String(dialect)) if dialect.trim_end_matches('#') != DIALECT => {
-                return Err(format!("has the $schema \"{dialect}\"; allowed is \"{DIALECT}\""));
+                return Err(format!(
+                    "has the $schema \"{dialect}\"; allowed is \"{DIALECT}\""
+                ));
             }
             ("default" | "examples", _) => {
                 self.count(depth)?;
@@ -340,18 +440,26 @@ impl<'a> BoundedSchema<'a, '_> {
                 CheckCost::STEP
             }
             // Each name is of one member at most.
-            ("properties", Value::Object(named)) => {
-                self.named(named, depth)?.into_iter().fold(CheckCost::STEP, CheckCost::beside)
-            }
-            ("dependentSchemas", Value::Object(named)) => {
-                self.named(named, depth)?.into_iter().fold(CheckCost::STEP, CheckCost::and)
-            }
+            ("properties", Value::Object(named)) => self
+                .named(named, depth)?
+                .into_iter()
+                .fold(CheckCost::STEP, CheckCost::beside),
+            ("dependentSchemas", Value::Object(named)) => self
+                .named(named, depth)?
+                .into_iter()
+                .fold(CheckCost::STEP, CheckCost::and),
             // A name may match several patterns.
             ("patternProperties", Value::Object(named)) => {
                 self.patterns(named.len())?;
-                let patterns = named.keys().map(|pattern| cost::pattern(pattern)).collect::<Result<Vec<_>, _>>()?;
+                let patterns = named
+                    .keys()
+                    .map(|pattern| cost::pattern(pattern))
+                    .collect::<Result<Vec<_>, _>>()?;
                 let values = self.named(named, depth)?.into_iter().map(CheckCost::each);
-                patterns.into_iter().chain(values).fold(CheckCost::STEP, CheckCost::and)
+                patterns
+                    .into_iter()
+                    .chain(values)
+                    .fold(CheckCost::STEP, CheckCost::and)
             }
             ("pattern", _) => {
                 self.patterns(1)?;
@@ -365,7 +473,9 @@ impl<'a> BoundedSchema<'a, '_> {
                 all
             }
             ("items" | "contains" | "additionalProperties" | "propertyNames", _)
-            | ("unevaluatedItems" | "unevaluatedProperties", _) => self.schema(value, depth + 1)?.each(),
+            | ("unevaluatedItems" | "unevaluatedProperties", _) => {
+                self.schema(value, depth + 1)?.each()
+            }
             ("anyOf" | "oneOf" | "if" | "then" | "else", _) => {
                 // A verdict, and what a parent wants to know of it.
                 self.schema(value, depth + 1)?.scaled(2.0)
@@ -376,26 +486,42 @@ impl<'a> BoundedSchema<'a, '_> {
     }
 
     fn sum(&mut self, schemas: &'a [Value], depth: usize) -> Result<CheckCost, String> {
-        schemas.iter().try_fold(CheckCost::STEP, |all, schema| Ok(all.and(self.schema(schema, depth + 1)?)))
+        schemas.iter().try_fold(CheckCost::STEP, |all, schema| {
+            Ok(all.and(self.schema(schema, depth + 1)?))
+        })
     }
 
     /// The costs of schemas by name: a name is no keyword.
-    fn named(&mut self, schemas: &'a Map<String, Value>, depth: usize) -> Result<Vec<CheckCost>, String> {
-        schemas.values().map(|schema| self.schema(schema, depth + 1)).collect()
+    fn named(
+        &mut self,
+        schemas: &'a Map<String, Value>,
+        depth: usize,
+    ) -> Result<Vec<CheckCost>, String> {
+        schemas
+            .values()
+            .map(|schema| self.schema(schema, depth + 1))
+            .collect()
     }
 
     fn reference(&mut self, target: &str, depth: usize) -> Result<CheckCost, String> {
-        let pointer = target.strip_prefix('#').filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
+        let pointer = target
+            .strip_prefix('#')
+            .filter(|pointer| pointer.is_empty() || pointer.starts_with('/'));
         let Some(pointer) = pointer else {
             return Err(format!(
-                "refers to \"{target}\", and nothing is fetched; allowed are references into the schema itself, such as \
-                 \"#/$defs/name\""
+                "refers to \"{target}\", and nothing is fetched; allowed are references into the \
+                 schema itself, such as \"#/$defs/name\""
             ));
         };
-        let found = percent_decode_str(pointer).decode_utf8().ok().and_then(|pointer| self.root.pointer(&pointer));
+        let found = percent_decode_str(pointer)
+            .decode_utf8()
+            .ok()
+            .and_then(|pointer| self.root.pointer(&pointer));
         let found = found.ok_or_else(|| format!("refers to \"{target}\", which does not exist"))?;
         if self.open.iter().any(|open| std::ptr::eq(*open, found)) {
-            return Err(format!("refers to itself by \"{target}\"; allowed are schemas without recursion"));
+            return Err(format!(
+                "refers to itself by \"{target}\"; allowed are schemas without recursion"
+            ));
         }
         self.open.push(found);
         let cost = self.schema(found, depth + 1)?;
@@ -406,11 +532,14 @@ impl<'a> BoundedSchema<'a, '_> {
     fn count(&mut self, depth: usize) -> Result<(), String> {
         self.total.values += 1;
         if depth > DEPTH_MAX {
-            return Err(format!("is nested deeper than {DEPTH_MAX} levels with its references resolved"));
+            return Err(format!(
+                "is nested deeper than {DEPTH_MAX} levels with its references resolved"
+            ));
         }
         if self.total.values > VALUES_MAX {
             return Err(format!(
-                "is too large: allowed are {VALUES_MAX} values in all schemas of the topic, with references resolved"
+                "is too large: allowed are {VALUES_MAX} values in all schemas of the topic, with \
+                 references resolved"
             ));
         }
         Ok(())
@@ -419,7 +548,9 @@ impl<'a> BoundedSchema<'a, '_> {
     fn patterns(&mut self, more: usize) -> Result<(), String> {
         self.total.patterns += more;
         if self.total.patterns > PATTERNS_MAX {
-            return Err(format!("has too many patterns: allowed are {PATTERNS_MAX} in all schemas of the topic"));
+            return Err(format!(
+                "has too many patterns: allowed are {PATTERNS_MAX} in all schemas of the topic"
+            ));
         }
         Ok(())
     }

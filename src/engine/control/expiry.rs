@@ -1,8 +1,9 @@
 //! Deletes subscriptions at their `expirationTimeUtc`.
 //!
-//! An expired subscription is deleted as if an operator had deleted it: its pending deliveries are canceled. The time
-//! is in its record, so nothing else is stored, and after a restart expired subscriptions are deleted before anything
-//! is sent. A proposal has an expiration time of its own. While the clock pauses expiry, no subscription expires.
+//! An expired subscription is deleted as if an operator had deleted it: its pending deliveries are
+//! canceled. The time is in its record, so nothing else is stored, and after a restart expired
+//! subscriptions are deleted before anything is sent. A proposal has an expiration time of its own.
+//! While the clock pauses expiry, no subscription expires.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,20 +25,28 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
     let mut sooner = |at: Timestamp| next = Some(next.map_or(at, |next| next.min(at)));
     for topic in registry.topics() {
         let key = topic.record().key();
-        let proposed = topic.proposals().into_iter().map(|proposal| Arc::clone(&proposal.record));
+        let proposed = topic
+            .proposals()
+            .into_iter()
+            .map(|proposal| Arc::clone(&proposal.record));
         for record in topic.subscriptions().into_iter().chain(proposed) {
-            let Some(expires) = record.expires else { continue };
+            let Some(expires) = record.expires else {
+                continue;
+            };
             if expires > now {
                 sooner(expires);
                 continue;
             }
             let subscription = record.key();
             match registry.expire(&key, &subscription, now).await {
-                Ok(true) => info!(topic = key, subscription, %expires, "event subscription expired"),
+                Ok(true) => {
+                    info!(topic = key, subscription, %expires, "event subscription expired")
+                }
                 // It was deleted, or given more time, in the meantime.
                 Ok(false) => {}
                 Err(error) => {
-                    warn!(topic = key, subscription, %error, "cannot delete expired event subscription");
+                    warn!(topic = key, subscription, %error, "cannot delete expired event \
+                        subscription");
                     sooner(now.after(RETRY));
                 }
             }
@@ -49,8 +58,14 @@ pub async fn sweep(registry: &Arc<Registry>, now: Timestamp) -> Option<Timestamp
 /// Deletes subscriptions as they expire, until the server stops.
 pub async fn run(registry: Arc<Registry>, clock: Clock) {
     loop {
-        let next = if clock.expiry_is_paused() { None } else { sweep(&registry, clock.now()).await };
-        let wait = next.map_or(CHECK_INTERVAL_MAX, |next| next.since(clock.now()).min(CHECK_INTERVAL_MAX));
+        let next = if clock.expiry_is_paused() {
+            None
+        } else {
+            sweep(&registry, clock.now()).await
+        };
+        let wait = next.map_or(CHECK_INTERVAL_MAX, |next| {
+            next.since(clock.now()).min(CHECK_INTERVAL_MAX)
+        });
         // Ends early if a new expiration time was set.
         tokio::time::timeout(wait, registry.expiry_set()).await.ok();
     }

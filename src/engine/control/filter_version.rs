@@ -1,4 +1,5 @@
-//! Reads the stored versions of a subscription's filter. The ledger refers to the version that filtered an event out.
+//! Reads the stored versions of a subscription's filter. The ledger refers to the version that
+//! filtered an event out.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,17 @@ use gridhook_journal::Journal;
 use gridhook_record::filter_version::FilterVersion;
 use gridhook_store::keys::{self, MetaKind};
 
-/// The versions of one subscription's filter, by number: those that changed it. [`None`] if a version cannot be read.
+/// The versions of one subscription's filter, by number: those that changed it. [`None`] if a
+/// version cannot be read.
 pub type Versions = BTreeMap<u32, Option<FilterVersion>>;
 
-/// The version in force at subscription version `version`: the last one that is not later. [`None`] if there is none or
-/// it cannot be read: an earlier one would give a wrong reason.
+/// The version in force at subscription version `version`: the last one that is not later. [`None`]
+/// if there is none or it cannot be read: an earlier one would give a wrong reason.
 pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
-    versions.range(..=version).next_back().and_then(|(_, found)| found.as_ref())
+    versions
+        .range(..=version)
+        .next_back()
+        .and_then(|(_, found)| found.as_ref())
 }
 
 /// The filter versions of all subscriptions.
@@ -24,19 +29,31 @@ pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
 /// # Errors
 /// If the store cannot be read.
 pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
-    Ok(read(journal.reads().meta_from(MetaKind::Filter, String::new()).await?))
+    Ok(read(
+        journal
+            .reads()
+            .meta_from(MetaKind::Filter, String::new())
+            .await?,
+    ))
 }
 
 /// The versions of one subscription's filter.
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn of(journal: &Journal, subscription_key: SubscriptionKey) -> Result<Versions, journal::Error> {
-    let found = journal.reads().meta_from(MetaKind::Filter, keys::filters_of(subscription_key)).await?;
+pub async fn of(
+    journal: &Journal,
+    subscription_key: SubscriptionKey,
+) -> Result<Versions, journal::Error> {
+    let found = journal
+        .reads()
+        .meta_from(MetaKind::Filter, keys::filters_of(subscription_key))
+        .await?;
     Ok(read(found).remove(&subscription_key).unwrap_or_default())
 }
 
-/// The filter versions of the next `max` subscriptions of a partition, those behind `behind`. Deleted ones are included.
+/// The filter versions of the next `max` subscriptions of a partition, those behind `behind`.
+/// Deleted ones are included.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -46,7 +63,9 @@ pub async fn of_next(
     behind: Option<SubscriptionId>,
     max: usize,
 ) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
-    Ok(read(journal.reads().next_filters(partition, behind, max).await?))
+    Ok(read(
+        journal.reads().next_filters(partition, behind, max).await?,
+    ))
 }
 
 fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
@@ -56,13 +75,20 @@ fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
             tracing::warn!(name, "cannot read the name of a filter version");
             continue;
         };
-        // An event that this version filtered out is reported without a reason. Nothing else depends on it, so the
-        // server continues.
+        // An event that this version filtered out is reported without a reason. Nothing else
+        // depends on it, so the server continues.
         let filter = serde_json::from_slice(&value).inspect_err(|error| {
-            let (partition, subscription) = (subscription_key.partition.0, subscription_key.subscription.0);
-            tracing::warn!(partition, subscription, version, %error, "cannot read a filter version");
+            let (partition, subscription) = (
+                subscription_key.partition.0,
+                subscription_key.subscription.0,
+            );
+            tracing::warn!(partition, subscription, version, %error, "cannot read a filter \
+                version");
         });
-        found.entry(subscription_key).or_default().insert(version, filter.ok());
+        found
+            .entry(subscription_key)
+            .or_default()
+            .insert(version, filter.ok());
     }
     found
 }

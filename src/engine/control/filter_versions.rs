@@ -1,9 +1,12 @@
 //! Decides which versions of subscriptions' filters are kept ([`filter_version`]).
 //!
 //! Invariants:
-//! - A version is written together with the change that creates it, and only if the change modifies the filter.
-//! - A version is kept as long as a ledger line may refer to it, also after its subscription was deleted.
-//! - There are at most `KEPT_MAX` versions per subscription and `ENDED_MAX` of deleted subscriptions.
+//! - A version is written together with the change that creates it, and only if the change modifies
+//!   the filter.
+//! - A version is kept as long as a ledger line may refer to it, also after its subscription was
+//!   deleted.
+//! - There are at most `KEPT_MAX` versions per subscription and `ENDED_MAX` of deleted
+//!   subscriptions.
 
 use std::{sync::Arc, time::Duration};
 
@@ -35,19 +38,35 @@ pub async fn change(
 ) -> Result<Vec<MetaChange>, journal::Error> {
     let put = |record: &SubscriptionRecord| {
         let name = keys::filter_name(subscription_key, record.version);
-        MetaChange::Put(MetaKind::Filter, name, super::registry::json(&FilterVersion::of(record)))
+        MetaChange::Put(
+            MetaKind::Filter,
+            name,
+            super::registry::json(&FilterVersion::of(record)),
+        )
     };
-    let Some(before) = before else { return Ok(vec![put(record)]) };
+    let Some(before) = before else {
+        return Ok(vec![put(record)]);
+    };
     if before.filter == record.filter {
         return Ok(Vec::new());
     }
     let known = filter_version::of(journal, subscription_key).await?;
     let needed = journal.reads().oldest_filter(subscription_key).await?;
-    let needed = needed.and_then(|version| known.range(..=version).next_back()).map_or(0, |(version, _)| *version);
+    let needed = needed
+        .and_then(|version| known.range(..=version).next_back())
+        .map_or(0, |(version, _)| *version);
     let most = known.len().saturating_sub(KEPT_MAX - 1);
-    let stale = known.keys().enumerate().filter(|(index, version)| *index < most || **version < needed);
+    let stale = known
+        .keys()
+        .enumerate()
+        .filter(|(index, version)| *index < most || **version < needed);
     let mut changes: Vec<MetaChange> = stale
-        .map(|(_, version)| MetaChange::Delete(MetaKind::Filter, keys::filter_name(subscription_key, *version)))
+        .map(|(_, version)| {
+            MetaChange::Delete(
+                MetaKind::Filter,
+                keys::filter_name(subscription_key, *version),
+            )
+        })
         .collect();
     if known.is_empty() {
         changes.push(put(before));
@@ -62,19 +81,33 @@ pub async fn change(
 /// If the store cannot be read or written. The next attempt is in an hour.
 pub async fn sweep(registry: &Registry, journal: &Journal) -> Result<(), journal::Error> {
     let known = filter_version::all(journal).await?;
-    let ended: Vec<(SubscriptionKey, Versions)> =
-        known.into_iter().filter(|(subscription_key, _)| registry.shared(*subscription_key).is_none()).collect();
+    let ended: Vec<(SubscriptionKey, Versions)> = known
+        .into_iter()
+        .filter(|(subscription_key, _)| registry.shared(*subscription_key).is_none())
+        .collect();
     let mut left: usize = ended.iter().map(|(_, versions)| versions.len()).sum();
     let mut stale = Vec::new();
     // Numbers ascend, so the oldest subscriptions are removed first.
     for (subscription_key, versions) in ended {
-        if left > ENDED_MAX || journal.reads().oldest_line(subscription_key).await?.is_none() {
+        if left > ENDED_MAX
+            || journal
+                .reads()
+                .oldest_line(subscription_key)
+                .await?
+                .is_none()
+        {
             left -= versions.len();
-            let names = versions.into_keys().map(|version| keys::filter_name(subscription_key, version));
+            let names = versions
+                .into_keys()
+                .map(|version| keys::filter_name(subscription_key, version));
             stale.extend(names.map(|name| MetaChange::Delete(MetaKind::Filter, name)));
         }
     }
-    if stale.is_empty() { Ok(()) } else { journal.change(stale).await }
+    if stale.is_empty() {
+        Ok(())
+    } else {
+        journal.change(stale).await
+    }
 }
 
 /// Runs [`sweep`] every hour, until the server stops.

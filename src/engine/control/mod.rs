@@ -1,10 +1,12 @@
-//! The control plane's state: which namespaces, topics and event subscriptions exist, and what operators set on them.
+//! The control plane's state: which namespaces, topics and event subscriptions exist, and what
+//! operators set on them.
 //!
 //! - [`registry`] changes the records and looks up topics and subscriptions.
 //! - [`validation`] runs the validation handshake before an endpoint receives events.
 //! - [`catalogue`] checks events against the schemas of their types.
 //! - [`filter_version`] reads the stored versions of filters.
-//! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to them.
+//! - [`filter_versions`] keeps earlier filters of a subscription as long as the ledger may refer to
+//!   them.
 //! - [`audit`] records what operators do.
 //! - [`system_events`] takes events about the server itself to its system topic.
 //! - [`resource_groups`] stores the resource groups that were created by themselves.

@@ -35,33 +35,54 @@ impl ResourceGroups {
             let record: ResourceGroupRecord = parse(&name, &value)?;
             groups.insert(record.key(), Arc::new(record));
         }
-        Ok(Self { journal, groups: RwLock::new(groups), changes: tokio::sync::Mutex::default() })
+        Ok(Self {
+            journal,
+            groups: RwLock::new(groups),
+            changes: tokio::sync::Mutex::default(),
+        })
     }
 
     /// All groups, by key.
     pub fn all(&self) -> Vec<Arc<ResourceGroupRecord>> {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.groups
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// The group with this name.
     pub fn get(&self, scope: &ArmScope) -> Option<Arc<ResourceGroupRecord>> {
-        self.groups.read().unwrap_or_else(PoisonError::into_inner).get(&resource_group::key(scope)).cloned()
+        self.groups
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&resource_group::key(scope))
+            .cloned()
     }
 
     /// Creates or changes a group.
     ///
     /// # Errors
     /// If there are too many groups, or the record cannot be stored.
-    pub async fn put(&self, record: ResourceGroupRecord) -> Result<Arc<ResourceGroupRecord>, Error> {
+    pub async fn put(
+        &self,
+        record: ResourceGroupRecord,
+    ) -> Result<Arc<ResourceGroupRecord>, Error> {
         let _changes = self.changes.lock().await;
         let (key, record) = (record.key(), Arc::new(record));
         if self.get(&record.scope).is_none() && self.all().len() >= RESOURCE_GROUPS_MAX {
-            let problem = format!("The maximum of {RESOURCE_GROUPS_MAX} resource groups is reached; delete one first.");
+            let problem = format!(
+                "The maximum of {RESOURCE_GROUPS_MAX} resource groups is reached; delete one first."
+            );
             return Err(Error::Full(problem));
         }
         let put = MetaChange::Put(MetaKind::ResourceGroup, key.clone(), json(&*record));
         write_changes(&self.journal, vec![put]).await?;
-        self.groups.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&record));
+        self.groups
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, Arc::clone(&record));
         Ok(record)
     }
 
@@ -73,8 +94,15 @@ impl ResourceGroups {
         let _changes = self.changes.lock().await;
         let key = resource_group::key(scope);
         if self.get(scope).is_some() {
-            write_changes(&self.journal, vec![MetaChange::Delete(MetaKind::ResourceGroup, key.clone())]).await?;
-            self.groups.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            write_changes(
+                &self.journal,
+                vec![MetaChange::Delete(MetaKind::ResourceGroup, key.clone())],
+            )
+            .await?;
+            self.groups
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&key);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Events about the server itself, from the place where something happens to the system topic.
 //!
-//! Nobody waits for them: an event that finds the queue full is dropped and counted. `server` publishes what is in the queue.
+//! Nobody waits for them: an event that finds the queue full is dropped and counted. `server`
+//! publishes what is in the queue.
 
 use std::sync::{
     Arc,
@@ -48,7 +49,15 @@ impl SystemEvents {
     /// An empty queue, and its receiver.
     pub fn new(clock: Clock) -> (Arc<Self>, mpsc::Receiver<SystemEvent>) {
         let (queue, waiting) = mpsc::channel(WAITING_MAX);
-        (Arc::new(Self { clock, queue, published: AtomicU64::new(0), dropped: AtomicU64::new(0) }), waiting)
+        (
+            Arc::new(Self {
+                clock,
+                queue,
+                published: AtomicU64::new(0),
+                dropped: AtomicU64::new(0),
+            }),
+            waiting,
+        )
     }
 
     /// The time of an event that happens now.
@@ -57,14 +66,32 @@ impl SystemEvents {
     }
 
     /// Puts an event into the queue.
-    pub fn report(&self, event_type: &'static str, subject: String, partition: Option<PartitionId>, data: Value) {
+    pub fn report(
+        &self,
+        event_type: &'static str,
+        subject: String,
+        partition: Option<PartitionId>,
+        data: Value,
+    ) {
         let (id, at) = (Uuid::new_v4().to_string(), self.wall());
-        if self.queue.try_send(SystemEvent { id, event_type, subject, at, data, partition }).is_err() {
+        if self
+            .queue
+            .try_send(SystemEvent {
+                id,
+                event_type,
+                subject,
+                at,
+                data,
+                partition,
+            })
+            .is_err()
+        {
             self.count(false);
         }
     }
 
-    /// Reports what happened to an event subscription of a topic; `data` gets its `eventSubscriptionId`.
+    /// Reports what happened to an event subscription of a topic; `data` gets its
+    /// `eventSubscriptionId`.
     pub fn report_subscription(
         &self,
         event_type: &'static str,
@@ -80,7 +107,16 @@ impl SystemEvents {
 
     /// Reports what an operator did.
     pub(super) fn report_operation(&self, record: &AuditRecord) {
-        let AuditRecord { operator, identity_type, from, method, path, status, request_id, .. } = record;
+        let AuditRecord {
+            operator,
+            identity_type,
+            from,
+            method,
+            path,
+            status,
+            request_id,
+            ..
+        } = record;
         let data = json!({
             "operator": operator, "identityType": identity_type, "from": from, "method": method, "path": path,
             "status": status, "requestId": request_id,
@@ -90,7 +126,11 @@ impl SystemEvents {
 
     /// Counts an event that was published, or dropped.
     pub fn count(&self, is_published: bool) {
-        let counter = if is_published { &self.published } else { &self.dropped };
+        let counter = if is_published {
+            &self.published
+        } else {
+            &self.dropped
+        };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 

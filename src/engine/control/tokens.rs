@@ -1,7 +1,8 @@
 //! Named tokens: who may use the server, and for what.
 //!
-//! The store has the digest of a token, never the token: 256 random bits need no slow hash. A revoked token is refused at once,
-//! and [`Token::ended`] ends its open streams. The time of the last use is stored at most once an hour for each token.
+//! The store has the digest of a token, never the token: 256 random bits need no slow hash. A
+//! revoked token is refused at once, and [`Token::ended`] ends its open streams. The time of the
+//! last use is stored at most once an hour for each token.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -48,7 +49,13 @@ impl Token {
     fn new(record: TokenRecord) -> Self {
         let used = record.last_used.map_or(0, |used| used.0);
         let (used, use_stored) = (AtomicU64::new(used), AtomicU64::new(used));
-        Self { grants: record.grants(), record, used, use_stored, ended: watch::Sender::new(false) }
+        Self {
+            grants: record.grants(),
+            record,
+            used,
+            use_stored,
+            ended: watch::Sender::new(false),
+        }
     }
 
     /// A token of another store, whose owner vouches for the record.
@@ -64,7 +71,11 @@ impl Token {
         if !bool::from(self.record.digest.as_bytes().ct_eq(digest(text).as_bytes())) {
             return Err(TokenProblem::Unknown);
         }
-        if self.record.is_expired(wall) { Err(TokenProblem::Expired) } else { Ok(()) }
+        if self.record.is_expired(wall) {
+            Err(TokenProblem::Expired)
+        } else {
+            Ok(())
+        }
     }
 
     /// The name.
@@ -80,7 +91,10 @@ impl Token {
     /// The record, with the time of the last use.
     pub fn record(&self) -> TokenRecord {
         let used = Some(self.used.load(Ordering::Relaxed)).filter(|used| *used > 0);
-        TokenRecord { last_used: used.map(Timestamp), ..self.record.clone() }
+        TokenRecord {
+            last_used: used.map(Timestamp),
+            ..self.record.clone()
+        }
     }
 
     /// Waits until the token is revoked, or expires by a wall clock that reads `wall` at present.
@@ -99,7 +113,8 @@ impl Token {
     }
 }
 
-/// The named token of a request that another node has forwarded: the store of the control shard has it, and this one has not.
+/// The named token of a request that another node has forwarded: the store of the control shard has
+/// it, and this one has not.
 #[derive(Clone, Debug)]
 pub struct ForwardedToken(pub Arc<Token>);
 
@@ -136,7 +151,8 @@ struct TokenTable {
 
 impl TokenTable {
     fn insert(&mut self, token: Arc<Token>) {
-        self.by_digest.insert(token.record.digest.clone(), Arc::clone(&token));
+        self.by_digest
+            .insert(token.record.digest.clone(), Arc::clone(&token));
         self.by_name.insert(token.record.key(), token);
     }
 
@@ -154,15 +170,25 @@ impl Tokens {
         for (name, value) in journal.reads().all_meta(MetaKind::Token)? {
             tokens.insert(Arc::new(Token::new(parse(&name, &value)?)));
         }
-        Ok(Self { journal, tokens: RwLock::new(tokens) })
+        Ok(Self {
+            journal,
+            tokens: RwLock::new(tokens),
+        })
     }
 
     /// All tokens, by name.
     pub fn all(&self) -> Vec<Arc<Token>> {
-        self.tokens.read().unwrap_or_else(PoisonError::into_inner).by_name.values().cloned().collect()
+        self.tokens
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .by_name
+            .values()
+            .cloned()
+            .collect()
     }
 
-    /// Stores a new token. It is valid when this returns. If there is no room, the expired ones are deleted.
+    /// Stores a new token. It is valid when this returns. If there is no room, the expired ones are
+    /// deleted.
     ///
     /// # Errors
     /// If the name is taken, there are too many tokens, or the token cannot be stored.
@@ -172,25 +198,37 @@ impl Tokens {
         let stored = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             if tokens.by_name.contains_key(&token.record.key()) {
-                return Err(Error::Stale(format!("The token '{}' exists; revoke it first.", token.name())));
+                return Err(Error::Stale(format!(
+                    "The token '{}' exists; revoke it first.",
+                    token.name()
+                )));
             }
             if tokens.by_name.len() >= TOKENS_MAX {
                 let wall = WallTime(token.record.created.0);
-                let expired = tokens.by_name.values().filter(|token| token.record.is_expired(wall));
+                let expired = tokens
+                    .by_name
+                    .values()
+                    .filter(|token| token.record.is_expired(wall));
                 for key in expired.map(|token| token.record.key()).collect::<Vec<_>>() {
                     tokens.remove(&key);
                     changes.push(MetaChange::Delete(MetaKind::Token, key));
                 }
             }
             if tokens.by_name.len() >= TOKENS_MAX {
-                return Err(Error::Full(format!("The maximum of {TOKENS_MAX} tokens is reached; revoke one first.")));
+                return Err(Error::Full(format!(
+                    "The maximum of {TOKENS_MAX} tokens is reached; revoke one first."
+                )));
             }
-            // Nobody knows the token before the response, so it may be in the table before it is stored.
+            // Nobody knows the token before the response, so it may be in the table before it is
+            // stored.
             tokens.insert(Arc::clone(&token));
             write_changes(&self.journal, changes)
         };
         if let Err(error) = stored.await {
-            self.tokens.write().unwrap_or_else(PoisonError::into_inner).remove(token.name());
+            self.tokens
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(token.name());
             return Err(error.into());
         }
         Ok(token)
@@ -203,7 +241,9 @@ impl Tokens {
     pub async fn revoke(&self, name: &str) -> Result<Option<Arc<Token>>, Error> {
         let (token, stored) = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
-            let Some(token) = tokens.remove(name) else { return Ok(None) };
+            let Some(token) = tokens.remove(name) else {
+                return Ok(None);
+            };
             let delete = MetaChange::Delete(MetaKind::Token, token.record.key());
             (token, write_changes(&self.journal, vec![delete]))
         };
@@ -230,8 +270,14 @@ impl Tokens {
         token.used.fetch_max(wall.0, Ordering::Relaxed);
         let stored = token.use_stored.load(Ordering::Relaxed);
         let is_due = wall.timestamp().since(Timestamp(stored)) >= USE_INTERVAL;
-        if is_due && token.use_stored.compare_exchange(stored, wall.0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            // Queued while the table is locked, so that it cannot follow the deletion of the record.
+        if is_due
+            && token
+                .use_stored
+                .compare_exchange(stored, wall.0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            // Queued while the table is locked, so that it cannot follow the deletion of the
+            // record.
             drop(self.journal.change(vec![put(&token.record())]));
         }
         Ok(Arc::clone(token))

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! - A validation always ends: an endpoint gets [`TRIES`] requests, each with a timeout.
-//! - A [`ValidationCode`] stores a hash of its token. Only the endpoint receives the token, in the validation URL.
+//! - A [`ValidationCode`] stores a hash of its token. Only the endpoint receives the token, in the
+//!   validation URL.
 //! - A deletion notice is best effort: nothing waits for it, its response is ignored, and at most
 //!   `DELETION_NOTICES_MAX` are in flight.
 //!
@@ -27,7 +28,10 @@ use gridhook_deliver::{
 use gridhook_event::{Timestamp, WallTime};
 use gridhook_policy::{
     outcome::{Failure, Outcome},
-    validation::{self, Handshake, HandshakeTimes, TRIES, ValidationFailure, ValidationResponse, ValidationResult},
+    validation::{
+        self, Handshake, HandshakeTimes, TRIES, ValidationFailure, ValidationResponse,
+        ValidationResult,
+    },
 };
 use gridhook_record::proposal::ValidationCode;
 use gridhook_subscription::plan::DeliveryPlan;
@@ -98,9 +102,19 @@ impl Drop for ValidationInProgress<'_> {
 
 impl EndpointValidator {
     /// A validator that sends requests like deliveries.
-    pub fn new(client: deliver::ClientOptions, clock: Clock, validation: ValidationSettings) -> Self {
+    pub fn new(
+        client: deliver::ClientOptions,
+        clock: Clock,
+        validation: ValidationSettings,
+    ) -> Self {
         let deletion_notices = Arc::new(Semaphore::new(DELETION_NOTICES_MAX));
-        Self { client, clock, validation, deletion_notices, in_progress: Mutex::default() }
+        Self {
+            client,
+            clock,
+            validation,
+            deletion_notices,
+            in_progress: Mutex::default(),
+        }
     }
 
     /// Whether endpoints are validated.
@@ -118,23 +132,37 @@ impl EndpointValidator {
         self.in_progress().contains(code)
     }
 
-    /// Validates the endpoint of `plan`, a subscription of the topic with resource id `topic`. Hold the returned guard
-    /// until the result is in force: until then an early confirmation is distinguished from a wrong one.
+    /// Validates the endpoint of `plan`, a subscription of the topic with resource id `topic`. Hold
+    /// the returned guard until the result is in force: until then an early confirmation is
+    /// distinguished from a wrong one.
     pub async fn validate(
         &self,
         plan: &DeliveryPlan,
         topic: &str,
         confirmation: ConfirmationMethod,
     ) -> (ValidationAnswer, ValidationInProgress<'_>) {
-        let (id, token) = (Uuid::new_v4(), format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()));
+        let (id, token) = (
+            Uuid::new_v4(),
+            format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
+        );
         let code = id.to_string().to_uppercase();
         let wall = self.clock.wall();
         let url = self.validation_url(plan, &id, wall, &token);
-        let in_progress = ValidationInProgress { validator: self, id: id.to_string() };
+        let in_progress = ValidationInProgress {
+            validator: self,
+            id: id.to_string(),
+        };
         self.in_progress().insert(in_progress.id.clone());
         let event_id = Uuid::new_v4().to_string();
-        let envelope = EventEnvelope { id: &event_id, topic, wall };
-        let (verdict, status) = match self.send_validation(plan, &envelope, &code, &url, confirmation).await {
+        let envelope = EventEnvelope {
+            id: &event_id,
+            topic,
+            wall,
+        };
+        let (verdict, status) = match self
+            .send_validation(plan, &envelope, &code, &url, confirmation)
+            .await
+        {
             Err(cause) => (ValidationResult::Refused(cause), None),
             // The others have no handshake.
             Ok(None) => (ValidationResult::Granted(None), None),
@@ -153,7 +181,14 @@ impl EndpointValidator {
         };
         let until = self.clock.now().after(self.validation.times.window).0;
         let code = ValidationCode::new(in_progress.id.clone(), &token, until);
-        (ValidationAnswer { verdict, status, code }, in_progress)
+        (
+            ValidationAnswer {
+                verdict,
+                status,
+                code,
+            },
+            in_progress,
+        )
     }
 
     /// Checks that the destination of `plan` can be reached, if it has no handshake.
@@ -178,27 +213,38 @@ impl EndpointValidator {
         url: &str,
         confirmation: ConfirmationMethod,
     ) -> Result<Option<(Handshake, ValidationResponse)>, ValidationFailure> {
-        let Some(destination) = plan.webhook() else { return Ok(None) };
+        let Some(destination) = plan.webhook() else {
+            return Ok(None);
+        };
         let handshake = Handshake::of(destination.schema());
         let mut outgoing = match handshake {
             Handshake::EventGrid => validation_request(destination, envelope, code, url),
             Handshake::CloudEvents => {
-                let later = (confirmation == ConfirmationMethod::Deferred).then_some((url, self.validation.rate));
+                let later = (confirmation == ConfirmationMethod::Deferred)
+                    .then_some((url, self.validation.rate));
                 permission_request(destination, later)
             }
         };
-        let HandshakeTimes { answer, pause, window: _ } = self.validation.times;
-        let client = clients::client(&self.client, plan.record.webhook.client_spec()).map_err(|missing| {
-            ValidationFailure::Unanswered {
+        let HandshakeTimes {
+            answer,
+            pause,
+            window: _,
+        } = self.validation.times;
+        let client = clients::client(&self.client, plan.record.webhook.client_spec()).map_err(
+            |missing| ValidationFailure::Unanswered {
                 outcome: Outcome::Failed(Failure::SocketError),
                 detail: missing.to_string(),
-            }
-        })?;
-        let unanswered =
-            |detail: String| ValidationFailure::Unanswered { outcome: Outcome::Failed(Failure::GenericError), detail };
+            },
+        )?;
+        let unanswered = |detail: String| ValidationFailure::Unanswered {
+            outcome: Outcome::Failed(Failure::GenericError),
+            detail,
+        };
         if let Some(tokens) = plan.tokens(&self.client).map_err(unanswered)? {
-            let (token, _) =
-                tokens.token(None, self.clock.wall()).await.map_err(|problem| unanswered(problem.to_string()))?;
+            let (token, _) = tokens
+                .token(None, self.clock.wall())
+                .await
+                .map_err(|problem| unanswered(problem.to_string()))?;
             token.authorize(&mut outgoing);
         }
         let _permit = client.sockets().take();
@@ -208,21 +254,34 @@ impl EndpointValidator {
             plan.sign_notice(&mut outgoing, envelope.id, self.clock.wall());
             outgoing
         };
-        let mut response = client.send_handshake(handshake, destination, &signed(), answer).await;
+        let mut response = client
+            .send_handshake(handshake, destination, &signed(), answer)
+            .await;
         for _ in 1..TRIES {
             if !matches!(
                 &response,
-                Err(ValidationFailure::Unanswered { outcome: Outcome::Failed(Failure::TimedOut), .. })
+                Err(ValidationFailure::Unanswered {
+                    outcome: Outcome::Failed(Failure::TimedOut),
+                    ..
+                })
             ) {
                 break;
             }
             tokio::time::sleep(pause).await;
-            response = client.send_handshake(handshake, destination, &signed(), answer).await;
+            response = client
+                .send_handshake(handshake, destination, &signed(), answer)
+                .await;
         }
         response.map(|response| Some((handshake, response)))
     }
 
-    fn validation_url(&self, plan: &DeliveryPlan, id: &Uuid, wall: WallTime, token: &str) -> String {
+    fn validation_url(
+        &self,
+        plan: &DeliveryPlan,
+        id: &Uuid,
+        wall: WallTime,
+        token: &str,
+    ) -> String {
         let ValidationSettings { public_url, .. } = &self.validation;
         let name = plan.record.name.as_str();
         format!(
@@ -237,7 +296,8 @@ impl EndpointValidator {
             return;
         }
         let Ok(permit) = Arc::clone(&self.deletion_notices).try_acquire_owned() else {
-            tracing::debug!(topic, subscription = %name, "too many deletion notices; endpoint not notified");
+            tracing::debug!(topic, subscription = %name, "too many deletion notices; endpoint not \
+                notified");
             return;
         };
         let Ok(client) = clients::client(&self.client, plan.record.webhook.client_spec()) else {
@@ -247,8 +307,14 @@ impl EndpointValidator {
         let (plan, topic, wall) = (Arc::clone(plan), topic.to_owned(), self.clock.wall());
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
-            let envelope = EventEnvelope { id: &id, topic: &topic, wall };
-            let Some(destination) = plan.webhook() else { return };
+            let envelope = EventEnvelope {
+                id: &id,
+                topic: &topic,
+                wall,
+            };
+            let Some(destination) = plan.webhook() else {
+                return;
+            };
             let mut outgoing = deletion_notice(destination, &envelope, &subscription_id);
             plan.sign_notice(&mut outgoing, &id, wall);
             match tokens {
@@ -256,19 +322,31 @@ impl EndpointValidator {
                 Ok(Some(tokens)) => match tokens.token(None, wall).await {
                     Ok((token, _)) => token.authorize(&mut outgoing),
                     Err(problem) => {
-                        return tracing::debug!(topic, subscription = %name, %problem, "endpoint not notified");
+                        return tracing::debug!(topic, subscription = %name, %problem, "endpoint \
+                            not notified");
                     }
                 },
-                Err(problem) => return tracing::debug!(topic, subscription = %name, problem, "endpoint not notified"),
+                Err(problem) => {
+                    return tracing::debug!(topic, subscription = %name, problem, "endpoint not \
+                        notified");
+                }
             }
-            let (waits, _permit) = (RequestTimeouts { response: DELETION_NOTICE_TIMEOUT }, client.sockets().take());
+            let (waits, _permit) = (
+                RequestTimeouts {
+                    response: DELETION_NOTICE_TIMEOUT,
+                },
+                client.sockets().take(),
+            );
             let answer = client.post(destination, outgoing, &waits, wall).await;
-            tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion notice sent");
+            tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion \
+                notice sent");
             drop(permit);
         });
     }
 
     fn in_progress(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.in_progress
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,11 +1,11 @@
 //! The actor of a topic: it matches appended events, and starts the actors of its subscriptions.
 //!
-//! Its state is derived: the index comes from the registry's plans, its children recover from the journal. When it
-//! ends, its children end too, and the next incarnation starts from nothing. Subscriptions read what it had not matched
-//! from the log.
+//! Its state is derived: the index comes from the registry's plans, its children recover from the
+//! journal. When it ends, its children end too, and the next incarnation starts from nothing.
+//! Subscriptions read what it had not matched from the log.
 //!
-//! Topics share threads. An actor works in turns of about [`TURN`] bytes and yields in between, however much has
-//! arrived and however expensive the filters are.
+//! Topics share threads. An actor works in turns of about [`TURN`] bytes and yields in between,
+//! however much has arrived and however expensive the filters are.
 
 use std::{
     cell::Cell,
@@ -37,14 +37,17 @@ use gridhook_subscription::{
     turns::{TakesTurns, take_turns},
 };
 
-/// How often subscriptions without a match learn the end of the log, so that they pass it and the log can be trimmed.
-/// An actor that is idle at two checks in a row is stopped, unless its topic had an event in between.
+/// How often subscriptions without a match learn the end of the log, so that they pass it and the
+/// log can be trimmed. An actor that is idle at two checks in a row is stopped, unless its topic
+/// had an event in between.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A subscription lags if it has not read what was there this many checks ago. The cache keeps nothing for it.
+/// A subscription lags if it has not read what was there this many checks ago. The cache keeps
+/// nothing for it.
 const LAG_CHECKS: usize = 2;
 
-/// Bytes of events per turn, but at least one event: about 1 ms. Filter candidates are counted in bytes too.
+/// Bytes of events per turn, but at least one event: about 1 ms. Filter candidates are counted in
+/// bytes too.
 const TURN: usize = 256 * 1024;
 
 /// One incarnation of a topic's actor.
@@ -112,7 +115,9 @@ impl TopicActor {
                 Some(ArrivedEvents::Chunk(chunk)) => self.begin(chunk),
                 None => {
                     self.enforce_backlog();
-                    self.topic.history().note_recovered(&self.hosts.context.clock);
+                    self.topic
+                        .history()
+                        .note_recovered(&self.hosts.context.clock);
                     return;
                 }
             }
@@ -124,15 +129,25 @@ impl TopicActor {
     fn begin(&mut self, chunk: Chunk) {
         let (end, bytes) = (chunk.end(), chunk.record_memory());
         match chunk.into_events() {
-            Ok(events) => self.matching = self.index.begin(events, bytes).map(|matching| (end, matching)),
+            Ok(events) => {
+                self.matching = self
+                    .index
+                    .begin(events, bytes)
+                    .map(|matching| (end, matching))
+            }
             // Subscriptions read the log themselves and report damage there too.
-            Err(error) => tracing::error!(topic = %self.topic.record().name, %error, "cannot read a chunk to match"),
+            Err(error) => {
+                tracing::error!(topic = %self.topic.record().name, %error, "cannot read a chunk to \
+                    match")
+            }
         }
     }
 
     /// Adds the matched chunk to the cache and wakes the subscriptions that match.
     fn finish(&mut self) {
-        let Some((end, matching)) = self.matching.take() else { return };
+        let Some((end, matching)) = self.matching.take() else {
+            return;
+        };
         let (matched, readers, unmatched) = self.index.end(matching);
         self.topic.meter().unmatched(unmatched);
         self.topic.recent_events().push(matched);
@@ -146,20 +161,37 @@ impl TopicActor {
         self.topic.history().note_progress();
     }
 
-    /// If the backlog is too large and the oldest events may be dropped, passes the limit to the subscriptions that
-    /// lag.
+    /// If the backlog is too large and the oldest events may be dropped, passes the limit to the
+    /// subscriptions that lag.
     fn enforce_backlog(&mut self) {
         let (journal, partition) = (&self.hosts.context.journal, self.topic.partition());
-        let Some(keep) = journal.crowded_partition(partition).and_then(|crowded| crowded.keep) else { return };
-        let Some(end) = journal.end(partition) else { return };
+        let Some(keep) = journal
+            .crowded_partition(partition)
+            .and_then(|crowded| crowded.keep)
+        else {
+            return;
+        };
+        let Some(end) = journal.end(partition) else {
+            return;
+        };
         if self.is_enforcing.replace(true) {
             return;
         }
-        let (journal, topic, is_enforcing) = (journal.clone(), Arc::clone(&self.topic), Rc::clone(&self.is_enforcing));
+        let (journal, topic, is_enforcing) = (
+            journal.clone(),
+            Arc::clone(&self.topic),
+            Rc::clone(&self.is_enforcing),
+        );
         actix_rt::spawn(async move {
             // If it cannot be found out now, the next append tries again.
-            if let Ok(LogPosition { at, .. }) = journal.reads().last_bytes(partition, end, keep).await {
-                for child in topic.children().iter().filter(|child| child.shared.own_low() < at) {
+            if let Ok(LogPosition { at, .. }) =
+                journal.reads().last_bytes(partition, end, keep).await
+            {
+                for child in topic
+                    .children()
+                    .iter()
+                    .filter(|child| child.shared.own_low() < at)
+                {
                     child.shared.overflow(at);
                 }
             }
@@ -167,26 +199,42 @@ impl TopicActor {
         });
     }
 
-    /// The subscriptions changed: stops actors whose subscription is gone or has another plan, and starts those with
-    /// work.
+    /// The subscriptions changed: stops actors whose subscription is gone or has another plan, and
+    /// starts those with work.
     fn reload(&mut self) {
         self.topic.recent_events().clear();
         let children = self.topic.children();
-        self.index = self.index.renewed(children.iter().map(|child| child.shared.plan()).collect());
-        self.known = children.iter().map(|child| (child.number(), Arc::clone(child))).collect();
-        self.children.retain(|number, _| self.known.get(number).is_some_and(|child| !child.is_outdated()));
+        self.index = self
+            .index
+            .renewed(children.iter().map(|child| child.shared.plan()).collect());
+        self.known = children
+            .iter()
+            .map(|child| (child.number(), Arc::clone(child)))
+            .collect();
+        self.children.retain(|number, _| {
+            self.known
+                .get(number)
+                .is_some_and(|child| !child.is_outdated())
+        });
         self.start_pending(&children);
     }
 
     fn schedule_check(&mut self) {
         let topic = Arc::clone(&self.topic);
-        self.next_check = Some(timers::after(self.hosts.check_interval, move || topic.check_is_due()));
+        self.next_check = Some(timers::after(self.hosts.check_interval, move || {
+            topic.check_is_due()
+        }));
     }
 
-    /// The periodic check: passes the end of the log on, and stops what has nothing to do. True if this actor is to stop.
+    /// The periodic check: passes the end of the log on, and stops what has nothing to do. True if
+    /// this actor is to stop.
     fn check(&mut self) -> bool {
         let children = self.topic.children();
-        let low = children.iter().map(|child| child.shared.own_low()).min().unwrap_or(Seq(u64::MAX));
+        let low = children
+            .iter()
+            .map(|child| child.shared.own_low())
+            .min()
+            .unwrap_or(Seq(u64::MAX));
         self.topic.recent_events().pass(low);
         self.forget_laggards(&children);
         self.retire_idle(&children);
@@ -197,21 +245,31 @@ impl TopicActor {
 
     /// The cache keeps nothing for subscriptions that lag.
     fn forget_laggards(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else { return };
+        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+            return;
+        };
         self.ends.push_back(end.next);
         if self.ends.len() <= LAG_CHECKS {
             return;
         }
-        let Some(before) = self.ends.pop_front() else { return };
-        let laggards = children.iter().filter(|child| child.shared.live_read().is_some_and(|read| read < before));
-        self.topic.recent_events().lag(laggards.map(|child| child.number()).collect(), before);
+        let Some(before) = self.ends.pop_front() else {
+            return;
+        };
+        let laggards = children
+            .iter()
+            .filter(|child| child.shared.live_read().is_some_and(|read| read < before));
+        self.topic
+            .recent_events()
+            .lag(laggards.map(|child| child.number()).collect(), before);
     }
 
-    /// Whether this actor is to stop, because it and all its subscriptions were idle at two checks in a row: an idle topic
-    /// costs one record in memory. New work starts it again.
+    /// Whether this actor is to stop, because it and all its subscriptions were idle at two checks
+    /// in a row: an idle topic costs one record in memory. New work starts it again.
     fn retire(&mut self) -> bool {
-        let is_idle = self.children.is_empty() && self.matching.is_none() && !self.is_enforcing.get();
-        let retires = std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire();
+        let is_idle =
+            self.children.is_empty() && self.matching.is_none() && !self.is_enforcing.get();
+        let retires =
+            std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire();
         if retires {
             self.topic.recent_events().clear();
             self.retired.store(true, Ordering::Release);
@@ -219,21 +277,31 @@ impl TopicActor {
         retires
     }
 
-    /// Stops the actors of subscriptions that were idle at two checks in a row, with no event in between: an idle
-    /// subscription costs one record on disk. New work wakes this actor, which starts them again. To start an actor costs
-    /// as much as many events, so those of a topic with an event now and then stay.
+    /// Stops the actors of subscriptions that were idle at two checks in a row, with no event in
+    /// between: an idle subscription costs one record on disk. New work wakes this actor, which
+    /// starts them again. To start an actor costs as much as many events, so those of a topic with
+    /// an event now and then stay.
     fn retire_idle(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else { return };
-        let idle = children.iter().filter(|child| child.shared.is_idle(end.next)).map(|child| child.number()).collect();
+        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+            return;
+        };
+        let idle = children
+            .iter()
+            .filter(|child| child.shared.is_idle(end.next))
+            .map(|child| child.number())
+            .collect();
         let before = std::mem::replace(&mut self.idle, idle);
         if self.ends.iter().any(|checked| *checked != end.next) {
             return;
         }
-        self.children.retain(|number, _| !(before.contains(number) && self.idle.contains(number)));
+        self.children
+            .retain(|number, _| !(before.contains(number) && self.idle.contains(number)));
     }
 
     fn start_pending(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else { return };
+        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+            return;
+        };
         for child in children {
             child.shared.appended(end.next);
             if !child.shared.is_idle(end.next) {

@@ -1,8 +1,9 @@
 //! Finds the subscriptions that an event goes to, once per event.
 //!
-//! The filter index returns candidates, and each candidate's filter is evaluated; a few filters are all evaluated. All
-//! filters share one view of the event, so each part of the event is parsed once. A chunk is matched in parts ([`Matching`]), and
-//! an event with long texts or many candidates is, too, so that other actors on the thread run in between.
+//! The filter index returns candidates, and each candidate's filter is evaluated; a few filters are
+//! all evaluated. All filters share one view of the event, so each part of the event is parsed
+//! once. A chunk is matched in parts ([`Matching`]), and an event with long texts or many
+//! candidates is, too, so that other actors on the thread run in between.
 
 use std::{cell::LazyCell, sync::Arc};
 
@@ -69,8 +70,16 @@ impl TopicIndex {
     #[must_use]
     pub fn renewed(&self, plans: Vec<Arc<DeliveryPlan>>) -> Self {
         let filters = self.filters.renewed(plans.iter().map(|plan| plan.filter()));
-        let positions = SubscriptionPositions::new(plans.iter().map(|plan| (plan.record.number, plan.record.version)));
-        Self { plans, filters, positions: Arc::new(positions) }
+        let positions = SubscriptionPositions::new(
+            plans
+                .iter()
+                .map(|plan| (plan.record.number, plan.record.version)),
+        );
+        Self {
+            plans,
+            filters,
+            positions: Arc::new(positions),
+        }
     }
 
     /// Begins to match consecutive events of a chunk. [`None`] if there are none.
@@ -79,12 +88,27 @@ impl TopicIndex {
         let matches = Matches::with_room(events.len(), self.plans.len());
         let matched = Vec::with_capacity(self.plans.len().min(INDEXED));
         let progress = EventProgress::default();
-        Some(Matching { first, events, bytes, matches, matched, progress, done: 0, unmatched: 0 })
+        Some(Matching {
+            first,
+            events,
+            bytes,
+            matches,
+            matched,
+            progress,
+            done: 0,
+            unmatched: 0,
+        })
     }
 
-    /// Matches the next event, or a part of it. Returns the cost in bytes; [`None`] once all are matched.
+    /// Matches the next event, or a part of it. Returns the cost in bytes; [`None`] once all are
+    /// matched.
     pub fn advance(&self, matching: &mut Matching) -> Option<usize> {
-        let Matching { events, matched, progress, .. } = matching;
+        let Matching {
+            events,
+            matched,
+            progress,
+            ..
+        } = matching;
         let event = events.get(matching.done)?;
         if !progress.is_begun {
             progress.is_begun = true;
@@ -93,7 +117,11 @@ impl TopicIndex {
                 return Some(event.wire_len() + CANDIDATE);
             }
         }
-        if let Some(cost) = progress.scan.as_mut().and_then(|scan| self.filters.advance_scan(scan)) {
+        if let Some(cost) = progress
+            .scan
+            .as_mut()
+            .and_then(|scan| self.filters.advance_scan(scan))
+        {
             return Some(cost);
         }
         let (count, is_done) = self.evaluate_block(event, progress, matched);
@@ -108,11 +136,23 @@ impl TopicIndex {
         Some(cost)
     }
 
-    /// Evaluates the filters of the next candidates. Returns their number, and whether they were the last.
-    fn evaluate_block(&self, event: &Event, progress: &mut EventProgress, matched: &mut Vec<u32>) -> (usize, bool) {
-        let EventProgress { scan, candidates, evaluated, .. } = progress;
+    /// Evaluates the filters of the next candidates. Returns their number, and whether they were
+    /// the last.
+    fn evaluate_block(
+        &self,
+        event: &Event,
+        progress: &mut EventProgress,
+        matched: &mut Vec<u32>,
+    ) -> (usize, bool) {
+        let EventProgress {
+            scan,
+            candidates,
+            evaluated,
+            ..
+        } = progress;
         let view = LazyCell::new(|| self.filters.searched_view(event, scan.as_ref()));
-        let passes = |position: &usize| self.plans[*position].filter().passes_view(event, || &*view);
+        let passes =
+            |position: &usize| self.plans[*position].filter().passes_view(event, || &*view);
         let all = 0..self.plans.len();
         if all.len() <= INDEXED {
             matched.extend(all.clone().filter(passes).map(|position| position as u32));
@@ -121,16 +161,42 @@ impl TopicIndex {
         let candidates = candidates.get_or_insert_with(|| self.filters.candidates(&view));
         let rest = &candidates[*evaluated..];
         let block = &rest[..rest.len().min(BLOCK)];
-        matched.extend(block.iter().copied().filter(passes).map(|position| position as u32));
+        matched.extend(
+            block
+                .iter()
+                .copied()
+                .filter(passes)
+                .map(|position| position as u32),
+        );
         *evaluated += block.len();
         (block.len(), block.len() == rest.len())
     }
 
-    /// Returns the chunk, the subscriptions that get any of its events, and the number of events without a
-    /// subscription.
+    /// Returns the chunk, the subscriptions that get any of its events, and the number of events
+    /// without a subscription.
     pub fn end(&self, matching: Matching) -> (MatchedChunk, Vec<SubscriptionId>, u64) {
-        let Matching { first, events, bytes, matches, unmatched, .. } = matching;
-        let readers = matches.readers().map(|position| self.plans[position as usize].record.number).collect();
-        (MatchedChunk { first, events, bytes, matched_for: Arc::clone(&self.positions), matches }, readers, unmatched)
+        let Matching {
+            first,
+            events,
+            bytes,
+            matches,
+            unmatched,
+            ..
+        } = matching;
+        let readers = matches
+            .readers()
+            .map(|position| self.plans[position as usize].record.number)
+            .collect();
+        (
+            MatchedChunk {
+                first,
+                events,
+                bytes,
+                matched_for: Arc::clone(&self.positions),
+                matches,
+            },
+            readers,
+            unmatched,
+        )
     }
 }

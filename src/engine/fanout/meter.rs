@@ -48,14 +48,22 @@ pub struct PublishCounts {
 impl Default for PublishCounts {
     fn default() -> Self {
         let latency = HistogramCounts::none(&DURATIONS);
-        Self { unmatched: 0, duplicates: 0, nonconforming: 0, latency, refused: BTreeMap::new() }
+        Self {
+            unmatched: 0,
+            duplicates: 0,
+            nonconforming: 0,
+            latency,
+            refused: BTreeMap::new(),
+        }
     }
 }
 
 impl TopicMeter {
     /// A request was accepted after this time.
     pub fn accepted(&self, after: Duration) {
-        self.latency.get_or_init(|| Box::new(Histogram::new(&DURATIONS))).took(after);
+        self.latency
+            .get_or_init(|| Box::new(Histogram::new(&DURATIONS)))
+            .took(after);
     }
 
     /// A request was refused.
@@ -73,7 +81,8 @@ impl TopicMeter {
         self.duplicates.add(events);
     }
 
-    /// Counts events that were stored although their data does not match its schema. Returns the count before.
+    /// Counts events that were stored although their data does not match its schema. Returns the
+    /// count before.
     pub fn nonconforming(&self, events: u64) -> u64 {
         let before = self.nonconforming.get();
         self.nonconforming.add(events);
@@ -86,7 +95,10 @@ impl TopicMeter {
             unmatched: self.unmatched.get(),
             duplicates: self.duplicates.get(),
             nonconforming: self.nonconforming.get(),
-            latency: self.latency.get().map_or_else(|| HistogramCounts::none(&DURATIONS), |latency| latency.counts()),
+            latency: self.latency.get().map_or_else(
+                || HistogramCounts::none(&DURATIONS),
+                |latency| latency.counts(),
+            ),
             refused: self.lock().clone(),
         }
     }

@@ -1,10 +1,13 @@
-//! Finds an event by sequence or id, with everything that [`policy::explain`](gridhook_policy::explain) needs.
+//! Finds an event by sequence or id, with everything that
+//! [`policy::explain`](gridhook_policy::explain) needs.
 //!
-//! A sequence is found exactly. An id is searched for, each step with a bound: among the requests in flight, the events
-//! that are due next, and the log from a little below the cursor. If it is not found, the answer lists the searched
-//! ranges. If an id was published twice, the first match is returned.
+//! A sequence is found exactly. An id is searched for, each step with a bound: among the requests
+//! in flight, the events that are due next, and the log from a little below the cursor. If it is
+//! not found, the answer lists the searched ranges. If an id was published twice, the first match
+//! is returned.
 //!
-//! It reads shared state and the store, and sends nothing to the actor: a busy or stopped actor can be explained too.
+//! It reads shared state and the store, and sends nothing to the actor: a busy or stopped actor can
+//! be explained too.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -18,7 +21,8 @@ use gridhook_policy::{
 };
 use gridhook_subscription::shared_state::SharedState;
 
-/// Maximum requests in flight, and maximum due events, that are searched: about a second of reading.
+/// Maximum requests in flight, and maximum due events, that are searched: about a second of
+/// reading.
 const EVENTS_MAX: usize = 4_096;
 
 /// Maximum bytes of the log that are searched.
@@ -87,7 +91,8 @@ pub async fn explain(
     end: Seq,
     now: Timestamp,
 ) -> Result<ExplainAnswer, journal::Error> {
-    // Taken before the store is read: a request that ends meanwhile is reported as in flight, never as absent.
+    // Taken before the store is read: a request that ends meanwhile is reported as in flight, never
+    // as absent.
     let (plan, requests) = (shared.plan(), shared.requests_in_flight());
     let seq = match wanted {
         EventSelector::Seq(seq) => seq,
@@ -99,8 +104,14 @@ pub async fn explain(
     let mut records = reads.event_records(shared.subscription_key, seq).await?;
     // The cursor has the wait requested of another subscription once the actor has run.
     let (pace, endpoint) = (&mut records.cursor.pace, plan.settings.endpoint);
-    (pace.not_before, pace.requested_by) = (pace.wait_of(endpoint).max(plan.requested_wait()), Some(endpoint));
-    let stored = |event: &Event| StoredEvent { appended: event.appended, matches: plan.filter().matches(event) };
+    (pace.not_before, pace.requested_by) = (
+        pace.wait_of(endpoint).max(plan.requested_wait()),
+        Some(endpoint),
+    );
+    let stored = |event: &Event| StoredEvent {
+        appended: event.appended,
+        matches: plan.filter().matches(event),
+    };
     let record = records.dead.as_ref().map(|(dead, due)| (dead, *due));
     let explanation = explain::explain(ExplainInput {
         settings: &plan.settings,
@@ -111,14 +122,24 @@ pub async fn explain(
         seq,
         event: records.event.as_ref().map(stored),
         // A replay's pending delivery is separate from the regular one.
-        pending: records.pending.iter().find(|(lane, _)| !lane.is_job()).map(|(lane, pending)| (*lane, pending)),
+        pending: records
+            .pending
+            .iter()
+            .find(|(lane, _)| !lane.is_job())
+            .map(|(lane, pending)| (*lane, pending)),
         dead: records.is_dead.then_some(WaitingDeadLetter { record }),
         clients: shared.waiting(),
         now,
     });
     let id = records.event.as_ref().map(|event| event.id().into_owned());
     let appended = records.event.as_ref().map(|event| event.appended);
-    Ok(ExplainAnswer::Found(Box::new(EventReport { seq, id, appended, cursor: records.cursor, explanation })))
+    Ok(ExplainAnswer::Found(Box::new(EventReport {
+        seq,
+        id,
+        appended,
+        cursor: records.cursor,
+        explanation,
+    })))
 }
 
 /// The sequence of the first event with this id, or what was searched.
@@ -129,17 +150,30 @@ async fn search(
     id: &str,
     end: Seq,
 ) -> Result<Result<Seq, SearchedRange>, journal::Error> {
-    let in_flight: BTreeSet<(Lane, Seq)> =
-        requests.iter().flat_map(|request| &request.items).map(|item| item.key()).collect();
+    let in_flight: BTreeSet<(Lane, Seq)> = requests
+        .iter()
+        .flat_map(|request| &request.items)
+        .map(|item| item.key())
+        .collect();
     let in_flight: Vec<(Lane, Seq)> = in_flight.into_iter().take(EVENTS_MAX).collect();
-    let (due, _) = reads.due(shared.subscription_key, DueKey::at(Timestamp::default()), EVENTS_MAX).await?;
+    let (due, _) = reads
+        .due(
+            shared.subscription_key,
+            DueKey::at(Timestamp::default()),
+            EVENTS_MAX,
+        )
+        .await?;
     let pending: Vec<(Lane, Seq)> = due.into_iter().map(|key| (key.lane, key.seq)).collect();
     let (in_flight_count, pending_count) = (in_flight.len(), pending.len());
     for mut keys in [in_flight, pending] {
         while !keys.is_empty() {
-            let fetched = reads.fetch(shared.subscription_key, keys.clone(), SLICE_BYTES).await?;
-            if let Some(found) =
-                fetched.iter().filter_map(|fetched| fetched.event.as_ref()).find(|event| event.id() == id)
+            let fetched = reads
+                .fetch(shared.subscription_key, keys.clone(), SLICE_BYTES)
+                .await?;
+            if let Some(found) = fetched
+                .iter()
+                .filter_map(|fetched| fetched.event.as_ref())
+                .find(|event| event.id() == id)
             {
                 return Ok(Ok(found.seq));
             }
@@ -151,15 +185,27 @@ async fn search(
     let from = Seq(read.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
     let (mut upto, mut bytes) = (from, 0);
     while upto < end && bytes < LOG_BYTES_MAX {
-        let slice = reads.log(shared.subscription_key.partition, upto, end, SLICE_BYTES).await?;
+        let slice = reads
+            .log(shared.subscription_key.partition, upto, end, SLICE_BYTES)
+            .await?;
         for chunk in &slice.chunks {
             bytes += chunk.bytes_len();
-            let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
-            if let Some(found) = events.iter().find(|event| event.seq >= from && event.id() == id) {
+            let events = chunk
+                .events()
+                .map_err(|error| journal::Error::Damaged(error.to_string()))?;
+            if let Some(found) = events
+                .iter()
+                .find(|event| event.seq >= from && event.id() == id)
+            {
                 return Ok(Ok(found.seq));
             }
         }
         upto = slice.upto;
     }
-    Ok(Err(SearchedRange { in_flight: in_flight_count, pending: pending_count, from, upto }))
+    Ok(Err(SearchedRange {
+        in_flight: in_flight_count,
+        pending: pending_count,
+        from,
+        upto,
+    }))
 }

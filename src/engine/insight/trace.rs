@@ -1,9 +1,9 @@
 //! Collects the delivery history of an event for one subscription, for
-//! [`policy::delivery_history`](gridhook_policy::delivery_history): the state of the event, its ledger lines, the
-//! responses of endpoints, and the results of the filter versions.
+//! [`policy::delivery_history`](gridhook_policy::delivery_history): the state of the event, its
+//! ledger lines, the responses of endpoints, and the results of the filter versions.
 //!
-//! The state is read first: a request that ends meanwhile then appears in its ledger line instead of nowhere. A deleted
-//! subscription still has its ledger lines and filter versions.
+//! The state is read first: a request that ends meanwhile then appears in its ledger line instead
+//! of nowhere. A deleted subscription still has its ledger lines and filter versions.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,8 @@ pub struct SubscriptionTrace {
     pub filters: BTreeMap<u32, filter::FilterResult>,
     /// Excerpts of the endpoint's responses.
     pub excerpts: BTreeMap<ExcerptKey, Excerpt>,
-    /// The state of the event, and what will happen to it; [`None`] if the subscription was deleted.
+    /// The state of the event, and what will happen to it; [`None`] if the subscription was
+    /// deleted.
     pub explanation: Option<Explanation>,
     /// What the present transformation makes of the event, if it makes a body.
     pub transformed: Option<TransformedSummary>,
@@ -55,7 +56,8 @@ pub struct SubscriptionTrace {
     pub cut: bool,
 }
 
-/// The body that a transformation makes. The bodies of many subscriptions would take too much memory.
+/// The body that a transformation makes. The bodies of many subscriptions would take too much
+/// memory.
 #[derive(Clone, Debug)]
 pub struct TransformedSummary {
     /// Its length.
@@ -73,8 +75,16 @@ impl TransformedSummary {
     fn new(transformed: Transformed) -> Option<Self> {
         let body = transformed.body?;
         let sha256 = format!("{:x}", Sha256::digest(&body));
-        let excerpt = String::from_utf8_lossy(&body).chars().take(EXCERPT_CHARS).collect();
-        Some(Self { bytes: body.len(), sha256, excerpt, path_suffix: transformed.path_suffix })
+        let excerpt = String::from_utf8_lossy(&body)
+            .chars()
+            .take(EXCERPT_CHARS)
+            .collect();
+        Some(Self {
+            bytes: body.len(),
+            sha256,
+            excerpt,
+            path_suffix: transformed.path_suffix,
+        })
     }
 }
 
@@ -101,45 +111,83 @@ pub struct TraceQuery<'a> {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn trace(reads: &ReaderPool, query: TraceQuery<'_>) -> Result<SubscriptionTrace, journal::Error> {
-    let TraceQuery { subscription_key, shared, versions, seq, event, end, now } = query;
+pub async fn trace(
+    reads: &ReaderPool,
+    query: TraceQuery<'_>,
+) -> Result<SubscriptionTrace, journal::Error> {
+    let TraceQuery {
+        subscription_key,
+        shared,
+        versions,
+        seq,
+        event,
+        end,
+        now,
+    } = query;
     let account = match shared {
-        Some(shared) => match event_finder::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
-            Ok(ExplainAnswer::Found(report)) => Some(report),
-            // It was deleted meanwhile.
-            Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
-            Err(error) => return Err(error),
-        },
+        Some(shared) => {
+            match event_finder::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
+                Ok(ExplainAnswer::Found(report)) => Some(report),
+                // It was deleted meanwhile.
+                Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
+                Err(error) => return Err(error),
+            }
+        }
         None => None,
     };
     let (mut lines, cut) = lines_of(reads, subscription_key, seq).await?;
-    let filtered_out = account.iter().flat_map(|account| &account.cursor.filtered_out);
+    let filtered_out = account
+        .iter()
+        .flat_map(|account| &account.cursor.filtered_out);
     // The exact time is not recorded. Most events are filtered right after they are published.
     let at = event.map_or(now, |event| event.appended);
     lines.extend(
         filtered_out
             .filter(|filtered_out| filtered_out.first <= seq && seq < filtered_out.end)
-            .map(|filtered_out| LedgerLine { lane: filtered_out.lane, attempt: 0, entry: filtered_out.line(at) }),
+            .map(|filtered_out| LedgerLine {
+                lane: filtered_out.lane,
+                attempt: 0,
+                entry: filtered_out.line(at),
+            }),
     );
     let filters = filter_results(&lines, shared, versions, event);
-    let present = account.as_ref().map(|account| (&account.explanation.state, &account.cursor));
+    let present = account
+        .as_ref()
+        .map(|account| (&account.explanation.state, &account.cursor));
     let oldest = reads.oldest_line(subscription_key).await?;
-    let history =
-        delivery_history::delivery_history(HistoryInput { seq, lines: &lines, filters: &filters, present, oldest });
-    let wanted = history.steps.iter().filter_map(LedgerLine::excerpt_key).collect();
+    let history = delivery_history::delivery_history(HistoryInput {
+        seq,
+        lines: &lines,
+        filters: &filters,
+        present,
+        oldest,
+    });
+    let wanted = history
+        .steps
+        .iter()
+        .filter_map(LedgerLine::excerpt_key)
+        .collect();
     let plan = shared.map(SharedState::plan);
     let last = versions.values().rev().flatten().next();
     let name = plan.as_ref().map(|plan| plan.record.name.to_string());
-    let domain_topic = plan.as_ref().map(|plan| plan.record.filter.domain_topic.clone());
-    let settings = plan.as_ref().map(|plan| &plan.settings).filter(|_| !history.steps.is_empty());
-    let program = settings.and_then(|settings| Some((settings.transform.as_ref()?, settings.batch.schema)));
+    let domain_topic = plan
+        .as_ref()
+        .map(|plan| plan.record.filter.domain_topic.clone());
+    let settings = plan
+        .as_ref()
+        .map(|plan| &plan.settings)
+        .filter(|_| !history.steps.is_empty());
+    let program =
+        settings.and_then(|settings| Some((settings.transform.as_ref()?, settings.batch.schema)));
     let is_sent = !matches!(history.verdict, HistoryEnd::Filtered { .. });
     let transformed = program.zip(event).filter(|_| is_sent);
-    let transformed = transformed.and_then(|((program, schema), event)| program.apply(event, schema).ok());
+    let transformed =
+        transformed.and_then(|((program, schema), event)| program.apply(event, schema).ok());
     Ok(SubscriptionTrace {
         subscription_key,
         name: name.or_else(|| last.map(|version| version.name.to_string())),
-        domain_topic: domain_topic.unwrap_or_else(|| last.and_then(|version| version.filter.domain_topic.clone())),
+        domain_topic: domain_topic
+            .unwrap_or_else(|| last.and_then(|version| version.filter.domain_topic.clone())),
         deleted: account.is_none(),
         history,
         filters,
@@ -178,18 +226,32 @@ fn filter_results(
     let mut found = BTreeMap::new();
     let Some(event) = event else { return found };
     for line in lines {
-        let LedgerEvent::Filtered { version } = line.entry.what else { continue };
-        let current = plan.as_ref().filter(|plan| plan.record.version == version).map(|plan| plan.filter());
-        if let Some(filter) = current.or_else(|| in_force(versions, version).map(|version| &version.filter)) {
-            found.entry(version).or_insert_with(|| filter.explain(event));
+        let LedgerEvent::Filtered { version } = line.entry.what else {
+            continue;
+        };
+        let current = plan
+            .as_ref()
+            .filter(|plan| plan.record.version == version)
+            .map(|plan| plan.filter());
+        if let Some(filter) =
+            current.or_else(|| in_force(versions, version).map(|version| &version.filter))
+        {
+            found
+                .entry(version)
+                .or_insert_with(|| filter.explain(event));
         }
     }
     found
 }
 
-/// Whether there is nothing to show: the event belongs to another domain topic, or the subscription was deleted before
-/// it.
+/// Whether there is nothing to show: the event belongs to another domain topic, or the subscription
+/// was deleted before it.
 pub fn is_nothing(traced: &SubscriptionTrace) -> bool {
-    let state = traced.explanation.as_ref().map(|explanation| &explanation.state);
-    traced.deleted && traced.history.steps.is_empty() && !matches!(state, Some(EventState::Unpublished))
+    let state = traced
+        .explanation
+        .as_ref()
+        .map(|explanation| &explanation.state);
+    traced.deleted
+        && traced.history.steps.is_empty()
+        && !matches!(state, Some(EventState::Unpublished))
 }

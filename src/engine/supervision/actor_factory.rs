@@ -1,7 +1,9 @@
-//! Builds each incarnation of the actors of topics and subscriptions, on the arbiter that is chosen by a number of theirs.
+//! Builds each incarnation of the actors of topics and subscriptions, on the arbiter that is chosen
+//! by a number of theirs.
 //!
-//! A topic's actor is supervised from its first work until the topic is deleted or idle. New work starts it again. The
-//! actors of its subscriptions end with it, and its next incarnation starts those that have work.
+//! A topic's actor is supervised from its first work until the topic is deleted or idle. New work
+//! starts it again. The actors of its subscriptions end with it, and its next incarnation starts
+//! those that have work.
 
 use std::{
     sync::{
@@ -32,7 +34,8 @@ pub struct ActorHosts {
     pub arbiters: Arc<Vec<ArbiterHandle>>,
     /// Shared by all subscriptions.
     pub context: Arc<SubscriptionContext>,
-    /// Interval of a topic's periodic check; usually [`CHECK_INTERVAL`](crate::fanout::CHECK_INTERVAL).
+    /// Interval of a topic's periodic check; usually
+    /// [`CHECK_INTERVAL`](crate::fanout::CHECK_INTERVAL).
     pub check_interval: Duration,
 }
 
@@ -43,7 +46,12 @@ impl ActorHosts {
     }
 
     /// Supervises an actor on the arbiter for this number.
-    fn spawn_supervised(&self, number: u32, supervised: impl Supervised + Send, lifeline: LifelineWatch) {
+    fn spawn_supervised(
+        &self,
+        number: u32,
+        supervised: impl Supervised + Send,
+        lifeline: LifelineWatch,
+    ) {
         // False if the arbiter has ended because the server stops.
         let _running = self.arbiter(number).spawn_fn(move || {
             actix_rt::spawn(supervise(supervised, lifeline));
@@ -55,7 +63,15 @@ impl ActorHosts {
 pub async fn run(mut starts: StartQueue, hosts: ActorHosts) {
     while let Some(topic) = starts.recv().await {
         let (number, lifeline) = (topic.partition().0, topic.watch_lifeline());
-        hosts.spawn_supervised(number, TopicFactory { topic, hosts: hosts.clone(), retired: Arc::default() }, lifeline);
+        hosts.spawn_supervised(
+            number,
+            TopicFactory {
+                topic,
+                hosts: hosts.clone(),
+                retired: Arc::default(),
+            },
+            lifeline,
+        );
     }
 }
 
@@ -67,7 +83,15 @@ pub fn supervise_subscription(
     lifeline: LifelineWatch,
 ) {
     child.note_served_plan();
-    hosts.spawn_supervised(child.host(), SubscriptionFactory { child, topic, hosts: hosts.clone() }, lifeline);
+    hosts.spawn_supervised(
+        child.host(),
+        SubscriptionFactory {
+            child,
+            topic,
+            hosts: hosts.clone(),
+        },
+        lifeline,
+    );
 }
 
 /// Builds the incarnations of a topic's actor.
@@ -94,7 +118,11 @@ impl Supervised for TopicFactory {
     }
 
     async fn build(&self) -> Option<TopicActor> {
-        Some(TopicActor::new(Arc::clone(&self.topic), self.hosts.clone(), Arc::clone(&self.retired)))
+        Some(TopicActor::new(
+            Arc::clone(&self.topic),
+            self.hosts.clone(),
+            Arc::clone(&self.retired),
+        ))
     }
 
     fn is_retired(&self) -> bool {
@@ -113,7 +141,11 @@ impl Supervised for SubscriptionFactory {
     type Actor = SubscriptionActor;
 
     fn name(&self) -> String {
-        format!("{}/{}", self.topic.record().key(), self.child.shared.plan().record.key())
+        format!(
+            "{}/{}",
+            self.topic.record().key(),
+            self.child.shared.plan().record.key()
+        )
     }
 
     fn history(&self) -> &SupervisionHistory {
@@ -143,7 +175,8 @@ impl Supervised for SubscriptionFactory {
                     | journal::Error::Backlog(_)
                     | journal::Error::Damaged(_)),
                 ) => {
-                    tracing::error!(subscription = self.name(), %error, "cannot open subscription; retrying");
+                    tracing::error!(subscription = self.name(), %error, "cannot open subscription; \
+                        retrying");
                     tokio::time::sleep(OPEN_WAIT).await;
                 }
             }
@@ -154,10 +187,13 @@ impl Supervised for SubscriptionFactory {
         if self.child.shared.take_progress() {
             self.child.history.note_progress();
         }
-        self.child.shared.on_incarnation_end(matches!(how, IncarnationEnd::Panicked));
+        self.child
+            .shared
+            .on_incarnation_end(matches!(how, IncarnationEnd::Panicked));
     }
 
-    /// The topic's actor stops one that is idle. A request that came before its end has found it running.
+    /// The topic's actor stops one that is idle. A request that came before its end has found it
+    /// running.
     fn on_stopped(&self) {
         if self.child.shared.has_requests() {
             self.topic.ensure_actor(&self.child.shared);

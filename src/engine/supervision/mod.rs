@@ -1,9 +1,10 @@
 //! Supervision that restarts actors after a panic.
 //!
-//! actix's own `Supervisor` does not: an actor whose handler panics is gone, with all its addresses. So here an actor's
-//! context runs as a task, the task's end is observed, and a **new** actor is built that recovers from durable state.
-//! The first restart is immediate. If the actor keeps ending without progress, the delay grows. An actor ends with its
-//! parent: when the [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires is not restarted.
+//! actix's own `Supervisor` does not: an actor whose handler panics is gone, with all its
+//! addresses. So here an actor's context runs as a task, the task's end is observed, and a **new**
+//! actor is built that recovers from durable state. The first restart is immediate. If the actor
+//! keeps ending without progress, the delay grows. An actor ends with its parent: when the
+//! [`Lifeline`] is cut, the task and the actor are dropped. An actor that retires is not restarted.
 
 pub mod actor_factory;
 
@@ -75,8 +76,8 @@ pub struct SupervisionHistory {
     incarnations: AtomicU64,
     failures_in_row: AtomicU32,
     mark: IntendedStop,
-    /// Whether the current incarnation has not yet processed what waited for it. Read often, so it is not under the
-    /// lock.
+    /// Whether the current incarnation has not yet processed what waited for it. Read often, so it
+    /// is not under the lock.
     recovering: AtomicBool,
     /// [`None`] before an incarnation has ended unexpectedly, as of most actors.
     history: Mutex<Option<Box<IncarnationHistory>>>,
@@ -180,13 +181,27 @@ impl SupervisionHistory {
 
     /// A snapshot of the state.
     pub fn supervision(&self) -> Supervision {
-        let IncarnationHistory { ends, last, recoveries, .. } = self.history().as_deref().cloned().unwrap_or_default();
-        Supervision { incarnation: self.incarnation(), restarts: self.restarts(), ends, last, recoveries }
+        let IncarnationHistory {
+            ends,
+            last,
+            recoveries,
+            ..
+        } = self.history().as_deref().cloned().unwrap_or_default();
+        Supervision {
+            incarnation: self.incarnation(),
+            restarts: self.restarts(),
+            ends,
+            last,
+            recoveries,
+        }
     }
 
     /// Ended incarnations, by cause.
     pub fn ends(&self) -> IncarnationEnds {
-        self.history().as_deref().map(|history| history.ends).unwrap_or_default()
+        self.history()
+            .as_deref()
+            .map(|history| history.ends)
+            .unwrap_or_default()
     }
 
     /// Where an intended end is noted. It counts neither for the delay nor against an event.
@@ -202,7 +217,8 @@ impl SupervisionHistory {
     /// Notes that the current incarnation has processed what waited for it.
     pub fn note_recovered(&self, clock: &Clock) {
         // Read first: called at every wake of a topic, usually with nothing to note.
-        if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel) {
+        if self.recovering.load(Ordering::Relaxed) && self.recovering.swap(false, Ordering::AcqRel)
+        {
             let mut history = self.history();
             let history = history.get_or_insert_default();
             if let Some(ended_at) = history.ended_at.take() {
@@ -213,7 +229,11 @@ impl SupervisionHistory {
 
     /// When the last incarnation ended, until the current one has recovered.
     pub fn down_since(&self) -> Option<Timestamp> {
-        if self.recovering.load(Ordering::Acquire) { self.history().as_deref()?.ended_at } else { None }
+        if self.recovering.load(Ordering::Acquire) {
+            self.history().as_deref()?.ended_at
+        } else {
+            None
+        }
     }
 
     /// Notes that the actor ended at `at` with its parent.
@@ -258,7 +278,9 @@ impl SupervisionHistory {
             IncarnationEnd::Panicked | IncarnationEnd::Stopped => {
                 match self.failures_in_row.fetch_add(1, Ordering::Relaxed) {
                     0 => Duration::ZERO,
-                    before => DELAY.saturating_mul(1 << (before - 1).min(16)).min(DELAY_MAX),
+                    before => DELAY
+                        .saturating_mul(1 << (before - 1).min(16))
+                        .min(DELAY_MAX),
                 }
             }
         }
@@ -301,22 +323,26 @@ pub trait Supervised: 'static {
     }
 }
 
-/// Starts an incarnation, which first runs when this task waits. In a function of its own, because a task keeps room for
-/// every value that it has borrowed, such as the context.
+/// Starts an incarnation, which first runs when this task waits. In a function of its own, because
+/// a task keeps room for every value that it has borrowed, such as the context.
 fn start<A: Actor<Context = Context<A>>>(actor: A) -> (Addr<A>, JoinHandle<()>) {
     let mut context = Context::new();
     // The mailbox carries only faults that are injected. A limit could only lose one.
     context.set_mailbox_capacity(0);
-    (context.address(), actix_rt::spawn(context.into_future(actor)))
+    (
+        context.address(),
+        actix_rt::spawn(context.into_future(actor)),
+    )
 }
 
-/// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it on the arbiter on
-/// which the actor runs.
+/// Runs and restarts an actor until its lifeline is cut or there is nothing left to build. Spawn it
+/// on the arbiter on which the actor runs.
 pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
     loop {
         // Boxed, so that the state of building does not take memory for as long as the actor runs.
         let built = tokio::select! {
-            // The parent may have started a successor. An incarnation that begins after it would take its wakes.
+            // The parent may have started a successor. An incarnation that begins after it would
+            // take its wakes.
             biased;
             () = lifeline.cut() => return,
             built = Box::pin(supervised.build()) => built,
@@ -345,7 +371,12 @@ pub async fn supervise<S: Supervised>(supervised: S, lifeline: LifelineWatch) {
         let how = supervised.history().end(panicked, supervised.clock().now());
         supervised.on_end(how);
         let delay = supervised.history().delay(how);
-        tracing::warn!(actor = supervised.name(), ?how, delay_ms = delay.as_millis(), "actor ended; restarting it");
+        tracing::warn!(
+            actor = supervised.name(),
+            ?how,
+            delay_ms = delay.as_millis(),
+            "actor ended; restarting it"
+        );
         tokio::time::sleep(delay).await;
     }
 }

@@ -1,16 +1,19 @@
 //! The changelog of a shard: an ordered, replicated list of the batches that its owner writes.
 //!
-//! A [`Changelog`] appends a record only behind the record that the caller expects to be the last one. That makes it the
-//! fence between two owners: a new owner appends a `FENCE` without an expectation, and from then on every append of the
-//! old one fails. `record` defines the bytes, `nats` keeps them in a stream of NATS JetStream;
-//! [`replicated`](super::replicated) makes a store of them.
+//! A [`Changelog`] appends a record only behind the record that the caller expects to be the last
+//! one. That makes it the fence between two owners: a new owner appends a `FENCE` without an
+//! expectation, and from then on every append of the old one fails. `record` defines the bytes,
+//! `nats` keeps them in a stream of NATS JetStream; [`replicated`](super::replicated) makes a store
+//! of them.
 //!
 //! Invariants:
 //! - Sequences begin at 1 and have no gaps. A record never changes.
 //! - An append that returned a sequence survives the loss of a minority of the log's servers.
-//! - An append that returned [`ChangelogError::Unavailable`] may or may not have been made, and may still be made later.
+//! - An append that returned [`ChangelogError::Unavailable`] may or may not have been made, and may
+//!   still be made later.
 //!
-//! Not here: whether a record follows from the one before it. The log takes any bytes; `record` checks them.
+//! Not here: whether a record follows from the one before it. The log takes any bytes; `record`
+//! checks them.
 
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -33,7 +36,8 @@ pub enum ChangelogError {
     /// The log does not take this record, and will not take it later.
     #[error("the changelog refused a record: {0}")]
     Refused(String),
-    /// No answer came, or the servers have no majority. The record may or may not have been appended.
+    /// No answer came, or the servers have no majority. The record may or may not have been
+    /// appended.
     #[error("the changelog cannot be reached: {0}")]
     Unavailable(String),
 }
@@ -49,18 +53,18 @@ pub struct ChangelogBounds {
 
 /// A replicated log. Its calls block, up to a time limit of the implementation.
 pub trait Changelog: Send + Sync + 'static {
-    /// Appends `record` and returns its sequence: only if `expected` is the sequence of the last record, or, without an
-    /// expectation, behind whatever is last.
+    /// Appends `record` and returns its sequence: only if `expected` is the sequence of the last
+    /// record, or, without an expectation, behind whatever is last.
     fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError>;
 
     /// The first and the last sequence.
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError>;
 
-    /// Reads up to `most` records from `from` on, without gaps: fewer at the end of the log or of the time limit, and none
-    /// if the record at `from` is not there.
+    /// Reads up to `most` records from `from` on, without gaps: fewer at the end of the log or of
+    /// the time limit, and none if the record at `from` is not there.
     fn read(&self, from: u64, most: usize) -> Result<Vec<Bytes>, ChangelogError>;
 
-    /// Removes the oldest records through the sequence `through`, but the newest ones that have `keep_bytes` together, and
-    /// the last one.
+    /// Removes the oldest records through the sequence `through`, but the newest ones that have
+    /// `keep_bytes` together, and the last one.
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError>;
 }

@@ -1,7 +1,8 @@
 //! A changelog in a stream of NATS JetStream. The only file of the journal that uses async-nats.
 //!
-//! The stream takes one subject, the one of its name. `Nats-Expected-Last-Sequence` is the fence. Its messages are read
-//! from the leader, one request each: a follower may not have the newest ones.
+//! The stream takes one subject, the one of its name. `Nats-Expected-Last-Sequence` is the fence.
+//! Its messages are read from the leader, one request each: a follower may not have the newest
+//! ones.
 //!
 //! Calls block: a thread of its own runs the client, and the caller waits for it.
 
@@ -12,7 +13,9 @@ use async_nats::{
     connection::State,
     jetstream::{
         self, ErrorCode,
-        context::{Context, CreateStreamError, CreateStreamErrorKind, PublishError, PublishErrorKind},
+        context::{
+            Context, CreateStreamError, CreateStreamErrorKind, PublishError, PublishErrorKind,
+        },
         message::PublishMessage,
         response::Response,
         stream::{Config, DiscardPolicy, Info, RawMessageErrorKind, State as StreamState, Stream},
@@ -71,21 +74,27 @@ pub enum NatsError {
         version: String,
     },
     /// A server that does not take large messages.
-    #[error("the NATS server takes messages of up to {found} bytes; set its max_payload to {PAYLOAD_MIN} or more")]
+    #[error(
+        "the NATS server takes messages of up to {found} bytes; set its max_payload to \
+         {PAYLOAD_MIN} or more"
+    )]
     Payload {
         /// Its limit.
         found: usize,
     },
     /// A server that does not sync its streams at every write.
-    #[error("the NATS server {server} does not sync every write; set jetstream.sync_interval to \"always\"")]
+    #[error(
+        "the NATS server {server} does not sync every write; set jetstream.sync_interval to \
+         \"always\""
+    )]
     Sync {
         /// Its name.
         server: String,
     },
     /// No majority of the servers has reported how it syncs.
     #[error(
-        "{found} of {servers} NATS servers reported whether they sync every write, and more than half must; start the \
-         others, and check that the user is of the system account"
+        "{found} of {servers} NATS servers reported whether they sync every write, and more than \
+         half must; start the others, and check that the user is of the system account"
     )]
     Unreported {
         /// The number of reports.
@@ -180,15 +189,18 @@ impl NatsConnection {
         }
         let options = match credentials {
             Credentials::None => options,
-            Credentials::Password(name, password) => options.user_and_password(name.clone(), password.clone()),
-            Credentials::File(text) => {
-                options.credentials(text).map_err(|error| NatsError::Connect(format!("credentials: {error}")))?
+            Credentials::Password(name, password) => {
+                options.user_and_password(name.clone(), password.clone())
             }
+            Credentials::File(text) => options
+                .credentials(text)
+                .map_err(|error| NatsError::Connect(format!("credentials: {error}")))?,
         };
         Self::open(urls, options)
     }
 
-    /// Connects to one of the servers at `urls`. A lost connection is opened again, to any server of the cluster.
+    /// Connects to one of the servers at `urls`. A lost connection is opened again, to any server
+    /// of the cluster.
     ///
     /// # Errors
     /// If none can be reached, or if its release or its `max_payload` is too small.
@@ -202,7 +214,10 @@ impl NatsConnection {
             .name("nats".to_owned())
             .spawn(driver)
             .expect("a process that cannot start a thread cannot start");
-        let addresses: Result<Vec<_>, _> = urls.iter().map(|url| url.as_str().to_server_addrs()).collect();
+        let addresses: Result<Vec<_>, _> = urls
+            .iter()
+            .map(|url| url.as_str().to_server_addrs())
+            .collect();
         let addresses = addresses.map_err(|error| NatsError::Connect(error.to_string()))?;
         let addresses: Vec<_> = addresses.into_iter().flatten().collect();
         let options = options
@@ -219,11 +234,15 @@ impl NatsConnection {
         let mut context = jetstream::new(client);
         drop(entered);
         context.set_timeout(ANSWER_WAIT);
-        Ok(Self { runtime: handle, context, _ends: Arc::new(ends) })
+        Ok(Self {
+            runtime: handle,
+            context,
+            _ends: Arc::new(ends),
+        })
     }
 
-    /// Makes the stream `name`, if it is not there. Only the creation of a cluster does that: a stream that is missing
-    /// later has lost its records.
+    /// Makes the stream `name`, if it is not there. Only the creation of a cluster does that: a
+    /// stream that is missing later has lost its records.
     pub fn create(&self, name: &str, settings: StreamSettings) -> Result<(), NatsError> {
         let config = Config {
             name: name.to_owned(),
@@ -235,12 +254,18 @@ impl NatsConnection {
             deny_delete: true,
             ..Config::default()
         };
-        self.runtime.block_on(self.until_answered(name, || self.context.create_stream(config.clone()))).map(drop)
+        self.runtime
+            .block_on(self.until_answered(name, || self.context.create_stream(config.clone())))
+            .map(drop)
     }
 
-    /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some that have just started do not
-    /// at first.
-    pub async fn until_answered<T, F>(&self, stream: &str, make: impl Fn() -> F) -> Result<T, NatsError>
+    /// Makes the stream `stream` with `make`, and asks again where the servers do not answer: some
+    /// that have just started do not at first.
+    pub async fn until_answered<T, F>(
+        &self,
+        stream: &str,
+        make: impl Fn() -> F,
+    ) -> Result<T, NatsError>
     where
         F: Future<Output = Result<T, CreateStreamError>>,
     {
@@ -251,16 +276,25 @@ impl NatsConnection {
                 Err(error) => error,
             };
             let (why, is_final) = match error.kind() {
-                CreateStreamErrorKind::JetStream(error) => (error.to_string(), error.code() != UNAVAILABLE),
+                CreateStreamErrorKind::JetStream(error) => {
+                    (error.to_string(), error.code() != UNAVAILABLE)
+                }
                 CreateStreamErrorKind::TimedOut
                 | CreateStreamErrorKind::Response
                 | CreateStreamErrorKind::JetStreamUnavailable => (error.to_string(), false),
                 _ => (error.to_string(), true),
             };
             if is_final || tries == 0 {
-                return Err(NatsError::Create { stream: stream.to_owned(), why });
+                return Err(NatsError::Create {
+                    stream: stream.to_owned(),
+                    why,
+                });
             }
-            tracing::warn!(stream, error = why, "NATS does not make the stream yet; asking again");
+            tracing::warn!(
+                stream,
+                error = why,
+                "NATS does not make the stream yet; asking again"
+            );
             tries -= 1;
             tokio::time::sleep(CREATE_PAUSE).await;
         }
@@ -269,7 +303,9 @@ impl NatsConnection {
     /// The limit of bytes of the stream `name`, if there are both.
     pub fn bytes_max(&self, name: &str) -> Option<u64> {
         let stream = self.runtime.block_on(self.context.get_stream(name)).ok()?;
-        u64::try_from(stream.cached_info().config.max_bytes).ok().filter(|most| *most > 0)
+        u64::try_from(stream.cached_info().config.max_bytes)
+            .ok()
+            .filter(|most| *most > 0)
     }
 
     /// The client, for the other records of the cluster.
@@ -284,12 +320,16 @@ impl NatsConnection {
 
     /// The log in the stream `name`.
     pub fn changelog(&self, name: &str) -> NatsChangelog {
-        NatsChangelog { connection: self.clone(), name: name.to_owned() }
+        NatsChangelog {
+            connection: self.clone(),
+            name: name.to_owned(),
+        }
     }
 
-    /// Checks that servers sync each write before they acknowledge it. This connection must have a user of the system
-    /// account. A majority must report it, because a write needs the acknowledgement of a majority. Servers that are
-    /// down are checked once they report, while this connection is kept.
+    /// Checks that servers sync each write before they acknowledge it. This connection must have a
+    /// user of the system account. A majority must report it, because a write needs the
+    /// acknowledgement of a majority. Servers that are down are checked once they report, while
+    /// this connection is kept.
     ///
     /// # Errors
     /// If fewer report, or if one of them does not sync or is too old.
@@ -298,7 +338,11 @@ impl NatsConnection {
         let reports = self.runtime.block_on(sync_reports(&client))?;
         if !reports.is_complete() {
             let SyncReports { found, servers } = reports;
-            tracing::warn!(found, servers, "a NATS server is down: whether it syncs every write is checked later");
+            tracing::warn!(
+                found,
+                servers,
+                "a NATS server is down: whether it syncs every write is checked later"
+            );
             self.runtime.spawn(check_sync_of_missing(client));
         }
         Ok(())
@@ -323,26 +367,41 @@ async fn check_sync_of_missing(client: Client) {
         tokio::time::sleep(SYNC_CHECK_INTERVAL).await;
         match sync_reports(&client).await {
             Ok(reports) if reports.is_complete() => {
-                tracing::info!(servers = reports.servers, "all NATS servers sync every write");
+                tracing::info!(
+                    servers = reports.servers,
+                    "all NATS servers sync every write"
+                );
                 return;
             }
             Ok(_) | Err(NatsError::Unreported { .. } | NatsError::Connect(_)) => {}
-            Err(error) => tracing::error!(%error, "acknowledged events may be lost with this NATS server"),
+            Err(error) => {
+                tracing::error!(%error, "acknowledged events may be lost with this NATS server")
+            }
         }
     }
 }
 
 async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
     let reports = reports(client).await?;
-    let servers = reports.values().filter_map(|report| report.data.meta_cluster.as_ref()).map(|of| of.cluster_size);
+    let servers = reports
+        .values()
+        .filter_map(|report| report.data.meta_cluster.as_ref())
+        .map(|of| of.cluster_size);
     let servers = servers.max().unwrap_or(1);
     let found = reports.len();
     if 2 * found <= servers {
         return Err(NatsError::Unreported { found, servers });
     }
-    for ServerReport { server: ReportingServer { name, ver }, data } in reports.into_values() {
+    for ServerReport {
+        server: ReportingServer { name, ver },
+        data,
+    } in reports.into_values()
+    {
         if is_older(&ver) {
-            return Err(NatsError::Version { server: name, version: ver });
+            return Err(NatsError::Version {
+                server: name,
+                version: ver,
+            });
         }
         if !data.config.sync_always {
             return Err(NatsError::Sync { server: name });
@@ -355,8 +414,13 @@ async fn sync_reports(client: &Client) -> Result<SyncReports, NatsError> {
 async fn reports(client: &Client) -> Result<BTreeMap<String, ServerReport>, NatsError> {
     let of_client = |error: &dyn std::error::Error| NatsError::Connect(error.to_string());
     let inbox = client.new_inbox();
-    let mut responses = client.subscribe(inbox.clone()).await.map_err(|error| of_client(&error))?;
-    let request = client.publish_with_reply("$SYS.REQ.SERVER.PING.JSZ", inbox, Bytes::new()).await;
+    let mut responses = client
+        .subscribe(inbox.clone())
+        .await
+        .map_err(|error| of_client(&error))?;
+    let request = client
+        .publish_with_reply("$SYS.REQ.SERVER.PING.JSZ", inbox, Bytes::new())
+        .await;
     request.map_err(|error| of_client(&error))?;
     let mut reports = BTreeMap::new();
     let collect = async {
@@ -364,8 +428,14 @@ async fn reports(client: &Client) -> Result<BTreeMap<String, ServerReport>, Nats
             if response.status == Some(StatusCode::NO_RESPONDERS) {
                 return;
             }
-            let Ok(report) = serde_json::from_slice::<ServerReport>(&response.payload) else { continue };
-            let servers = report.data.meta_cluster.as_ref().map_or(1, |meta| meta.cluster_size);
+            let Ok(report) = serde_json::from_slice::<ServerReport>(&response.payload) else {
+                continue;
+            };
+            let servers = report
+                .data
+                .meta_cluster
+                .as_ref()
+                .map_or(1, |meta| meta.cluster_size);
             reports.insert(report.server.name.clone(), report);
             if reports.len() >= servers {
                 return;
@@ -380,19 +450,28 @@ async fn reports(client: &Client) -> Result<BTreeMap<String, ServerReport>, Nats
 fn check(client: &Client) -> Result<(), NatsError> {
     let info = client.server_info();
     if is_older(&info.version) {
-        return Err(NatsError::Version { server: info.server_name, version: info.version });
+        return Err(NatsError::Version {
+            server: info.server_name,
+            version: info.version,
+        });
     }
     if info.max_payload < PAYLOAD_MIN {
-        return Err(NatsError::Payload { found: info.max_payload });
+        return Err(NatsError::Payload {
+            found: info.max_payload,
+        });
     }
     Ok(())
 }
 
 /// Whether a release is too old. A version that cannot be read is.
 fn is_older(version: &str) -> bool {
-    let mut parts = version.split(['.', '-']).map(|part| part.parse::<i64>().ok());
+    let mut parts = version
+        .split(['.', '-'])
+        .map(|part| part.parse::<i64>().ok());
     let mut part = || parts.next().flatten();
-    let (Some(major), Some(minor), Some(patch)) = (part(), part(), part()) else { return true };
+    let (Some(major), Some(minor), Some(patch)) = (part(), part(), part()) else {
+        return true;
+    };
     (major, minor, patch) < SERVER_MIN
 }
 
@@ -409,22 +488,38 @@ impl NatsChangelog {
     }
 
     async fn state(&self) -> Result<StreamState, ChangelogError> {
-        let request = self.connection.context.request(format!("STREAM.INFO.{}", self.name), &());
-        match request.await.map_err(|error| ChangelogError::Unavailable(error.to_string()))? {
+        let request = self
+            .connection
+            .context
+            .request(format!("STREAM.INFO.{}", self.name), &());
+        match request
+            .await
+            .map_err(|error| ChangelogError::Unavailable(error.to_string()))?
+        {
             Response::Ok(Info { state, .. }) => Ok(state),
             Response::Err { error } => Err(of_jetstream(&error)),
         }
     }
 
-    /// Waits for an answer, and no longer than a call may take. Without a connection it makes no call: the client would
-    /// keep it and make it after the reconnection, when the owner may be another one.
-    fn wait<T>(&self, call: impl Future<Output = Result<T, ChangelogError>>) -> Result<T, ChangelogError> {
+    /// Waits for an answer, and no longer than a call may take. Without a connection it makes no
+    /// call: the client would keep it and make it after the reconnection, when the owner may be
+    /// another one.
+    fn wait<T>(
+        &self,
+        call: impl Future<Output = Result<T, ChangelogError>>,
+    ) -> Result<T, ChangelogError> {
         if self.connection.context.client().connection_state() != State::Connected {
-            return Err(ChangelogError::Unavailable("the connection is lost".to_owned()));
+            return Err(ChangelogError::Unavailable(
+                "the connection is lost".to_owned(),
+            ));
         }
         let call = async {
             let answer = tokio::time::timeout(ANSWER_WAIT, call).await;
-            answer.unwrap_or_else(|_| Err(ChangelogError::Unavailable("no answer came in time".to_owned())))
+            answer.unwrap_or_else(|_| {
+                Err(ChangelogError::Unavailable(
+                    "no answer came in time".to_owned(),
+                ))
+            })
         };
         self.connection.runtime.block_on(call)
     }
@@ -432,30 +527,43 @@ impl NatsChangelog {
 
 impl Changelog for NatsChangelog {
     fn append(&self, record: &Bytes, expected: Option<u64>) -> Result<u64, ChangelogError> {
-        let message = PublishMessage::build().payload(record.clone()).expected_stream(&self.name);
+        let message = PublishMessage::build()
+            .payload(record.clone())
+            .expected_stream(&self.name);
         let message = match expected {
             Some(expected) => message.expected_last_sequence(expected),
             None => message,
         };
         self.wait(async {
-            let sent = self.connection.context.send_publish(self.name.clone(), message).await;
+            let sent = self
+                .connection
+                .context
+                .send_publish(self.name.clone(), message)
+                .await;
             let acknowledged = match sent {
                 Ok(acknowledged) => acknowledged.await,
                 Err(error) => Err(error),
             };
-            acknowledged.map(|acknowledged| acknowledged.sequence).map_err(|error| of_publish(&error))
+            acknowledged
+                .map(|acknowledged| acknowledged.sequence)
+                .map_err(|error| of_publish(&error))
         })
     }
 
     fn bounds(&self) -> Result<ChangelogBounds, ChangelogError> {
         let state = self.wait(self.state())?;
-        Ok(ChangelogBounds { first: state.first_sequence, last: state.last_sequence })
+        Ok(ChangelogBounds {
+            first: state.first_sequence,
+            last: state.last_sequence,
+        })
     }
 
     fn trim(&self, through: u64, keep_bytes: u64) -> Result<(), ChangelogError> {
         self.wait(async {
             let state = self.state().await?;
-            let records = (state.last_sequence + 1).saturating_sub(state.first_sequence).max(1);
+            let records = (state.last_sequence + 1)
+                .saturating_sub(state.first_sequence)
+                .max(1);
             // The sizes of single records are not known.
             let kept = keep_bytes / (state.bytes / records).max(1);
             let first = (through + 1).min(state.last_sequence.saturating_sub(kept));
@@ -463,7 +571,9 @@ impl Changelog for NatsChangelog {
                 return Ok(());
             }
             let purged = self.stream().await?.purge().sequence(first).await;
-            purged.map(drop).map_err(|error| ChangelogError::Unavailable(error.to_string()))
+            purged
+                .map(drop)
+                .map_err(|error| ChangelogError::Unavailable(error.to_string()))
         })
     }
 
@@ -472,7 +582,9 @@ impl Changelog for NatsChangelog {
         let read = self.wait(async {
             let stream = self.stream().await?;
             let sequences = stream::iter((from..).take(most));
-            let mut messages = sequences.map(|sequence| stream.get_raw_message(sequence)).buffered(most.max(1));
+            let mut messages = sequences
+                .map(|sequence| stream.get_raw_message(sequence))
+                .buffered(most.max(1));
             while let Some(message) = messages.next().await {
                 match message {
                     Ok(message) => records.push(message.payload),
@@ -486,7 +598,8 @@ impl Changelog for NatsChangelog {
             Ok(())
         });
         match read {
-            // Large records may take longer than a call. The next call continues behind those that came.
+            // Large records may take longer than a call. The next call continues behind those that
+            // came.
             Err(ChangelogError::Unavailable(_)) if !records.is_empty() => {}
             read => read?,
         }
@@ -500,8 +613,13 @@ fn of_publish(error: &PublishError) -> ChangelogError {
         PublishErrorKind::WrongLastSequence => ChangelogError::WrongLast,
         PublishErrorKind::MaxPayloadExceeded => ChangelogError::Refused(error.to_string()),
         PublishErrorKind::WrongLastMessageId | PublishErrorKind::Other => {
-            let cause = error.source().and_then(|cause| cause.downcast_ref::<jetstream::Error>());
-            cause.map_or_else(|| ChangelogError::Unavailable(error.to_string()), of_jetstream)
+            let cause = error
+                .source()
+                .and_then(|cause| cause.downcast_ref::<jetstream::Error>());
+            cause.map_or_else(
+                || ChangelogError::Unavailable(error.to_string()),
+                of_jetstream,
+            )
         }
         // Without a leader no server takes the subject, as if there were no stream.
         PublishErrorKind::StreamNotFound
@@ -517,9 +635,9 @@ fn of_jetstream(error: &jetstream::Error) -> ChangelogError {
             ChangelogError::WrongLast
         }
         ErrorCode::STREAM_NOT_FOUND => ChangelogError::Missing,
-        ErrorCode::STREAM_STORE_FAILED | ErrorCode::INSUFFICIENT_RESOURCES | ErrorCode::STORAGE_RESOURCES_EXCEEDED => {
-            ChangelogError::Full
-        }
+        ErrorCode::STREAM_STORE_FAILED
+        | ErrorCode::INSUFFICIENT_RESOURCES
+        | ErrorCode::STORAGE_RESOURCES_EXCEEDED => ChangelogError::Full,
         ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM => ChangelogError::Refused(error.to_string()),
         _ => ChangelogError::Unavailable(error.to_string()),
     }

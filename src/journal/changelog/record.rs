@@ -8,16 +8,18 @@
 //! operation: kind 1 | family 1 | length of the key | key | for a put: length of the value | value
 //! ```
 //!
-//! Numbers are big-endian, lengths are varints. The epoch is the sequence of the owner's `FENCE`, and `number` counts the
-//! owner's records behind it, so no two owners write the same bytes. A batch over the limit is a chain of parts.
+//! Numbers are big-endian, lengths are varints. The epoch is the sequence of the owner's `FENCE`,
+//! and `number` counts the owner's records behind it, so no two owners write the same bytes. A
+//! batch over the limit is a chain of parts.
 //!
 //! Invariants, which [`ChainHead::follow`] checks:
-//! - `previous` is the checksum of everything before the record: a record that was changed, left out or added is noticed
-//!   at the next one. A `FENCE` cannot know what is last when it is appended and has 0 there; its checksum is combined
-//!   with that of the records before it.
-//! - A record has the epoch of the last `FENCE`. A record of an earlier owner behind it is an error.
-//! - The parts of a batch are behind each other. A `FENCE` ends a chain that is not complete, and its batch was never
-//!   acknowledged.
+//! - `previous` is the checksum of everything before the record: a record that was changed, left
+//!   out or added is noticed at the next one. A `FENCE` cannot know what is last when it is
+//!   appended and has 0 there; its checksum is combined with that of the records before it.
+//! - A record has the epoch of the last `FENCE`. A record of an earlier owner behind it is an
+//!   error.
+//! - The parts of a batch are behind each other. A `FENCE` ends a chain that is not complete, and
+//!   its batch was never acknowledged.
 
 use bytes::Bytes;
 
@@ -94,7 +96,15 @@ pub struct Record {
 impl Record {
     /// The record with which a node takes a shard.
     pub fn fence(node: &str, incarnation: u64) -> Self {
-        Self { epoch: 0, number: 0, previous: 0, body: Body::Fence { incarnation, node: node.to_owned() } }
+        Self {
+            epoch: 0,
+            number: 0,
+            previous: 0,
+            body: Body::Fence {
+                incarnation,
+                node: node.to_owned(),
+            },
+        }
     }
 
     /// Encodes the record.
@@ -156,16 +166,25 @@ impl Record {
         let body = match kind {
             1 => {
                 let incarnation = reader.u64()?;
-                let node = std::str::from_utf8(&bytes[OVERHEAD + 4..body_end]).ok()?.to_owned();
+                let node = std::str::from_utf8(&bytes[OVERHEAD + 4..body_end])
+                    .ok()?
+                    .to_owned();
                 Body::Fence { incarnation, node }
             }
-            2 if (1..=parts).contains(&part) => {
-                Body::Group { part, parts, operations: bytes.slice(OVERHEAD - 4..body_end) }
-            }
+            2 if (1..=parts).contains(&part) => Body::Group {
+                part,
+                parts,
+                operations: bytes.slice(OVERHEAD - 4..body_end),
+            },
             3 if reader.is_empty() => Body::Release,
             _ => return None,
         };
-        Some(Self { epoch, number, previous, body })
+        Some(Self {
+            epoch,
+            number,
+            previous,
+            body,
+        })
     }
 }
 
@@ -174,7 +193,8 @@ fn crc_of(record: &[u8]) -> Option<u32> {
     record.last_chunk().map(|crc| u32::from_be_bytes(*crc))
 }
 
-/// The end of the part of a log that was checked, and the parts of a batch that is not complete there.
+/// The end of the part of a log that was checked, and the parts of a batch that is not complete
+/// there.
 #[derive(Clone, Debug, Default)]
 pub struct ChainHead {
     /// Behind the last record that was checked.
@@ -196,7 +216,10 @@ pub enum Followed {
 impl ChainHead {
     /// Begins behind `position`.
     pub fn at(position: AppliedPosition) -> Self {
-        Self { position, parts: Vec::new() }
+        Self {
+            position,
+            parts: Vec::new(),
+        }
     }
 
     /// Checks the record behind this one and moves behind it. Nothing changes if it is broken.
@@ -210,7 +233,12 @@ impl ChainHead {
             }
             Body::Group { .. } | Body::Release => self.check(&record)?,
         }
-        let Body::Group { part, parts, operations } = record.body else {
+        let Body::Group {
+            part,
+            parts,
+            operations,
+        } = record.body
+        else {
             *self = Self::at(next);
             return Ok(Followed::Position);
         };
@@ -234,9 +262,17 @@ impl ChainHead {
 
     /// Checks what the owner of the epoch wrote.
     fn check(&self, record: &Record) -> Result<(), BrokenRecord> {
-        let AppliedPosition { chain, epoch, number, .. } = self.position;
+        let AppliedPosition {
+            chain,
+            epoch,
+            number,
+            ..
+        } = self.position;
         if record.epoch != epoch {
-            return Err(BrokenRecord::Epoch { found: record.epoch, epoch });
+            return Err(BrokenRecord::Epoch {
+                found: record.epoch,
+                epoch,
+            });
         }
         let part = match record.body {
             Body::Group { part, .. } => usize::from(part) - 1,
@@ -245,29 +281,56 @@ impl ChainHead {
         if record.number != number + 1 || part != self.parts.len() {
             return Err(BrokenRecord::Gap);
         }
-        if record.previous != chain { Err(BrokenRecord::Chain) } else { Ok(()) }
+        if record.previous != chain {
+            Err(BrokenRecord::Chain)
+        } else {
+            Ok(())
+        }
     }
 }
 
 /// The position behind `record`, whose bytes are `bytes`, if it is the one behind `position`.
-pub fn position_behind(position: AppliedPosition, bytes: &[u8], record: &Record) -> AppliedPosition {
+pub fn position_behind(
+    position: AppliedPosition,
+    bytes: &[u8],
+    record: &Record,
+) -> AppliedPosition {
     let crc = crc_of(bytes).unwrap_or_default();
     let sequence = position.sequence + 1;
     match record.body {
         Body::Fence { .. } => {
-            let chain = crc32fast::hash(&[position.chain.to_be_bytes(), crc.to_be_bytes()].concat());
-            AppliedPosition { sequence, chain, epoch: sequence, number: 0 }
+            let chain =
+                crc32fast::hash(&[position.chain.to_be_bytes(), crc.to_be_bytes()].concat());
+            AppliedPosition {
+                sequence,
+                chain,
+                epoch: sequence,
+                number: 0,
+            }
         }
-        Body::Group { .. } => AppliedPosition { sequence, chain: crc, epoch: record.epoch, number: record.number },
+        Body::Group { .. } => AppliedPosition {
+            sequence,
+            chain: crc,
+            epoch: record.epoch,
+            number: record.number,
+        },
         // A release leaves no epoch that a record could have.
-        Body::Release => AppliedPosition { sequence, chain: crc, epoch: 0, number: record.number },
+        Body::Release => AppliedPosition {
+            sequence,
+            chain: crc,
+            epoch: 0,
+            number: record.number,
+        },
     }
 }
 
 /// Whether `bytes` can be the last record before `position`. Of a `FENCE`, the next record tells.
 pub fn ends_at(bytes: &Bytes, position: AppliedPosition) -> bool {
     match Record::decode(bytes) {
-        Ok(Record { body: Body::Fence { .. }, .. }) => position.epoch == position.sequence,
+        Ok(Record {
+            body: Body::Fence { .. },
+            ..
+        }) => position.epoch == position.sequence,
         Ok(_) => crc_of(bytes) == Some(position.chain),
         Err(_) => false,
     }

@@ -20,7 +20,8 @@ pub struct WaitingDeadLetter {
 }
 
 impl ReaderPool {
-    /// Reads a subscription's dead letters whose file is due by `by`, in order, or the first of them.
+    /// Reads a subscription's dead letters whose file is due by `by`, in order, or the first of
+    /// them.
     pub fn dead(
         &self,
         subscription_key: SubscriptionKey,
@@ -31,8 +32,8 @@ impl ReaderPool {
         self.run(move |store| read_dead(store, subscription_key, None, by, max, bytes_max))
     }
 
-    /// Reads a subscription's dead letters after `after`, in order, or the first of them. The result is empty only if
-    /// there are no more.
+    /// Reads a subscription's dead letters after `after`, in order, or the first of them. The
+    /// result is empty only if there are no more.
     pub fn dead_after(
         &self,
         subscription_key: SubscriptionKey,
@@ -40,11 +41,20 @@ impl ReaderPool {
         max: usize,
         bytes_max: usize,
     ) -> PendingResult<Vec<WaitingDeadLetter>> {
-        self.run(move |store| read_dead(store, subscription_key, after, Timestamp::NEVER, max, bytes_max))
+        self.run(move |store| {
+            read_dead(
+                store,
+                subscription_key,
+                after,
+                Timestamp::NEVER,
+                max,
+                bytes_max,
+            )
+        })
     }
 
-    /// Reads which subscriptions have dead letters waiting, and when the first of each is due. Blocks: only for the
-    /// start.
+    /// Reads which subscriptions have dead letters waiting, and when the first of each is due.
+    /// Blocks: only for the start.
     pub fn all_dead(&self) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
         scan_dead(&*self.store)
     }
@@ -67,8 +77,12 @@ fn read_dead(
         range.start.push(0);
     }
     store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
-        let (Some((_, due, seq, lane)), Ok(dead)) = (keys::parse_dead(key), DeadLetterRecord::decode(value)) else {
-            bad = Some(StoreError::damaged(format!("a dead letter of {subscription_key:?} cannot be decoded")));
+        let (Some((_, due, seq, lane)), Ok(dead)) =
+            (keys::parse_dead(key), DeadLetterRecord::decode(value))
+        else {
+            bad = Some(StoreError::damaged(format!(
+                "a dead letter of {subscription_key:?} cannot be decoded"
+            )));
             return ControlFlow::Break(());
         };
         if due > by || records.len() == max {
@@ -97,13 +111,17 @@ fn read_dead(
 /// Needs one seek for each subscription with dead letters.
 fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
     let mut found = Vec::new();
-    let Range { start: mut from, end } = keys::all(Family::Dead);
+    let Range {
+        start: mut from,
+        end,
+    } = keys::all(Family::Dead);
     loop {
         let mut first = None;
         store.scan(Family::Dead, &from, &end, &mut |key, _| {
-            first = Some(
-                keys::parse_dead(key).ok_or_else(|| StoreError::damaged("the key of a dead letter cannot be parsed")),
-            );
+            first =
+                Some(keys::parse_dead(key).ok_or_else(|| {
+                    StoreError::damaged("the key of a dead letter cannot be parsed")
+                }));
             ControlFlow::Break(())
         })?;
         let Some(first) = first else { return Ok(found) };

@@ -8,7 +8,8 @@ use gridhook_event::{Event, Lane, Seq, SubscriptionKey, Timestamp};
 use gridhook_policy::record::{Cursor, DeadLetterRecord, PendingDelivery};
 use gridhook_store::{Family, Store, StoreError, keys, log::EventFinder, records::StoredRecord};
 
-/// The maximum number of dead letters that are searched: there is no index by event. 10,000 keys take less than 10 ms.
+/// The maximum number of dead letters that are searched: there is no index by event. 10,000 keys
+/// take less than 10 ms.
 const DEAD_MAX: usize = 10_000;
 
 /// The records about an event.
@@ -28,7 +29,11 @@ pub struct EventRecords {
 
 impl ReaderPool {
     /// Reads the records about an event. [`Error::Unknown`] if there is no such subscription.
-    pub fn event_records(&self, subscription_key: SubscriptionKey, seq: Seq) -> PendingResult<EventRecords> {
+    pub fn event_records(
+        &self,
+        subscription_key: SubscriptionKey,
+        seq: Seq,
+    ) -> PendingResult<EventRecords> {
         self.run(move |store| read(store, subscription_key, seq))
     }
 
@@ -39,12 +44,21 @@ impl ReaderPool {
 }
 
 fn read_cursor(store: &dyn Store, subscription_key: SubscriptionKey) -> Result<Cursor, Error> {
-    let cursor = store.get(Family::Cursor, &keys::cursor(subscription_key))?.ok_or(Error::Unknown)?;
+    let cursor = store
+        .get(Family::Cursor, &keys::cursor(subscription_key))?
+        .ok_or(Error::Unknown)?;
     Ok(Cursor::decode(&cursor).map_err(StoreError::damaged)?)
 }
 
-fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Result<EventRecords, Error> {
-    let SubscriptionKey { partition, subscription } = subscription_key;
+fn read(
+    store: &dyn Store,
+    subscription_key: SubscriptionKey,
+    seq: Seq,
+) -> Result<EventRecords, Error> {
+    let SubscriptionKey {
+        partition,
+        subscription,
+    } = subscription_key;
     let cursor = read_cursor(store, subscription_key)?;
     let lanes = [Lane(0), Lane(u16::MAX)];
     let mut pending = Vec::new();
@@ -59,7 +73,9 @@ fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Resul
             ControlFlow::Continue(())
         }
         (key, record) => {
-            bad = Some(StoreError::damaged(format!("a pending delivery cannot be decoded: {key:?} {record:?}")));
+            bad = Some(StoreError::damaged(format!(
+                "a pending delivery cannot be decoded: {key:?} {record:?}"
+            )));
             ControlFlow::Break(())
         }
     })?;
@@ -72,8 +88,18 @@ fn read(store: &dyn Store, subscription_key: SubscriptionKey, seq: Seq) -> Resul
         is_dead = true;
         ControlFlow::Break(())
     })?;
-    let dead = if is_dead { find_dead(store, subscription_key, seq)? } else { None };
-    Ok(EventRecords { cursor, pending, is_dead, dead, event: EventFinder::new(store, partition).find(seq)? })
+    let dead = if is_dead {
+        find_dead(store, subscription_key, seq)?
+    } else {
+        None
+    };
+    Ok(EventRecords {
+        cursor,
+        pending,
+        is_dead,
+        dead,
+        event: EventFinder::new(store, partition).find(seq)?,
+    })
 }
 
 fn find_dead(
@@ -85,7 +111,9 @@ fn find_dead(
     let mut found = None;
     let range = keys::dead_of(subscription_key);
     store.scan(Family::Dead, &range.start, &range.end, &mut |key, value| {
-        if let Some((_, due, seq, _)) = keys::parse_dead(key).filter(|(_, _, seq, _)| *seq == wanted) {
+        if let Some((_, due, seq, _)) =
+            keys::parse_dead(key).filter(|(_, _, seq, _)| *seq == wanted)
+        {
             found = Some(
                 DeadLetterRecord::decode(value)
                     .map(|dead| (dead, due))
@@ -93,7 +121,11 @@ fn find_dead(
             );
         }
         seen += 1;
-        if found.is_some() || seen == DEAD_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if found.is_some() || seen == DEAD_MAX {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     })?;
     Ok(found.transpose()?)
 }

@@ -1,5 +1,5 @@
-//! Reads for tracing an event and for a subscription's history: ledger lines, response excerpts, filter versions, and
-//! searches for event ids.
+//! Reads for tracing an event and for a subscription's history: ledger lines, response excerpts,
+//! filter versions, and searches for event ids.
 
 use std::{
     cell::Cell,
@@ -35,8 +35,8 @@ impl ReaderPool {
         self.run(move |store| Ok(ledger::of_event(store, subscription_key, seq, from, LOOKS)?))
     }
 
-    /// Reads the lines in a range of keys ([`keys::ledger_between`]) for which `wanted` returns true, up to `max`, or a
-    /// part of them.
+    /// Reads the lines in a range of keys ([`keys::ledger_between`]) for which `wanted` returns
+    /// true, up to `max`, or a part of them.
     pub fn lines_between(
         &self,
         range: Range<Vec<u8>>,
@@ -46,8 +46,8 @@ impl ReaderPool {
         self.run(move |store| Ok(ledger::between(store, &range, max, LOOKS, wanted)?))
     }
 
-    /// Reads the lines of many subscriptions in a range of time for which `wanted` returns true, in no order. [`None`] if
-    /// the range has too many lines: the caller asks for a shorter one.
+    /// Reads the lines of many subscriptions in a range of time for which `wanted` returns true, in
+    /// no order. [`None`] if the range has too many lines: the caller asks for a shorter one.
     pub fn lines_of_all(
         &self,
         subscriptions: Vec<SubscriptionKey>,
@@ -76,17 +76,21 @@ impl ReaderPool {
     }
 
     /// Reads the time of a subscription's oldest line.
-    pub fn oldest_line(&self, subscription_key: SubscriptionKey) -> PendingResult<Option<Timestamp>> {
+    pub fn oldest_line(
+        &self,
+        subscription_key: SubscriptionKey,
+    ) -> PendingResult<Option<Timestamp>> {
         self.run(move |store| Ok(ledger::oldest(store, subscription_key)?))
     }
 
-    /// Reads the filter version of the oldest line about filtered-out events; [`None`] if that line is not among the
-    /// first lines.
+    /// Reads the filter version of the oldest line about filtered-out events; [`None`] if that line
+    /// is not among the first lines.
     pub fn oldest_filter(&self, subscription_key: SubscriptionKey) -> PendingResult<Option<u32>> {
         let range = keys::ledger_between(subscription_key, Timestamp::default(), Timestamp::NEVER);
         self.run(move |store| {
-            let page =
-                ledger::between(store, &range, 1, LOOKS, |entry| matches!(entry.what, LedgerEvent::Filtered { .. }))?;
+            let page = ledger::between(store, &range, 1, LOOKS, |entry| {
+                matches!(entry.what, LedgerEvent::Filtered { .. })
+            })?;
             Ok(page.lines.first().and_then(|line| match line.entry.what {
                 LedgerEvent::Filtered { version } => Some(version),
                 _ => None,
@@ -103,7 +107,9 @@ impl ReaderPool {
         self.run(move |store| {
             let mut found = BTreeMap::new();
             for key in wanted {
-                if let Some(value) = store.get(Family::Excerpt, &keys::excerpt(subscription_key, key))? {
+                if let Some(value) =
+                    store.get(Family::Excerpt, &keys::excerpt(subscription_key, key))?
+                {
                     found.insert(key, Excerpt::decode(&value).map_err(StoreError::damaged)?);
                 }
             }
@@ -111,7 +117,8 @@ impl ReaderPool {
         })
     }
 
-    /// Reads the event at a sequence, from the log or from the carried events; [`None`] if the store no longer has it.
+    /// Reads the event at a sequence, from the log or from the carried events; [`None`] if the
+    /// store no longer has it.
     pub fn event(&self, partition: PartitionId, seq: Seq) -> PendingResult<Option<Event>> {
         self.run(move |store| Ok(EventFinder::new(store, partition).find(seq)?))
     }
@@ -129,14 +136,22 @@ impl ReaderPool {
     }
 
     /// Reads the record of an id that was published to a topic with duplicate detection.
-    pub fn published_id(&self, partition: PartitionId, digest: IdDigest) -> PendingResult<Option<PublishedId>> {
+    pub fn published_id(
+        &self,
+        partition: PartitionId,
+        digest: IdDigest,
+    ) -> PendingResult<Option<PublishedId>> {
         self.run(move |store| {
             let record = store.get(Family::PublishedIds, &keys::published_id(partition, digest))?;
-            Ok(record.map(|record| PublishedId::decode(&record)).transpose().map_err(StoreError::damaged)?)
+            Ok(record
+                .map(|record| PublishedId::decode(&record))
+                .transpose()
+                .map_err(StoreError::damaged)?)
         })
     }
 
-    /// Searches the log of `partition` for events with this id, from `from` to `end`, or to the limits of one search.
+    /// Searches the log of `partition` for events with this id, from `from` to `end`, or to the
+    /// limits of one search.
     pub fn find_id(
         &self,
         partition: PartitionId,
@@ -170,8 +185,8 @@ impl ReaderPool {
         })
     }
 
-    /// Reads the filter versions of the next `max` subscriptions of a partition, those behind `behind`. Deleted ones are
-    /// included.
+    /// Reads the filter versions of the next `max` subscriptions of a partition, those behind
+    /// `behind`. Deleted ones are included.
     pub fn next_filters(
         &self,
         partition: PartitionId,
@@ -181,21 +196,32 @@ impl ReaderPool {
         self.run(move |store| {
             let mut entries = Vec::new();
             // Behind the last number there are none.
-            let Some(first) = behind.map_or(Some(0), |behind| behind.0.checked_add(1)) else { return Ok(entries) };
-            let from = keys::filters_of(SubscriptionKey { partition, subscription: SubscriptionId(first) });
+            let Some(first) = behind.map_or(Some(0), |behind| behind.0.checked_add(1)) else {
+                return Ok(entries);
+            };
+            let from = keys::filters_of(SubscriptionKey {
+                partition,
+                subscription: SubscriptionId(first),
+            });
             let (mut count, mut last) = (0, None);
-            scan_meta(store, MetaKind::Filter, &from, &keys::filters_of_partition(partition), |name, value| {
-                let number = keys::parse_filter_name(name).map(|(key, _)| key.subscription);
-                if number.is_some() && number != last {
-                    if count == max {
-                        return ControlFlow::Break(());
+            scan_meta(
+                store,
+                MetaKind::Filter,
+                &from,
+                &keys::filters_of_partition(partition),
+                |name, value| {
+                    let number = keys::parse_filter_name(name).map(|(key, _)| key.subscription);
+                    if number.is_some() && number != last {
+                        if count == max {
+                            return ControlFlow::Break(());
+                        }
+                        count += 1;
+                        last = number;
                     }
-                    count += 1;
-                    last = number;
-                }
-                entries.push((name.to_owned(), Bytes::copy_from_slice(value)));
-                ControlFlow::Continue(())
-            })?;
+                    entries.push((name.to_owned(), Bytes::copy_from_slice(value)));
+                    ControlFlow::Continue(())
+                },
+            )?;
             Ok(entries)
         })
     }
@@ -210,11 +236,16 @@ fn scan_meta(
     mut visit: impl FnMut(&str, &[u8]) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
     let begin = keys::meta(kind, from.as_bytes());
-    store.scan(Family::Meta, &begin, &keys::meta_of(kind).end, &mut |key, value| {
-        let name = keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name));
-        match name.filter(|name| name.starts_with(prefix)) {
-            Some(name) => visit(&name, value),
-            None => ControlFlow::Break(()),
-        }
-    })
+    store.scan(
+        Family::Meta,
+        &begin,
+        &keys::meta_of(kind).end,
+        &mut |key, value| {
+            let name = keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name));
+            match name.filter(|name| name.starts_with(prefix)) {
+                Some(name) => visit(&name, value),
+                None => ControlFlow::Break(()),
+            }
+        },
+    )
 }

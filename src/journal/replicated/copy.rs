@@ -22,16 +22,23 @@ const READ_RECORDS: usize = 16;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FollowError {
     /// The store has data that is not in the log.
-    #[error("the local store has data that does not come from a changelog; use an empty data folder")]
+    #[error(
+        "the local store has data that does not come from a changelog; use an empty data folder"
+    )]
     Foreign,
     /// The log does not exist.
-    #[error("the changelog does not exist, but the local store has applied {applied} of its records")]
+    #[error(
+        "the changelog does not exist, but the local store has applied {applied} of its records"
+    )]
     Missing {
         /// The local position.
         applied: u64,
     },
     /// The log ends before the local store.
-    #[error("the changelog ends at record {last}, but the local store has applied records up to {applied}")]
+    #[error(
+        "the changelog ends at record {last}, but the local store has applied records up to \
+         {applied}"
+    )]
     Shorter {
         /// The last sequence of the log.
         last: u64,
@@ -40,7 +47,8 @@ pub enum FollowError {
     },
     /// The log begins behind the local store.
     #[error(
-        "the changelog begins at record {first}, but the local store has applied records up to {applied}: it needs a copy"
+        "the changelog begins at record {first}, but the local store has applied records up to \
+         {applied}: it needs a copy"
     )]
     Trimmed {
         /// The first sequence of the log.
@@ -71,7 +79,8 @@ pub struct ShardCopy {
     options: ReplicationOptions,
     /// Behind the last record that was read.
     head: ChainHead,
-    /// Behind the last record that was applied: before the first part of a batch that is not complete.
+    /// Behind the last record that was applied: before the first part of a batch that is not
+    /// complete.
     applied: AppliedPosition,
 }
 
@@ -79,8 +88,8 @@ impl ShardCopy {
     /// A copy in `store`. Checks that the log has what the store has applied.
     ///
     /// # Errors
-    /// If the log is missing or shorter than the store, begins behind it, or has another record at its position, or if the
-    /// store has data of its own.
+    /// If the log is missing or shorter than the store, begins behind it, or has another record at
+    /// its position, or if the store has data of its own.
     pub fn open(
         store: Arc<dyn Store>,
         log: Arc<dyn Changelog>,
@@ -91,13 +100,24 @@ impl ShardCopy {
             None if is_new(&*store)? => AppliedPosition::default(),
             None => return Err(FollowError::Foreign),
         };
-        let copy = Self { store, log, options, head: ChainHead::at(applied), applied };
+        let copy = Self {
+            store,
+            log,
+            options,
+            head: ChainHead::at(applied),
+            applied,
+        };
         let mut tries = Tries::new(options);
         loop {
             match copy.check() {
                 // A server that has just become the leader may not have the newest records yet.
-                Err(FollowError::Shorter { .. } | FollowError::Broken { why: BrokenRecord::Gap, .. })
-                    if tries.again() => {}
+                Err(
+                    FollowError::Shorter { .. }
+                    | FollowError::Broken {
+                        why: BrokenRecord::Gap,
+                        ..
+                    },
+                ) if tries.again() => {}
                 checked => return checked.map(|()| copy),
             }
         }
@@ -106,7 +126,9 @@ impl ShardCopy {
     /// What a store has applied; [`None`] if it has no record of that.
     pub fn applied(store: &dyn Store) -> Result<Option<AppliedPosition>, StoreError> {
         let record = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""))?;
-        record.map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged)).transpose()
+        record
+            .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
+            .transpose()
     }
 
     /// Checks that the log has what the store has applied.
@@ -114,10 +136,16 @@ impl ShardCopy {
         let sequence = self.applied.sequence;
         let ChangelogBounds { first, last } = self.ask(|log| log.bounds())?;
         if last < sequence {
-            return Err(FollowError::Shorter { last, applied: sequence });
+            return Err(FollowError::Shorter {
+                last,
+                applied: sequence,
+            });
         }
         if first > sequence + 1 {
-            return Err(FollowError::Trimmed { first, applied: sequence });
+            return Err(FollowError::Trimmed {
+                first,
+                applied: sequence,
+            });
         }
         if sequence == 0 || first > sequence {
             return Ok(());
@@ -130,7 +158,8 @@ impl ShardCopy {
         Err(FollowError::Broken { sequence, why })
     }
 
-    /// The position up to which records were applied. The records behind it are needed after a restart.
+    /// The position up to which records were applied. The records behind it are needed after a
+    /// restart.
     pub fn position(&self) -> AppliedPosition {
         self.applied
     }
@@ -151,11 +180,16 @@ impl ShardCopy {
         let mut tries = Tries::new(self.options);
         while self.head.position.sequence < last {
             let next = self.head.position.sequence + 1;
-            let most = usize::try_from(last - next + 1).unwrap_or(READ_RECORDS).min(READ_RECORDS);
+            let most = usize::try_from(last - next + 1)
+                .unwrap_or(READ_RECORDS)
+                .min(READ_RECORDS);
             let records = self.ask(|log| log.read(next, most))?;
             // A server that has just become the leader may not have the newest records yet.
             if records.is_empty() && !tries.again() {
-                return Err(FollowError::Broken { sequence: next, why: BrokenRecord::Gap });
+                return Err(FollowError::Broken {
+                    sequence: next,
+                    why: BrokenRecord::Gap,
+                });
             }
             for record in records {
                 self.apply(&record)?;
@@ -167,14 +201,19 @@ impl ShardCopy {
 
     fn apply(&mut self, bytes: &Bytes) -> Result<(), FollowError> {
         let sequence = self.head.position.sequence + 1;
-        let mut batch = match self.head.follow(bytes).map_err(|why| FollowError::Broken { sequence, why })? {
+        let mut batch = match self
+            .head
+            .follow(bytes)
+            .map_err(|why| FollowError::Broken { sequence, why })?
+        {
             Followed::Batch(batch) => batch,
             Followed::Position => Batch::default(),
             Followed::Part => return Ok(()),
         };
         write_locally(&*self.store, &mut batch, self.head.position)?;
         self.applied = self.head.position;
-        // The floors are durable in the log: if the local store loses its tail, it applies them again.
+        // The floors are durable in the log: if the local store loses its tail, it applies them
+        // again.
         for operation in &batch.0 {
             if let WriteOp::Put(Family::Meta, key, value) = operation
                 && let Some(partition) = keys::parse_floor(key)
@@ -196,7 +235,9 @@ impl ShardCopy {
             match question(&*self.log) {
                 Err(ChangelogError::Unavailable(_)) if tries.again() => {}
                 Err(ChangelogError::Missing) => {
-                    return Err(FollowError::Missing { applied: self.applied.sequence });
+                    return Err(FollowError::Missing {
+                        applied: self.applied.sequence,
+                    });
                 }
                 answer => return answer.map_err(FollowError::Log),
             }
@@ -211,7 +252,11 @@ fn is_new(store: &dyn Store) -> Result<bool, StoreError> {
     for family in Family::ALL {
         store.scan(family, &[], &[0xff; 64], &mut |key, _| {
             is_new &= family == Family::Meta && *key == format;
-            if is_new { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if is_new {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
     }
     Ok(is_new)
@@ -226,7 +271,11 @@ pub(super) struct Tries {
 
 impl Tries {
     pub(super) fn new(options: ReplicationOptions) -> Self {
-        Self { left: options.tries, pause: options.pause, pause_max: options.pause_max }
+        Self {
+            left: options.tries,
+            pause: options.pause,
+            pause_max: options.pause_max,
+        }
     }
 
     /// Pauses before another attempt, if there may be one.
@@ -247,7 +296,15 @@ impl Tries {
 }
 
 /// Applies a batch together with the position behind it. The log has both, so the sync can wait.
-pub(super) fn write_locally(store: &dyn Store, batch: &mut Batch, position: AppliedPosition) -> Result<(), StoreError> {
-    batch.put(Family::Meta, keys::meta(MetaKind::Applied, b""), position.encode());
+pub(super) fn write_locally(
+    store: &dyn Store,
+    batch: &mut Batch,
+    position: AppliedPosition,
+) -> Result<(), StoreError> {
+    batch.put(
+        Family::Meta,
+        keys::meta(MetaKind::Applied, b""),
+        position.encode(),
+    );
     store.write_unsynced(batch)
 }

@@ -1,17 +1,19 @@
 //! A store whose batches are written to a changelog first: the owner's store of a shard.
 //!
-//! [`ReplicatedStore::write`] appends the batch to the log, waits for the acknowledgement and then applies it to the local
-//! store. The writer's thread blocks meanwhile, as it blocks on a sync without a changelog.
+//! [`ReplicatedStore::write`] appends the batch to the log, waits for the acknowledgement and then
+//! applies it to the local store. The writer's thread blocks meanwhile, as it blocks on a sync
+//! without a changelog.
 //!
 //! Invariants:
-//! - The local store is never ahead of the log: it is a prefix of the log, and its position is written with each batch.
-//!   So a former owner can follow the log again without being rebuilt.
+//! - The local store is never ahead of the log: it is a prefix of the log, and its position is
+//!   written with each batch. So a former owner can follow the log again without being rebuilt.
 //! - A batch is applied only when all its parts are in the log.
-//! - An append without an answer is repeated with the same bytes and the same expectation until its fate is known. So a
-//!   lost acknowledgement neither loses a batch nor writes it twice.
+//! - An append without an answer is repeated with the same bytes and the same expectation until its
+//!   fate is known. So a lost acknowledgement neither loses a batch nor writes it twice.
 //! - After another owner's `FENCE` nothing is written any more.
 //!
-//! Not here: who may own the shard. `cluster` decides that; the fence holds even if it decides wrongly.
+//! Not here: who may own the shard. `cluster` decides that; the fence holds even if it decides
+//! wrongly.
 
 mod copy;
 
@@ -33,9 +35,10 @@ use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
 use gridhook_store::{Batch, Store, StoreError, layer::StoreLayer, records::AppliedPosition};
 
-/// The number of fences that are appended behind an expected record, before one is appended without an expectation. A
-/// client may send a record much later than it was asked to: with an expectation it then fences no owner that came
-/// meanwhile. A living owner may write faster than a new one can follow.
+/// The number of fences that are appended behind an expected record, before one is appended without
+/// an expectation. A client may send a record much later than it was asked to: with an expectation
+/// it then fences no owner that came meanwhile. A living owner may write faster than a new one can
+/// follow.
 const EXPECTING_FENCES: u32 = 8;
 
 /// Options of a replicated store.
@@ -47,8 +50,8 @@ pub struct ReplicationOptions {
     pub pause: Duration,
     /// The longest pause.
     pub pause_max: Duration,
-    /// How many attempts may find the log shorter than the local store, or find no answer while a store is opened, before
-    /// that is an error.
+    /// How many attempts may find the log shorter than the local store, or find no answer while a
+    /// store is opened, before that is an error.
     pub tries: u32,
 }
 
@@ -79,7 +82,10 @@ pub enum OwnershipEnd {
     #[error("the changelog of the shard does not exist any more")]
     Missing,
     /// The log has lost records.
-    #[error("the changelog of the shard ends at record {last}, and record {acknowledged} was acknowledged")]
+    #[error(
+        "the changelog of the shard ends at record {last}, and record {acknowledged} was \
+         acknowledged"
+    )]
     Shorter {
         /// The last sequence of the log.
         last: u64,
@@ -143,11 +149,12 @@ pub struct ReplicatedStore {
 }
 
 impl ReplicatedStore {
-    /// Takes the shard: applies what the log has to `store`, appends a `FENCE` and applies the rest through it. Earlier
-    /// owners cannot write any more.
+    /// Takes the shard: applies what the log has to `store`, appends a `FENCE` and applies the rest
+    /// through it. Earlier owners cannot write any more.
     ///
     /// # Errors
-    /// If the log is missing, shorter than `store`, or broken. Then no fence was appended, unless the log broke since.
+    /// If the log is missing, shorter than `store`, or broken. Then no fence was appended, unless
+    /// the log broke since.
     pub fn open(
         store: Arc<dyn Store>,
         log: Arc<dyn Changelog>,
@@ -179,8 +186,14 @@ impl ReplicatedStore {
         // A fence ends every chain of parts, so everything before it is applied.
         let position = copy.position();
         if position.epoch != epoch {
-            let why = BrokenRecord::Epoch { found: position.epoch, epoch };
-            return Err(FollowError::Broken { sequence: epoch, why });
+            let why = BrokenRecord::Epoch {
+                found: position.epoch,
+                epoch,
+            };
+            return Err(FollowError::Broken {
+                sequence: epoch,
+                why,
+            });
         }
         Ok(Self {
             store,
@@ -209,10 +222,11 @@ impl ReplicatedStore {
         self.ended.get()
     }
 
-    /// When the last record that the log acknowledged was sent: at that time no other node owned the shard.
+    /// When the last record that the log acknowledged was sent: at that time no other node owned
+    /// the shard.
     ///
-    /// The nodes that read leases do not see records of the log. So `LeaseIntervals::may_act` of `cluster::lease` must be
-    /// given the last renewal of the lease, never this time alone.
+    /// The nodes that read leases do not see records of the log. So `LeaseIntervals::may_act` of
+    /// `cluster::lease` must be given the last renewal of the lease, never this time alone.
     pub fn confirmed(&self) -> Timestamp {
         Timestamp(self.confirmed.load(Ordering::Acquire))
     }
@@ -235,21 +249,23 @@ impl ReplicatedStore {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// The sequence of the last record that the local store has synced: the log may be trimmed up to it as far as this
-    /// copy is concerned. Moves once a second.
+    /// The sequence of the last record that the local store has synced: the log may be trimmed up
+    /// to it as far as this copy is concerned. Moves once a second.
     pub fn flushed(&self) -> u64 {
         self.flushed.load(Ordering::Acquire)
     }
 
-    /// Gives the shard up, so that another node may take it at once. Nothing can be written afterwards.
+    /// Gives the shard up, so that another node may take it at once. Nothing can be written
+    /// afterwards.
     pub fn release(&self) -> Result<(), OwnershipEnd> {
         let mut position = self.position();
         if let Some(end) = self.ended.get() {
             return Err(end.clone());
         }
         let release = self.record(*position, Body::Release);
-        let done =
-            self.append(&release, &mut position, OnFull::GiveUp).and_then(|()| self.apply(Batch::default(), *position));
+        let done = self
+            .append(&release, &mut position, OnFull::GiveUp)
+            .and_then(|()| self.apply(Batch::default(), *position));
         let end = match done {
             Err(NotWritten::Ended(end)) => end,
             // A release that was not written is one that expires.
@@ -261,9 +277,14 @@ impl ReplicatedStore {
         }
     }
 
-    /// Ends a write or a release that waits for the log, which may or may not have it, and refuses later ones.
+    /// Ends a write or a release that waits for the log, which may or may not have it, and refuses
+    /// later ones.
     pub fn stop(&self) {
-        *self.stopping.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self
+            .stopping
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = true;
         self.stopping.1.notify_all();
         // A write that holds the lock finds that itself.
         if let Ok(_position) = self.position.try_lock() {
@@ -271,19 +292,28 @@ impl ReplicatedStore {
         }
     }
 
-    /// The state changes only after a record was acknowledged, so it is consistent even if a thread panicked with the
-    /// lock.
+    /// The state changes only after a record was acknowledged, so it is consistent even if a thread
+    /// panicked with the lock.
     fn position(&self) -> MutexGuard<'_, AppliedPosition> {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn record(&self, position: AppliedPosition, body: Body) -> Record {
-        Record { epoch: position.epoch, number: position.number + 1, previous: position.chain, body }
+        Record {
+            epoch: position.epoch,
+            number: position.number + 1,
+            previous: position.chain,
+            body,
+        }
     }
 
     fn replicate(&self, position: &mut AppliedPosition, batch: &Batch) -> Result<(), NotWritten> {
         let operations = record::encode_batch(batch);
-        let part_bytes = self.options.record_bytes_max.saturating_sub(record::OVERHEAD).max(1);
+        let part_bytes = self
+            .options
+            .record_bytes_max
+            .saturating_sub(record::OVERHEAD)
+            .max(1);
         let parts = u16::try_from(operations.len().div_ceil(part_bytes)).map_err(|_| {
             NotWritten::Ended(OwnershipEnd::Refused(format!(
                 "a batch of {} bytes has too many parts",
@@ -293,9 +323,25 @@ impl ReplicatedStore {
         for part in 1..=parts {
             let from = usize::from(part - 1) * part_bytes;
             let operations = operations.slice(from..operations.len().min(from + part_bytes));
-            let record = self.record(*position, Body::Group { part, parts, operations });
-            // What was begun is completed: another batch could not follow a chain that is not complete.
-            self.append(&record, position, if part == 1 { OnFull::Refuse } else { OnFull::Wait })?;
+            let record = self.record(
+                *position,
+                Body::Group {
+                    part,
+                    parts,
+                    operations,
+                },
+            );
+            // What was begun is completed: another batch could not follow a chain that is not
+            // complete.
+            self.append(
+                &record,
+                position,
+                if part == 1 {
+                    OnFull::Refuse
+                } else {
+                    OnFull::Wait
+                },
+            )?;
         }
         self.apply(batch.clone(), *position)
     }
@@ -307,9 +353,14 @@ impl ReplicatedStore {
         Ok(())
     }
 
-    /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record is known, except with
-    /// [`OnFull::GiveUp`].
-    fn append(&self, record: &Record, position: &mut AppliedPosition, on_full: OnFull) -> Result<(), NotWritten> {
+    /// Appends `record` behind `position`, and moves it. Returns only when the fate of the record
+    /// is known, except with [`OnFull::GiveUp`].
+    fn append(
+        &self,
+        record: &Record,
+        position: &mut AppliedPosition,
+        on_full: OnFull,
+    ) -> Result<(), NotWritten> {
         let began = self.clock.now();
         self.waiting.store(began.0, Ordering::Release);
         let appended = self.append_since(began, record, position, on_full);
@@ -332,32 +383,51 @@ impl ReplicatedStore {
         let confirmed = loop {
             let sent = self.clock.now();
             let appended = self.log.append(&bytes, Some(expected));
-            self.is_full.store(matches!(appended, Err(ChangelogError::Full)), Ordering::Release);
+            self.is_full.store(
+                matches!(appended, Err(ChangelogError::Full)),
+                Ordering::Release,
+            );
             match appended {
                 Ok(sequence) if sequence == expected + 1 => break sent,
                 Ok(sequence) => {
-                    return Err(NotWritten::Ended(OwnershipEnd::Misplaced { sequence, expected: expected + 1 }));
+                    return Err(NotWritten::Ended(OwnershipEnd::Misplaced {
+                        sequence,
+                        expected: expected + 1,
+                    }));
                 }
                 Err(ChangelogError::WrongLast) => match self.log.read(expected + 1, 1) {
                     // An earlier attempt arrived. Another owner may have come since then.
                     Ok(found) if found.first() == Some(&bytes) => break began,
-                    Ok(found) if !found.is_empty() => return Err(NotWritten::Ended(OwnershipEnd::Fenced)),
+                    Ok(found) if !found.is_empty() => {
+                        return Err(NotWritten::Ended(OwnershipEnd::Fenced));
+                    }
                     Ok(_) | Err(_) => {}
                 },
-                Err(ChangelogError::Full) if on_full != OnFull::Wait => return Err(NotWritten::Full),
-                Err(ChangelogError::Refused(why)) => return Err(NotWritten::Ended(OwnershipEnd::Refused(why))),
-                Err(ChangelogError::Full | ChangelogError::Missing | ChangelogError::Unavailable(_)) => {}
+                Err(ChangelogError::Full) if on_full != OnFull::Wait => {
+                    return Err(NotWritten::Full);
+                }
+                Err(ChangelogError::Refused(why)) => {
+                    return Err(NotWritten::Ended(OwnershipEnd::Refused(why)));
+                }
+                Err(
+                    ChangelogError::Full | ChangelogError::Missing | ChangelogError::Unavailable(_),
+                ) => {}
             }
             if on_full == OnFull::Refuse {
                 // The record may be in the log already.
                 on_full = OnFull::Wait;
             }
             match self.log.bounds() {
-                Err(ChangelogError::Missing) => return Err(NotWritten::Ended(OwnershipEnd::Missing)),
+                Err(ChangelogError::Missing) => {
+                    return Err(NotWritten::Ended(OwnershipEnd::Missing));
+                }
                 // A server that has just become the leader may not have the newest records yet.
                 Ok(ChangelogBounds { last, .. }) if last < expected => {
                     if tries.left == 0 {
-                        let end = OwnershipEnd::Shorter { last, acknowledged: expected };
+                        let end = OwnershipEnd::Shorter {
+                            last,
+                            acknowledged: expected,
+                        };
                         return Err(NotWritten::Ended(end));
                     }
                     tries.left -= 1;
@@ -399,7 +469,9 @@ impl StoreLayer for ReplicatedStore {
         match self.replicate(&mut position, batch) {
             Ok(()) => Ok(()),
             Err(NotWritten::Full) => Err(StoreError::Full),
-            Err(NotWritten::Ended(end)) => Err(StoreError::Failed(self.ended.get_or_init(|| end).to_string())),
+            Err(NotWritten::Ended(end)) => Err(StoreError::Failed(
+                self.ended.get_or_init(|| end).to_string(),
+            )),
         }
     }
 

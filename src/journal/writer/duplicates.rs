@@ -1,13 +1,16 @@
-//! Duplicate detection: a publish request is stored without the events whose ids were accepted within the window.
+//! Duplicate detection: a publish request is stored without the events whose ids were accepted
+//! within the window.
 //!
-//! The records of the ids are looked up before a request comes here ([`IdLookups`](crate::id_lookups::IdLookups)).
+//! The records of the ids are looked up before a request comes here
+//! ([`IdLookups`](crate::id_lookups::IdLookups)).
 //!
 //! Invariants:
-//! - The record of an id is in the batch of its event, so after a crash both are there or neither is.
-//! - Requests of one group know each other's ids, although none of them is written yet. If the group is not written, all
-//!   of them are refused, and none of their ids is known.
-//! - What was written since a lookup began counts before its result. The latest ids are in memory, of a bounded number; for
-//!   a lookup that began before these, the writer reads the records again.
+//! - The record of an id is in the batch of its event, so after a crash both are there or neither
+//!   is.
+//! - Requests of one group know each other's ids, although none of them is written yet. If the
+//!   group is not written, all of them are refused, and none of their ids is known.
+//! - What was written since a lookup began counts before its result. The latest ids are in memory,
+//!   of a bounded number; for a lookup that began before these, the writer reads the records again.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,7 +22,8 @@ use gridhook_store::{
     records::{IdDigest, PublishedId, StoredRecord},
 };
 
-/// The number of written ids in memory: those of most of a second at a high rate, with about 200 bytes each.
+/// The number of written ids in memory: those of most of a second at a high rate, with about 200
+/// bytes each.
 const RECENT_MAX: usize = 32_768;
 
 /// An id of a partition.
@@ -51,15 +55,25 @@ impl RecentIds {
             && let Some((version, key)) = self.order.pop_front()
         {
             self.complete_from = version + 1;
-            if self.ids.get(&key).is_some_and(|(latest, _)| *latest == version) {
+            if self
+                .ids
+                .get(&key)
+                .is_some_and(|(latest, _)| *latest == version)
+            {
                 self.ids.remove(&key);
             }
         }
         self.version
     }
 
-    /// The record of an id, of which a lookup at `version` has found `known`. [`None`] if the lookup is too old.
-    fn resolve(&self, key: &IdKey, version: u64, known: Option<PublishedId>) -> Option<Option<PublishedId>> {
+    /// The record of an id, of which a lookup at `version` has found `known`. [`None`] if the
+    /// lookup is too old.
+    fn resolve(
+        &self,
+        key: &IdKey,
+        version: u64,
+        known: Option<PublishedId>,
+    ) -> Option<Option<PublishedId>> {
         match self.ids.get(key) {
             Some((_, latest)) => Some(Some(*latest)),
             None => (self.complete_from <= version + 1).then_some(known),
@@ -68,8 +82,8 @@ impl RecentIds {
 }
 
 impl GroupWriter {
-    /// Removes the duplicates from a request that is appended to `partition` at `now`. Returns the rest, and the number of
-    /// duplicates.
+    /// Removes the duplicates from a request that is appended to `partition` at `now`. Returns the
+    /// rest, and the number of duplicates.
     pub(super) fn remove_duplicates(
         &self,
         group: &mut CommitGroup,
@@ -82,7 +96,11 @@ impl GroupWriter {
         let now = partition.append_time(&self.clock, now);
         // While the clock may be wrong, nothing ends by age, and no record is removed.
         let is_paused = self.clock.expiry_is_paused();
-        let (mut next, mut found, mut keep) = (partition.next, GroupIds::new(), Vec::with_capacity(check.ids.len()));
+        let (mut next, mut found, mut keep) = (
+            partition.next,
+            GroupIds::new(),
+            Vec::with_capacity(check.ids.len()),
+        );
         for (index, digest) in check.ids.iter().enumerate() {
             let key = (id, *digest);
             let known = match found.get(&key).or_else(|| group.ids.get(&key)) {
@@ -92,7 +110,11 @@ impl GroupWriter {
             let known = known.filter(|known| is_paused || known.is_known(now, check.window));
             keep.push(known.is_none());
             let record = match known {
-                Some(known) => PublishedId { duplicates: known.duplicates + 1, last: Some(now), ..known },
+                Some(known) => PublishedId {
+                    duplicates: known.duplicates + 1,
+                    last: Some(now),
+                    ..known
+                },
                 None => PublishedId::new(next, now, check.window),
             };
             next = next.plus(known.is_none().into());
@@ -104,7 +126,11 @@ impl GroupWriter {
             let (mut kept, mut keep) = (Vec::new(), &keep[..]);
             for chunk in rest {
                 let (these, others) = keep.split_at(chunk.count as usize);
-                kept.extend(chunk.keep(these).map_err(|error| Error::Damaged(error.to_string()))?);
+                kept.extend(
+                    chunk
+                        .keep(these)
+                        .map_err(|error| Error::Damaged(error.to_string()))?,
+                );
                 keep = others;
             }
             rest = kept;
@@ -114,7 +140,12 @@ impl GroupWriter {
     }
 
     /// The record of the id of an event.
-    fn find_published(&self, key: &IdKey, check: &DuplicateCheck, index: usize) -> Result<Option<PublishedId>, Error> {
+    fn find_published(
+        &self,
+        key: &IdKey,
+        check: &DuplicateCheck,
+        index: usize,
+    ) -> Result<Option<PublishedId>, Error> {
         let lookup = check.known.as_ref().and_then(|known| {
             let record = known.records.get(index).copied()?;
             self.recent_ids.resolve(key, known.version, record)
@@ -125,12 +156,15 @@ impl GroupWriter {
         }
     }
 
-    /// The record of an id. One that cannot be read counts as missing: an event that arrives twice is better than one that
-    /// is lost.
+    /// The record of an id. One that cannot be read counts as missing: an event that arrives twice
+    /// is better than one that is lost.
     fn published_id(&self, key: &[u8]) -> Result<Option<PublishedId>, Error> {
         let read = self.store.get(Family::PublishedIds, key);
-        let read = read
-            .and_then(|value| value.map(|value| PublishedId::decode(&value).map_err(StoreError::damaged)).transpose());
+        let read = read.and_then(|value| {
+            value
+                .map(|value| PublishedId::decode(&value).map_err(StoreError::damaged))
+                .transpose()
+        });
         match read {
             Err(StoreError::Damaged(what)) => {
                 self.note_damage(Family::PublishedIds, &what);

@@ -4,10 +4,13 @@ use std::{collections::HashSet, ops::ControlFlow};
 
 use super::{CommitGroup, GroupWriter, PendingAnswer};
 use crate::{
-    DeadLetterKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt, SubscriptionOwner, WriterEntry,
+    DeadLetterKey, DeadLetterWrite, DuplicateCheck, Error, MetaChange, PublishReceipt,
+    SubscriptionOwner, WriterEntry,
     partition_state::{LowWatermark, PartitionState},
 };
-use gridhook_event::{Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp, chunk::SealedChunk};
+use gridhook_event::{
+    Incarnation, Lane, PartitionId, Seq, SubscriptionKey, Timestamp, chunk::SealedChunk,
+};
 use gridhook_policy::record::{Cursor, LaneCursor, RecordChange, RedrivePage, RedrivenEvent};
 use gridhook_store::{
     Family, StoreError,
@@ -19,14 +22,32 @@ impl GroupWriter {
     /// Adds an entry to the batch and its answer to the group.
     pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
         let answer = match entry {
-            WriterEntry::Publish { partition, chunks, check, reply, _permit } => {
-                PendingAnswer::Published(reply, _permit, self.encode_publish(group, partition, chunks, check, now))
-            }
-            WriterEntry::Open { subscription_key, .. } => {
+            WriterEntry::Publish {
+                partition,
+                chunks,
+                check,
+                reply,
+                _permit,
+            } => PendingAnswer::Published(
+                reply,
+                _permit,
+                self.encode_publish(group, partition, chunks, check, now),
+            ),
+            WriterEntry::Open {
+                subscription_key, ..
+            } => {
                 let incarnation = self.begin_incarnation(group, subscription_key);
-                PendingAnswer::Opened(entry, SubscriptionOwner { subscription_key, incarnation })
+                PendingAnswer::Opened(
+                    entry,
+                    SubscriptionOwner {
+                        subscription_key,
+                        incarnation,
+                    },
+                )
             }
-            WriterEntry::Append { owner, ref changes, .. } => {
+            WriterEntry::Append {
+                owner, ref changes, ..
+            } => {
                 if self.incarnations.get(&owner.subscription_key) == Some(&owner.incarnation) {
                     encode_changes(group, owner.subscription_key, changes);
                     PendingAnswer::Done(entry)
@@ -40,13 +61,21 @@ impl GroupWriter {
                 }
                 PendingAnswer::Done(entry)
             }
-            WriterEntry::WriteDeadLetters { subscription_key, ref dead_letter_writes, .. } => {
+            WriterEntry::WriteDeadLetters {
+                subscription_key,
+                ref dead_letter_writes,
+                ..
+            } => {
                 let is_there = self.is_there(group, subscription_key);
                 encode_dead_letter_write(group, subscription_key, dead_letter_writes, is_there);
                 PendingAnswer::Done(entry)
             }
             // It is answered at once, because nothing is written.
-            WriterEntry::Keep { partition, from, reply } => return self.keep(partition, from, reply),
+            WriterEntry::Keep {
+                partition,
+                from,
+                reply,
+            } => return self.keep(partition, from, reply),
             WriterEntry::DivideBacklog { partition, parts } => {
                 self.backlog_parts.insert(partition, parts);
                 return;
@@ -56,18 +85,29 @@ impl GroupWriter {
         group.answers.push(answer);
     }
 
-    /// Begins a new incarnation, which fences all earlier ones. Numbers are unique in the writer, so an
-    /// incarnation of a deleted subscription is fenced too.
-    fn begin_incarnation(&mut self, group: &mut CommitGroup, subscription_key: SubscriptionKey) -> Incarnation {
+    /// Begins a new incarnation, which fences all earlier ones. Numbers are unique in the writer,
+    /// so an incarnation of a deleted subscription is fenced too.
+    fn begin_incarnation(
+        &mut self,
+        group: &mut CommitGroup,
+        subscription_key: SubscriptionKey,
+    ) -> Incarnation {
         self.last_incarnation = Incarnation(self.last_incarnation.0 + 1);
-        let before = self.incarnations.insert(subscription_key, self.last_incarnation);
+        let before = self
+            .incarnations
+            .insert(subscription_key, self.last_incarnation);
         group.incarnations.entry(subscription_key).or_insert(before);
         self.last_incarnation
     }
 
     /// Whether a subscription exists after this group.
     fn is_there(&self, group: &CommitGroup, subscription_key: SubscriptionKey) -> bool {
-        let in_group = group.lows.iter().rev().find(|(of, _)| *of == subscription_key).map(|(_, low)| low.is_some());
+        let in_group = group
+            .lows
+            .iter()
+            .rev()
+            .find(|(of, _)| *of == subscription_key)
+            .map(|(_, low)| low.is_some());
         in_group.unwrap_or_else(|| {
             self.lows
                 .get(&subscription_key.partition)
@@ -91,21 +131,34 @@ impl GroupWriter {
             Some(check) => self.remove_duplicates(group, id, chunks, &check, now)?,
             None => (chunks, 0),
         };
-        let Self { partitions, ids, clock, .. } = self;
+        let Self {
+            partitions,
+            ids,
+            clock,
+            ..
+        } = self;
         let partition = partitions.get_mut(&id).ok_or(Error::Unknown)?;
         group.before.entry(id).or_insert(Some(*partition));
         let (appended, is_corrected) = partition.begin_append(clock, now);
         if is_corrected {
-            group.batch.put(Family::Meta, keys::floor(id), partition.record().encode());
+            group
+                .batch
+                .put(Family::Meta, keys::floor(id), partition.record().encode());
         }
-        let published = PublishReceipt { first: partition.next, appended, duplicates };
+        let published = PublishReceipt {
+            first: partition.next,
+            appended,
+            duplicates,
+        };
         for chunk in chunks {
             let first = partition.next;
             let chunk = chunk.append(first, appended, partition.running);
             let chunk = chunk.map_err(|error| Error::Damaged(error.to_string()))?;
             partition.next = chunk.end();
             partition.running = chunk.after();
-            group.batch.put(Family::Log, keys::log(id, first), chunk.record());
+            group
+                .batch
+                .put(Family::Log, keys::log(id, first), chunk.record());
             ids.append(&mut group.batch, id, &chunk);
             group.appended.push((id, chunk));
         }
@@ -115,52 +168,115 @@ impl GroupWriter {
     fn encode_meta(&mut self, group: &mut CommitGroup, change: &MetaChange, now: Timestamp) {
         match change {
             MetaChange::Put(kind, name, value) => {
-                group.batch.put(Family::Meta, keys::meta(*kind, name.as_bytes()), value.clone());
+                group.batch.put(
+                    Family::Meta,
+                    keys::meta(*kind, name.as_bytes()),
+                    value.clone(),
+                );
             }
-            MetaChange::Delete(kind, name) => group.batch.delete(Family::Meta, keys::meta(*kind, name.as_bytes())),
+            MetaChange::Delete(kind, name) => group
+                .batch
+                .delete(Family::Meta, keys::meta(*kind, name.as_bytes())),
             MetaChange::CreatePartition(id) => {
-                group.before.entry(*id).or_insert_with(|| self.partitions.get(id).copied());
-                let partition = self.partitions.entry(*id).or_insert_with(PartitionState::found);
+                group
+                    .before
+                    .entry(*id)
+                    .or_insert_with(|| self.partitions.get(id).copied());
+                let partition = self
+                    .partitions
+                    .entry(*id)
+                    .or_insert_with(PartitionState::found);
                 partition.begin_append(&self.clock, now);
-                group.batch.put(Family::Meta, keys::floor(*id), partition.record().encode());
+                group
+                    .batch
+                    .put(Family::Meta, keys::floor(*id), partition.record().encode());
             }
             MetaChange::Subscribe(subscription_key, start) => {
                 // Only this thread moves the floor, so it cannot pass this position.
-                let read = self.partitions.get(&subscription_key.partition).map_or(Seq::FIRST, |partition| {
-                    start.map_or(partition.next, |start| start.max(partition.floor).min(partition.next))
-                });
-                let lane = LaneCursor { lane: Lane::LIVE, read, end: None, open: Vec::new(), done: Vec::new() };
-                let cursor = Cursor { lanes: vec![lane], began: read, ..Cursor::default() };
-                group.batch.put(Family::Cursor, keys::cursor(*subscription_key), cursor.encode());
-                group.lows.push((*subscription_key, LowWatermark::of(&cursor)));
+                let read = self.partitions.get(&subscription_key.partition).map_or(
+                    Seq::FIRST,
+                    |partition| {
+                        start.map_or(partition.next, |start| {
+                            start.max(partition.floor).min(partition.next)
+                        })
+                    },
+                );
+                let lane = LaneCursor {
+                    lane: Lane::LIVE,
+                    read,
+                    end: None,
+                    open: Vec::new(),
+                    done: Vec::new(),
+                };
+                let cursor = Cursor {
+                    lanes: vec![lane],
+                    began: read,
+                    ..Cursor::default()
+                };
+                group.batch.put(
+                    Family::Cursor,
+                    keys::cursor(*subscription_key),
+                    cursor.encode(),
+                );
+                group
+                    .lows
+                    .push((*subscription_key, LowWatermark::of(&cursor)));
             }
             MetaChange::Unsubscribe(subscription_key) => {
                 // Fences its writes. Its pending deliveries are removed in parts, later.
                 let before = self.incarnations.remove(subscription_key);
-                group.incarnations.entry(*subscription_key).or_insert(before);
+                group
+                    .incarnations
+                    .entry(*subscription_key)
+                    .or_insert(before);
                 self.note_filtered_out(group, *subscription_key, now);
-                group.batch.delete(Family::Cursor, keys::cursor(*subscription_key));
-                group.batch.put(Family::Meta, keys::reap(*subscription_key), vec![1]);
+                group
+                    .batch
+                    .delete(Family::Cursor, keys::cursor(*subscription_key));
+                group
+                    .batch
+                    .put(Family::Meta, keys::reap(*subscription_key), vec![1]);
                 group.lows.push((*subscription_key, None));
             }
             MetaChange::DeletePartition(id) => {
                 let before = self.partitions.remove(id);
-                let record = before.as_ref().map_or_else(|| PartitionState::found().record(), PartitionState::record);
+                let record = before
+                    .as_ref()
+                    .map_or_else(|| PartitionState::found().record(), PartitionState::record);
                 group.before.entry(*id).or_insert(before);
-                let record = FloorRecord { floor: FloorRecord::ABANDONED, ..record };
-                group.batch.put(Family::Meta, keys::floor(*id), record.encode());
+                let record = FloorRecord {
+                    floor: FloorRecord::ABANDONED,
+                    ..record
+                };
+                group
+                    .batch
+                    .put(Family::Meta, keys::floor(*id), record.encode());
             }
         }
     }
 
-    /// Writes ledger lines for the recently filtered-out events, which only the cursor has, before the cursor is
-    /// deleted.
-    fn note_filtered_out(&self, group: &mut CommitGroup, subscription_key: SubscriptionKey, now: Timestamp) {
-        let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key)).ok().flatten();
+    /// Writes ledger lines for the recently filtered-out events, which only the cursor has, before
+    /// the cursor is deleted.
+    fn note_filtered_out(
+        &self,
+        group: &mut CommitGroup,
+        subscription_key: SubscriptionKey,
+        now: Timestamp,
+    ) {
+        let cursor = self
+            .store
+            .get(Family::Cursor, &keys::cursor(subscription_key))
+            .ok()
+            .flatten();
         // An unreadable cursor is deleted without lines.
-        let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else { return };
+        let Some(Ok(cursor)) = cursor.map(|cursor| Cursor::decode(&cursor)) else {
+            return;
+        };
         let mut lines = EncodedLines::default();
-        cursor.filtered_out.iter().for_each(|range| lines.push_entry(range.lane, 0, &range.line(now)));
+        cursor
+            .filtered_out
+            .iter()
+            .for_each(|range| lines.push_entry(range.lane, 0, &range.line(now)));
         group.batch.outcomes(subscription_key, None, lines);
     }
 
@@ -169,28 +285,45 @@ impl GroupWriter {
         if group.needs.is_empty() {
             return Ok(());
         }
-        self.trims.touch(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
+        self.trims
+            .touch(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |is_needed| {
-            let changed = group.needs.iter().filter(move |(_, needed)| **needed == is_needed);
-            changed.map(|((id, seq, _, _), _)| (*id, *seq)).collect::<HashSet<_>>()
+            let changed = group
+                .needs
+                .iter()
+                .filter(move |(_, needed)| **needed == is_needed);
+            changed
+                .map(|((id, seq, _, _), _)| (*id, *seq))
+                .collect::<HashSet<_>>()
         };
         let mut freed = events(false);
         for event in events(true) {
             freed.remove(&event);
         }
         freed.retain(|(id, seq)| {
-            seq.is_apart() || self.partitions.get(id).is_none_or(|partition| *seq < partition.floor)
+            seq.is_apart()
+                || self
+                    .partitions
+                    .get(id)
+                    .is_none_or(|partition| *seq < partition.floor)
         });
         for (id, seq) in freed {
             let mut wanted = false;
-            for (family, range) in
-                [(Family::Pending, keys::pending_of_event(id, seq)), (Family::Pin, keys::pins_of_event(id, seq))]
-            {
-                let scanned = self.store.scan(family, &range.start, &range.end, &mut |key, _| {
-                    let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
-                    wanted |= parsed.is_none_or(|entry| !group.needs.contains_key(&entry));
-                    if wanted { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                });
+            for (family, range) in [
+                (Family::Pending, keys::pending_of_event(id, seq)),
+                (Family::Pin, keys::pins_of_event(id, seq)),
+            ] {
+                let scanned = self
+                    .store
+                    .scan(family, &range.start, &range.end, &mut |key, _| {
+                        let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
+                        wanted |= parsed.is_none_or(|entry| !group.needs.contains_key(&entry));
+                        if wanted {
+                            ControlFlow::Break(())
+                        } else {
+                            ControlFlow::Continue(())
+                        }
+                    });
                 match scanned {
                     // Whether it is still needed is unknown, so the event is kept.
                     Err(StoreError::Damaged(what)) => {
@@ -209,38 +342,94 @@ impl GroupWriter {
 }
 
 /// Encodes a subscription's changes.
-fn encode_changes(group: &mut CommitGroup, subscription_key: SubscriptionKey, changes: &[RecordChange]) {
-    let SubscriptionKey { partition, subscription } = subscription_key;
+fn encode_changes(
+    group: &mut CommitGroup,
+    subscription_key: SubscriptionKey,
+    changes: &[RecordChange],
+) {
+    let SubscriptionKey {
+        partition,
+        subscription,
+    } = subscription_key;
     let (mut new_cursor, mut lines) = (None, EncodedLines::default());
     for change in changes {
         match change {
             RecordChange::Cursor(cursor) => {
                 new_cursor = Some(cursor.encode().into());
-                group.lows.push((subscription_key, LowWatermark::of(cursor)));
+                group
+                    .lows
+                    .push((subscription_key, LowWatermark::of(cursor)));
             }
-            RecordChange::Defer { lane, seq, pending, was_due } => {
-                group.batch.put(Family::Pending, keys::pending(partition, *seq, subscription, *lane), pending.encode());
-                group.needs.insert((partition, *seq, subscription, *lane), true);
+            RecordChange::Defer {
+                lane,
+                seq,
+                pending,
+                was_due,
+            } => {
+                group.batch.put(
+                    Family::Pending,
+                    keys::pending(partition, *seq, subscription, *lane),
+                    pending.encode(),
+                );
+                group
+                    .needs
+                    .insert((partition, *seq, subscription, *lane), true);
                 if *was_due != Some(pending.due) {
                     if let Some(was_due) = was_due {
-                        group.batch.single_delete(Family::Due, keys::due(subscription_key, *was_due, *lane, *seq));
+                        group.batch.single_delete(
+                            Family::Due,
+                            keys::due(subscription_key, *was_due, *lane, *seq),
+                        );
                     }
-                    group.batch.put(Family::Due, keys::due(subscription_key, pending.due, *lane, *seq), Vec::new());
+                    group.batch.put(
+                        Family::Due,
+                        keys::due(subscription_key, pending.due, *lane, *seq),
+                        Vec::new(),
+                    );
                 }
             }
-            RecordChange::Settle { lane, seq, was_due } => settle(group, subscription_key, *lane, *seq, *was_due),
-            RecordChange::DeadLetter { lane, seq, due, dead } => {
-                group.batch.put(Family::Dead, keys::dead(subscription_key, *due, *seq, *lane), dead.encode());
-                group.batch.put(Family::Pin, keys::pin(partition, *seq, subscription, *lane), Vec::new());
-                group.needs.insert((partition, *seq, subscription, *lane), true);
+            RecordChange::Settle { lane, seq, was_due } => {
+                settle(group, subscription_key, *lane, *seq, *was_due)
             }
-            RecordChange::Note { lane, attempt, entry } => lines.push_entry(*lane, *attempt, entry),
+            RecordChange::DeadLetter {
+                lane,
+                seq,
+                due,
+                dead,
+            } => {
+                group.batch.put(
+                    Family::Dead,
+                    keys::dead(subscription_key, *due, *seq, *lane),
+                    dead.encode(),
+                );
+                group.batch.put(
+                    Family::Pin,
+                    keys::pin(partition, *seq, subscription, *lane),
+                    Vec::new(),
+                );
+                group
+                    .needs
+                    .insert((partition, *seq, subscription, *lane), true);
+            }
+            RecordChange::Note {
+                lane,
+                attempt,
+                entry,
+            } => lines.push_entry(*lane, *attempt, entry),
             RecordChange::StoreExcerpt { key, excerpt } => {
-                group.batch.put(Family::Excerpt, keys::excerpt(subscription_key, *key), excerpt.encode());
+                group.batch.put(
+                    Family::Excerpt,
+                    keys::excerpt(subscription_key, *key),
+                    excerpt.encode(),
+                );
             }
             RecordChange::Redrive(page) => redrive(group, subscription_key, page),
             RecordChange::JobEnded(job) => {
-                group.batch.put(Family::Meta, keys::ended_job(subscription_key, job.lane), job.encode());
+                group.batch.put(
+                    Family::Meta,
+                    keys::ended_job(subscription_key, job.lane),
+                    job.encode(),
+                );
                 group.ended.insert(subscription_key);
             }
         }
@@ -256,10 +445,20 @@ pub(super) fn settle(
     seq: Seq,
     was_due: Timestamp,
 ) {
-    let SubscriptionKey { partition, subscription } = subscription_key;
-    group.batch.delete(Family::Pending, keys::pending(partition, seq, subscription, lane));
-    group.batch.single_delete(Family::Due, keys::due(subscription_key, was_due, lane, seq));
-    group.needs.insert((partition, seq, subscription, lane), false);
+    let SubscriptionKey {
+        partition,
+        subscription,
+    } = subscription_key;
+    group.batch.delete(
+        Family::Pending,
+        keys::pending(partition, seq, subscription, lane),
+    );
+    group
+        .batch
+        .single_delete(Family::Due, keys::due(subscription_key, was_due, lane, seq));
+    group
+        .needs
+        .insert((partition, seq, subscription, lane), false);
 }
 
 /// Deletes redriven dead letters. Separate, later changes make their events pending.
@@ -269,12 +468,24 @@ fn redrive(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &Re
             remove_dead_letter(group, subscription_key, DeadLetterKey { due, seq, lane });
         }
         if let Some(event) = event {
-            group.batch.put(Family::Carried, keys::carried(subscription_key.partition, *seq), event.clone());
+            group.batch.put(
+                Family::Carried,
+                keys::carried(subscription_key.partition, *seq),
+                event.clone(),
+            );
         }
     }
-    group.batch.put(Family::Meta, keys::redrive(subscription_key, page.lane), page.progress.clone());
+    group.batch.put(
+        Family::Meta,
+        keys::redrive(subscription_key, page.lane),
+        page.progress.clone(),
+    );
     if let Some((name, totals)) = &page.totals {
-        group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
+        group.batch.put(
+            Family::Meta,
+            keys::meta(MetaKind::DeadLetters, name.as_bytes()),
+            totals.clone(),
+        );
     }
 }
 
@@ -288,7 +499,11 @@ fn encode_dead_letter_write(
     if let Some((name, totals)) = &write.totals
         && is_there
     {
-        group.batch.put(Family::Meta, keys::meta(MetaKind::DeadLetters, name.as_bytes()), totals.clone());
+        group.batch.put(
+            Family::Meta,
+            keys::meta(MetaKind::DeadLetters, name.as_bytes()),
+            totals.clone(),
+        );
     }
     for dead in &write.done {
         remove_dead_letter(group, subscription_key, *dead);
@@ -304,8 +519,17 @@ pub(super) fn remove_dead_letter(
     subscription_key: SubscriptionKey,
     DeadLetterKey { due, seq, lane }: DeadLetterKey,
 ) {
-    let SubscriptionKey { partition, subscription } = subscription_key;
-    group.batch.delete(Family::Dead, keys::dead(subscription_key, due, seq, lane));
-    group.batch.delete(Family::Pin, keys::pin(partition, seq, subscription, lane));
-    group.needs.insert((partition, seq, subscription, lane), false);
+    let SubscriptionKey {
+        partition,
+        subscription,
+    } = subscription_key;
+    group
+        .batch
+        .delete(Family::Dead, keys::dead(subscription_key, due, seq, lane));
+    group
+        .batch
+        .delete(Family::Pin, keys::pin(partition, seq, subscription, lane));
+    group
+        .needs
+        .insert((partition, seq, subscription, lane), false);
 }

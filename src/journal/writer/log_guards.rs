@@ -23,21 +23,39 @@ pub(super) struct LogGuards(HashMap<PartitionId, Vec<Weak<Seq>>>);
 impl LogGuards {
     /// The lowest guarded sequence of a partition.
     pub(super) fn low(&self, id: PartitionId) -> Option<Seq> {
-        self.0.get(&id)?.iter().filter_map(Weak::upgrade).map(|from| *from).min()
+        self.0
+            .get(&id)?
+            .iter()
+            .filter_map(Weak::upgrade)
+            .map(|from| *from)
+            .min()
     }
 }
 
 impl GroupWriter {
-    /// Keeps a log from `from` on, or from its floor. Only this thread moves the floor, so it cannot move in between.
-    pub(super) fn keep(&mut self, id: PartitionId, from: Seq, reply: oneshot::Sender<Result<LogGuard, Error>>) {
-        let answer = self.partitions.get(&id).ok_or(Error::Unknown).map(|partition| {
-            let from = from.max(partition.floor).min(partition.next);
-            let token = Arc::new(from);
-            let guards = self.guards.0.entry(id).or_default();
-            guards.retain(|token| token.strong_count() > 0);
-            guards.push(Arc::downgrade(&token));
-            LogGuard { from, _token: token }
-        });
+    /// Keeps a log from `from` on, or from its floor. Only this thread moves the floor, so it
+    /// cannot move in between.
+    pub(super) fn keep(
+        &mut self,
+        id: PartitionId,
+        from: Seq,
+        reply: oneshot::Sender<Result<LogGuard, Error>>,
+    ) {
+        let answer = self
+            .partitions
+            .get(&id)
+            .ok_or(Error::Unknown)
+            .map(|partition| {
+                let from = from.max(partition.floor).min(partition.next);
+                let token = Arc::new(from);
+                let guards = self.guards.0.entry(id).or_default();
+                guards.retain(|token| token.strong_count() > 0);
+                guards.push(Arc::downgrade(&token));
+                LogGuard {
+                    from,
+                    _token: token,
+                }
+            });
         // If the caller was dropped, the guard is dropped with the answer.
         reply.send(answer).ok();
     }

@@ -1,5 +1,5 @@
-//! Maintenance between groups: stores the watermark, moves floors ([`trim`](super::trim)) and removes the records of
-//! deleted subscriptions.
+//! Maintenance between groups: stores the watermark, moves floors ([`trim`](super::trim)) and
+//! removes the records of deleted subscriptions.
 //!
 //! None of it is urgent. When the disk is full, it is retried after a second.
 
@@ -26,7 +26,13 @@ impl GroupWriter {
             return Ok(());
         }
         let is_due = now >= self.last_housekeeping.after(HOUSEKEEPING);
-        let kept = self.trim(now).and_then(|()| if is_due { self.run_periodic(now) } else { Ok(()) });
+        let kept = self.trim(now).and_then(|()| {
+            if is_due {
+                self.run_periodic(now)
+            } else {
+                Ok(())
+            }
+        });
         match kept {
             // Not urgent: retried after a second.
             Err(StoreError::Full) => {
@@ -66,11 +72,16 @@ impl GroupWriter {
                 }
                 ended => ended?,
             };
-            let mut ended: Vec<(Timestamp, Lane)> = ended.into_iter().map(|job| (job.changed, job.lane)).collect();
+            let mut ended: Vec<(Timestamp, Lane)> = ended
+                .into_iter()
+                .map(|job| (job.changed, job.lane))
+                .collect();
             ended.sort_unstable();
             let excess = ended.len().saturating_sub(ENDED_MAX);
             for (_, lane) in ended.drain(..excess) {
-                group.batch.delete(Family::Meta, keys::ended_job(*subscription_key, lane));
+                group
+                    .batch
+                    .delete(Family::Meta, keys::ended_job(*subscription_key, lane));
             }
         }
         Ok(())
@@ -80,11 +91,17 @@ impl GroupWriter {
     fn reap(&mut self) -> Result<(), StoreError> {
         let mut subscription_keys = Vec::new();
         let (range, shards) = (keys::reaps(), self.options.shards);
-        self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
-            let found = keys::parse_reap(key);
-            subscription_keys.extend(found.filter(|found| shards.writer_of(found.partition) == self.number));
-            if subscription_keys.len() < 16 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        self.store
+            .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+                let found = keys::parse_reap(key);
+                subscription_keys
+                    .extend(found.filter(|found| shards.writer_of(found.partition) == self.number));
+                if subscription_keys.len() < 16 {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
         for subscription_key in subscription_keys {
             match self.reap_one(subscription_key) {
                 Err(StoreError::Damaged(what)) => self.note_damage(Family::Due, &what),
@@ -99,30 +116,53 @@ impl GroupWriter {
         let now = self.clock.now();
         let range = keys::due_of(subscription_key);
         let mut canceled = EncodedLines::default();
-        self.store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
-            if let Some((_, due, lane, seq)) = keys::parse_due(key) {
-                settle(&mut group, subscription_key, lane, seq, due);
-                let entry = LedgerEntry { at: now, runs: vec![SeqRun::one(seq)], what: LedgerEvent::Canceled };
-                canceled.push_entry(lane, 0, &entry);
-            }
-            if group.needs.len() < REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        self.store
+            .scan(Family::Due, &range.start, &range.end, &mut |key, _| {
+                if let Some((_, due, lane, seq)) = keys::parse_due(key) {
+                    settle(&mut group, subscription_key, lane, seq, due);
+                    let entry = LedgerEntry {
+                        at: now,
+                        runs: vec![SeqRun::one(seq)],
+                        what: LedgerEvent::Canceled,
+                    };
+                    canceled.push_entry(lane, 0, &entry);
+                }
+                if group.needs.len() < REAP_MAX {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
         group.batch.outcomes(subscription_key, None, canceled);
         let range = keys::dead_of(subscription_key);
-        self.store.scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
-            if let Some((_, due, seq, lane)) = keys::parse_dead(key) {
-                remove_dead_letter(&mut group, subscription_key, DeadLetterKey { due, seq, lane });
-            }
-            if group.needs.len() < 2 * REAP_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        self.store
+            .scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
+                if let Some((_, due, seq, lane)) = keys::parse_dead(key) {
+                    remove_dead_letter(
+                        &mut group,
+                        subscription_key,
+                        DeadLetterKey { due, seq, lane },
+                    );
+                }
+                if group.needs.len() < 2 * REAP_MAX {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            })?;
         if group.needs.is_empty() {
             let range = keys::ended_jobs_of(subscription_key);
-            self.store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
-                group.batch.delete(Family::Meta, key.to_vec());
-                ControlFlow::Continue(())
-            })?;
-            group.batch.delete(Family::Meta, keys::dead_letters(subscription_key));
-            group.batch.delete(Family::Meta, keys::reap(subscription_key));
+            self.store
+                .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
+                    group.batch.delete(Family::Meta, key.to_vec());
+                    ControlFlow::Continue(())
+                })?;
+            group
+                .batch
+                .delete(Family::Meta, keys::dead_letters(subscription_key));
+            group
+                .batch
+                .delete(Family::Meta, keys::reap(subscription_key));
         }
         self.free_carried(&mut group)?;
         self.store.write(&group.batch)

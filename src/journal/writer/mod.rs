@@ -1,14 +1,14 @@
-//! A writer's thread. It collects queued entries into groups, writes each group with one sync, and answers its
-//! entries in order.
+//! A writer's thread. It collects queued entries into groups, writes each group with one sync, and
+//! answers its entries in order.
 //!
-//! A group that contains anything but outcomes is written at once: a publish request, a lease, a delivery that was
-//! given up or a change of the control plane. Outcomes wait a moment for more of them: a subscription then writes one
-//! cursor for several, and those that nothing waits for wait longer ([`outcomes`]). Nothing but events is written before
-//! outcomes that were queued earlier.
+//! A group that contains anything but outcomes is written at once: a publish request, a lease, a
+//! delivery that was given up or a change of the control plane. Outcomes wait a moment for more of
+//! them: a subscription then writes one cursor for several, and those that nothing waits for wait
+//! longer ([`outcomes`]). Nothing but events is written before outcomes that were queued earlier.
 //!
-//! When the disk is full, publishers are refused and all other entries stay at the head of the queue until there is
-//! space. After any other error nothing may be written: a failed sync must not be retried, because the kernel may have
-//! dropped the pages that it could not write.
+//! When the disk is full, publishers are refused and all other entries stay at the head of the
+//! queue until there is space. After any other error nothing may be written: a failed sync must not
+//! be retried, because the kernel may have dropped the pages that it could not write.
 
 mod backlog;
 mod duplicates;
@@ -38,8 +38,8 @@ use self::{
     trim::{LOOKUP_WAIT, TrimSchedule},
 };
 use crate::{
-    AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, Permit, PublishReceipt,
-    SubscriptionOwner, WriterEntry, WriterStatus,
+    AppendListener, Error, FatalHandler, JournalOptions, JournalState, OpenedSubscription, Permit,
+    PublishReceipt, SubscriptionOwner, WriterEntry, WriterStatus,
     partition_state::{LowWatermark, LowWatermarks, PartitionLogs, PartitionState},
     queue::{Awaited, EntryReceiver},
 };
@@ -57,8 +57,8 @@ use gridhook_store::{
     records::{FloorRecord, StoredRecord},
 };
 
-/// The interval of storing the watermark and of removing the records of deleted subscriptions, and the delay before a
-/// log is trimmed, unless there are many.
+/// The interval of storing the watermark and of removing the records of deleted subscriptions, and
+/// the delay before a log is trimmed, unless there are many.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// The interval of retries when the disk is full.
@@ -100,7 +100,15 @@ impl WriterResources {
         damage: Damage,
     ) -> Self {
         let running = Arc::new(AtomicUsize::new(options.shards.writers()));
-        Self { store, clock, options, listener: Arc::new(listener), fatal: Arc::new(fatal), damage, running }
+        Self {
+            store,
+            clock,
+            options,
+            listener: Arc::new(listener),
+            fatal: Arc::new(fatal),
+            damage,
+            running,
+        }
     }
 }
 
@@ -157,8 +165,8 @@ pub(super) fn spawn(
         .expect("a process that cannot start a thread cannot start")
 }
 
-/// Sets the state when the thread has ended. After a panic, memory and disk may differ, so the process must not
-/// continue.
+/// Sets the state when the thread has ended. After a panic, memory and disk may differ, so the
+/// process must not continue.
 struct ThreadGuard(Arc<WriterStatus>);
 
 impl Drop for ThreadGuard {
@@ -212,7 +220,8 @@ struct CommitGroup {
     before: IdMap<PartitionId, Option<PartitionState>>,
     /// The incarnations before the group, restored if it is not written.
     incarnations: IdMap<SubscriptionKey, Option<Incarnation>>,
-    /// Changed pending deliveries and pins of events that may be carried: whether they exist after this group.
+    /// Changed pending deliveries and pins of events that may be carried: whether they exist after
+    /// this group.
     needs: HashMap<PendingEntry, bool>,
     /// Subscriptions with jobs that have ended.
     ended: HashSet<SubscriptionKey>,
@@ -225,7 +234,11 @@ type PendingEntry = (PartitionId, Seq, SubscriptionId, Lane);
 /// An encoded entry and its answer.
 enum PendingAnswer {
     /// Of a publish request, whose permit is released after it.
-    Published(oneshot::Sender<Result<PublishReceipt, Error>>, Option<Permit>, Result<PublishReceipt, Error>),
+    Published(
+        oneshot::Sender<Result<PublishReceipt, Error>>,
+        Option<Permit>,
+        Result<PublishReceipt, Error>,
+    ),
     Done(WriterEntry),
     Refused(WriterEntry, Error),
     Opened(WriterEntry, SubscriptionOwner),
@@ -284,7 +297,8 @@ impl GroupWriter {
                             urgency = urgency.max(Urgency::Publish);
                         }
                         _ => {
-                            // Nothing but events is written before an outcome that was queued earlier.
+                            // Nothing but events is written before an outcome that was queued
+                            // earlier.
                             urgency = Urgency::Ordered;
                             self.outcomes.take_into(&mut group);
                         }
@@ -316,10 +330,12 @@ impl GroupWriter {
         (group, now, is_last)
     }
 
-    /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most `most`. Returns
-    /// whether none came.
+    /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most
+    /// `most`. Returns whether none came.
     fn wait_beside_outcomes(&mut self, most: Duration) -> bool {
-        let Some((awaited, until)) = self.outcomes.awaited() else { return false };
+        let Some((awaited, until)) = self.outcomes.awaited() else {
+            return false;
+        };
         let wait = until.since(self.clock.now());
         let waited = !self.entries.wait(awaited, wait.min(most));
         if waited && wait <= most {
@@ -332,16 +348,28 @@ impl GroupWriter {
         let count = entries.len();
         // Most entries have one operation.
         let (batch, answers) = (Batch(Vec::with_capacity(count)), Vec::with_capacity(count));
-        let mut group = CommitGroup { batch, answers, ..CommitGroup::default() };
+        let mut group = CommitGroup {
+            batch,
+            answers,
+            ..CommitGroup::default()
+        };
         for entry in entries {
             self.encode(&mut group, entry, now);
         }
         for ((id, digest), known) in &group.ids {
-            group.batch.put(Family::PublishedIds, keys::published_id(*id, *digest), known.encode());
+            group.batch.put(
+                Family::PublishedIds,
+                keys::published_id(*id, *digest),
+                known.encode(),
+            );
         }
         self.free_carried(&mut group)?;
         self.forget_jobs(&mut group)?;
-        let written = if group.batch.0.is_empty() { Ok(()) } else { self.write(&group, count) };
+        let written = if group.batch.0.is_empty() {
+            Ok(())
+        } else {
+            self.write(&group, count)
+        };
         match written {
             Ok(()) => {
                 self.status.set_state(self.writable_state());
@@ -362,14 +390,20 @@ impl GroupWriter {
         let began = self.clock.now();
         self.store.write(&group.batch)?;
         self.last_write = self.clock.now();
-        self.status.meter.synced(entries, self.last_write.since(began));
+        self.status
+            .meter
+            .synced(entries, self.last_write.since(began));
         Ok(())
     }
 
-    /// Publishers are refused before the disk is completely full: the remaining space is left for writes that free
-    /// some.
+    /// Publishers are refused before the disk is completely full: the remaining space is left for
+    /// writes that free some.
     fn writable_state(&self) -> JournalState {
-        if self.store.is_short_of_space() { JournalState::Full } else { JournalState::Writable }
+        if self.store.is_short_of_space() {
+            JournalState::Full
+        } else {
+            JournalState::Writable
+        }
     }
 
     fn finish(&mut self, group: CommitGroup) -> Result<(), StoreError> {
@@ -381,7 +415,14 @@ impl GroupWriter {
             self.status.set_ids_version(version);
         }
         let mut moved = Vec::new();
-        for (SubscriptionKey { partition, subscription }, low) in group.lows {
+        for (
+            SubscriptionKey {
+                partition,
+                subscription,
+            },
+            low,
+        ) in group.lows
+        {
             // The outcomes of a topic often come together.
             if moved.last() != Some(&partition) {
                 moved.push(partition);
@@ -393,9 +434,13 @@ impl GroupWriter {
             };
         }
         let soon = self.last_write.after(self.trims.delay());
-        moved.iter().chain(group.before.keys()).for_each(|id| self.trims.arm(*id, soon));
+        moved
+            .iter()
+            .chain(group.before.keys())
+            .for_each(|id| self.trims.arm(*id, soon));
         for id in group.before.keys() {
-            self.status.set_end(*id, self.partitions.get(id).map(PartitionState::end));
+            self.status
+                .set_end(*id, self.partitions.get(id).map(PartitionState::end));
             if !self.partitions.contains_key(id) {
                 self.ids.forget(*id);
                 self.lows.remove(id);
@@ -423,7 +468,11 @@ impl GroupWriter {
             }
             (self.listener)(id, chunks);
         }
-        for id in group.before.keys().filter(|id| !self.partitions.contains_key(id)) {
+        for id in group
+            .before
+            .keys()
+            .filter(|id| !self.partitions.contains_key(id))
+        {
             match self.store.drop_log(*id, FloorRecord::ABANDONED) {
                 // The floor is stored, so the space is freed at the next start at the latest.
                 Ok(()) | Err(StoreError::Full) => {}
@@ -434,14 +483,26 @@ impl GroupWriter {
     }
 
     fn reply_opened(&mut self, entry: WriterEntry, owner: SubscriptionOwner) {
-        let WriterEntry::Open { subscription_key, reply } = entry else { return };
-        let cursor = self.store.get(Family::Cursor, &keys::cursor(subscription_key));
+        let WriterEntry::Open {
+            subscription_key,
+            reply,
+        } = entry
+        else {
+            return;
+        };
+        let cursor = self
+            .store
+            .get(Family::Cursor, &keys::cursor(subscription_key));
         let opened = match (cursor, self.partitions.get(&subscription_key.partition)) {
             (Ok(Some(value)), Some(partition)) => match Cursor::decode(&value) {
-                Ok(cursor) => Ok(OpenedSubscription { owner, cursor, end: partition.next }),
-                Err(error) => {
-                    Err(Error::Damaged(format!("the cursor of {subscription_key:?} cannot be decoded: {error}")))
-                }
+                Ok(cursor) => Ok(OpenedSubscription {
+                    owner,
+                    cursor,
+                    end: partition.next,
+                }),
+                Err(error) => Err(Error::Damaged(format!(
+                    "the cursor of {subscription_key:?} cannot be decoded: {error}"
+                ))),
             },
             (Ok(_), _) => Err(Error::Unknown),
             (Err(error), _) => Err(error.into()),
@@ -456,27 +517,33 @@ impl GroupWriter {
         reply.send(opened).ok();
     }
 
-    /// Records an unreadable record. This does not end the writer: if the disk cannot be written either, the next write
-    /// fails.
+    /// Records an unreadable record. This does not end the writer: if the disk cannot be written
+    /// either, the next write fails.
     fn note_damage(&self, family: Family, what: &str) {
         if self.damage.note(family, what) {
             self.store.set_compaction_paused(family, true);
         }
     }
 
-    /// Handles a group that was not written because the disk is full: publishers and the control plane are refused, all
-    /// other entries wait.
+    /// Handles a group that was not written because the disk is full: publishers and the control
+    /// plane are refused, all other entries wait.
     fn park(&mut self, group: CommitGroup) {
         group.before.keys().for_each(|id| self.ids.forget(*id));
         put_back(&mut self.partitions, group.before);
         put_back(&mut self.incarnations, group.incarnations);
         for answer in group.answers {
             match answer {
-                PendingAnswer::Published(reply, _permit, answer) => drop(reply.send(answer.and(Err(Error::Full)))),
-                PendingAnswer::Done(entry @ WriterEntry::Meta { completes: false, .. }) => {
-                    reply(entry, Err(Error::Full))
+                PendingAnswer::Published(reply, _permit, answer) => {
+                    drop(reply.send(answer.and(Err(Error::Full))))
                 }
-                PendingAnswer::Done(entry) | PendingAnswer::Opened(entry, _) => self.parked.push(entry),
+                PendingAnswer::Done(
+                    entry @ WriterEntry::Meta {
+                        completes: false, ..
+                    },
+                ) => reply(entry, Err(Error::Full)),
+                PendingAnswer::Done(entry) | PendingAnswer::Opened(entry, _) => {
+                    self.parked.push(entry)
+                }
                 PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
             }
         }

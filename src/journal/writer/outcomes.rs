@@ -1,8 +1,10 @@
-//! Outcomes that wait for others: a subscription then writes one cursor for several, and several share a sync.
+//! Outcomes that wait for others: a subscription then writes one cursor for several, and several
+//! share a sync.
 //!
-//! An outcome that something waits for is written after the delay of the settings. One that nothing waits for may wait
-//! several times as long. While events are written one group after another, outcomes wait beside them; where the last write
-//! ended a while ago, a few of them share the sync of the next events.
+//! An outcome that something waits for is written after the delay of the settings. One that nothing
+//! waits for may wait several times as long. While events are written one group after another,
+//! outcomes wait beside them; where the last write ended a while ago, a few of them share the sync
+//! of the next events.
 
 use std::time::Duration;
 
@@ -13,7 +15,8 @@ use gridhook_policy::record::WriteUrgency;
 /// The maximum number of outcomes that wait for others.
 const OUTCOMES_MAX: usize = 1024;
 
-/// The time after a write from which the sync of another one costs more than the cursors that it saves.
+/// The time after a write from which the sync of another one costs more than the cursors that it
+/// saves.
 const IDLE: Duration = Duration::from_millis(1);
 
 /// The number of outcomes up to which this is so.
@@ -42,7 +45,16 @@ impl WaitingOutcomes {
     /// None, with the delay of the settings.
     pub(super) fn new(delay: Duration) -> Self {
         let (entries, urgency) = (Vec::new(), WriteUrgency::Relaxed);
-        Self { delay, entries, urgency, due: None, shares: None, expected: None, is_late: false, is_due: false }
+        Self {
+            delay,
+            entries,
+            urgency,
+            due: None,
+            shares: None,
+            expected: None,
+            is_late: false,
+            is_due: false,
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -71,28 +83,42 @@ impl WaitingOutcomes {
         self.is_late = false;
         let until = [self.expected, self.due].into_iter().flatten().min()?;
         let is_relaxed = self.expected.is_none() && self.urgency == WriteUrgency::Relaxed;
-        Some((if is_relaxed { Awaited::Usual } else { Awaited::Urgent }, until))
+        Some((
+            if is_relaxed {
+                Awaited::Usual
+            } else {
+                Awaited::Urgent
+            },
+            until,
+        ))
     }
 
     /// The writer has waited until then.
     pub(super) fn reach(&mut self, until: Timestamp) {
         self.is_due |= self.due == Some(until);
-        if self.expected.take_if(|expected| *expected == until).is_some() {
+        if self
+            .expected
+            .take_if(|expected| *expected == until)
+            .is_some()
+        {
             self.is_late = true;
         }
     }
 
     /// Adds an outcome.
     pub(super) fn push(&mut self, entry: WriterEntry, now: Timestamp) {
-        let (urgency, first) =
-            (entry.urgency(), |known: Option<Timestamp>, next| known.map_or(next, |known| known.min(next)));
+        let (urgency, first) = (entry.urgency(), |known: Option<Timestamp>, next| {
+            known.map_or(next, |known| known.min(next))
+        });
         let (shares, due) = match urgency {
             WriteUrgency::Relaxed => {
                 let delay = urgency.delay(self.delay);
                 (now.after(delay / 2), now.after(delay))
             }
             WriteUrgency::Usual | WriteUrgency::Now if self.is_late => (now, now),
-            WriteUrgency::Usual | WriteUrgency::Now => (now, self.expected.unwrap_or_else(|| now.after(self.delay))),
+            WriteUrgency::Usual | WriteUrgency::Now => {
+                (now, self.expected.unwrap_or_else(|| now.after(self.delay)))
+            }
         };
         (self.shares, self.due) = (Some(first(self.shares, shares)), Some(first(self.due, due)));
         self.urgency = self.urgency.max(urgency);
@@ -113,6 +139,9 @@ impl WaitingOutcomes {
     /// Adds all to a group.
     pub(super) fn take_into(&mut self, group: &mut Vec<WriterEntry>) {
         group.append(&mut self.entries);
-        *self = Self { entries: std::mem::take(&mut self.entries), ..Self::new(self.delay) };
+        *self = Self {
+            entries: std::mem::take(&mut self.entries),
+            ..Self::new(self.delay)
+        };
     }
 }

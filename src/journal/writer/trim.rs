@@ -1,13 +1,14 @@
 //! Trimming: decides which partitions' logs are examined and when, and moves their floors.
 //!
-//! A lookup reads the store on a thread of its own ([`LookupThread`]), which also completes the id filters of blocks that
-//! were open when the process started. A partition is examined only if something may be
-//! removed: its low watermark or its end has moved, or its first chunk has reached the retention time. A topic without
-//! traffic costs nothing.
+//! A lookup reads the store on a thread of its own ([`LookupThread`]), which also completes the id
+//! filters of blocks that were open when the process started. A partition is examined only if
+//! something may be removed: its low watermark or its end has moved, or its first chunk has reached
+//! the retention time. A topic without traffic costs nothing.
 //!
-//! Invariants: a partition has at most one lookup in progress; only the writer's thread moves a floor, and not past the
-//! low watermarks and guards at that moment; events whose pending deliveries or pins changed since the lookup began are
-//! checked again before the floor passes them.
+//! Invariants: a partition has at most one lookup in progress; only the writer's thread moves a
+//! floor, and not past the low watermarks and guards at that moment; events whose pending
+//! deliveries or pins changed since the lookup began are checked again before the floor passes
+//! them.
 
 use std::{
     collections::BTreeSet,
@@ -29,7 +30,8 @@ use gridhook_store::{
 /// The maximum number of lookups in progress: their results are in memory.
 const LOOKUPS_MAX: usize = 64;
 
-/// About how many partitions are looked at in a second: a lookup and the move of a floor cost as much as several events.
+/// About how many partitions are looked at in a second: a lookup and the move of a floor cost as
+/// much as several events.
 const LOOKUPS_PER_SECOND: usize = 128;
 
 /// The maximum of [`TrimSchedule::delay`], in multiples of [`HOUSEKEEPING`].
@@ -41,7 +43,8 @@ pub(super) const LOOKUP_WAIT: Duration = Duration::from_millis(5);
 /// The delay before a partition with an unreadable log is examined again.
 const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
 
-/// A partition is trimmed at most once in this fraction of the retention time, so that a long retention costs little.
+/// A partition is trimmed at most once in this fraction of the retention time, so that a long
+/// retention costs little.
 const RETENTION_PART: u32 = 64;
 
 /// The maximum time between two trims of a partition.
@@ -75,7 +78,11 @@ impl LogLookup {
             }
             Self::Filter(id, open) => {
                 let block = open.block;
-                LogLookupResult::Filter(CompleteFilter { id, block, ids: catch_panic(|| open.complete(store, id)) })
+                LogLookupResult::Filter(CompleteFilter {
+                    id,
+                    block,
+                    ids: catch_panic(|| open.complete(store, id)),
+                })
             }
         }
     }
@@ -83,8 +90,11 @@ impl LogLookup {
 
 /// A panic must only affect this partition. The panic hook has logged it.
 fn catch_panic<T>(look: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    catch_unwind(AssertUnwindSafe(look))
-        .unwrap_or_else(|_| Err(StoreError::Damaged("the lookup in a log panicked".to_owned())))
+    catch_unwind(AssertUnwindSafe(look)).unwrap_or_else(|_| {
+        Err(StoreError::Damaged(
+            "the lookup in a log panicked".to_owned(),
+        ))
+    })
 }
 
 /// A handle to the lookup thread. The thread runs as long as the writer.
@@ -111,7 +121,11 @@ impl LookupThread {
             .name("journal-trim".to_owned())
             .spawn(run)
             .expect("a process that cannot start a thread cannot start");
-        Self { wanted: Some(wanted), results, thread: Some(thread) }
+        Self {
+            wanted: Some(wanted),
+            results,
+            thread: Some(thread),
+        }
     }
 }
 
@@ -178,7 +192,12 @@ impl TrimSchedule {
 
     /// Completes the id filter of a block.
     pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
-        if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(LogLookup::Filter(id, open)).is_ok()) {
+        if self
+            .looks
+            .wanted
+            .as_ref()
+            .is_some_and(|wanted| wanted.send(LogLookup::Filter(id, open)).is_ok())
+        {
             self.completing += 1;
         }
     }
@@ -235,9 +254,20 @@ impl TrimSchedule {
 
     fn begin(&mut self, look: TrimLookup) {
         let id = look.id;
-        if self.looks.wanted.as_ref().is_some_and(|wanted| wanted.send(LogLookup::Trim(look)).is_ok()) {
+        if self
+            .looks
+            .wanted
+            .as_ref()
+            .is_some_and(|wanted| wanted.send(LogLookup::Trim(look)).is_ok())
+        {
             self.in_progress += 1;
-            self.stages.insert(id, TrimStage::InProgress { touched: None, again: false });
+            self.stages.insert(
+                id,
+                TrimStage::InProgress {
+                    touched: None,
+                    again: false,
+                },
+            );
         }
     }
 
@@ -255,7 +285,12 @@ impl TrimSchedule {
             // Only one lookup of a partition is in progress at a time.
             Some(TrimStage::Due(_)) | None => (Some(Seq(0)), true),
         };
-        Some(TrimResult { id, plan, touched, again })
+        Some(TrimResult {
+            id,
+            plan,
+            touched,
+            again,
+        })
     }
 
     fn take_filter(&mut self, filter: CompleteFilter) {
@@ -276,7 +311,8 @@ impl TrimSchedule {
 }
 
 impl GroupWriter {
-    /// Moves floors according to finished lookups and begins lookups that are due. Never blocks on a lookup.
+    /// Moves floors according to finished lookups and begins lookups that are due. Never blocks on
+    /// a lookup.
     pub(super) fn trim(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let moved = self.move_floors(now).and_then(|()| self.write_filters());
         while let Some(id) = self.trims.next(now) {
@@ -304,12 +340,18 @@ impl GroupWriter {
         let mut batch = Batch::default();
         for CompleteFilter { id, block, ids } in &self.trims.filters {
             match ids {
-                Ok(ids) if self.partitions.get(id).is_some_and(|partition| partition.floor < end_of(*block)) => {
+                Ok(ids)
+                    if self
+                        .partitions
+                        .get(id)
+                        .is_some_and(|partition| partition.floor < end_of(*block)) =>
+                {
                     batch.put(Family::Ids, keys::ids(*id, *block), ids.encode());
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    tracing::warn!(partition = id.0, block, %error, "could not complete the id filter of a block");
+                    tracing::warn!(partition = id.0, block, %error, "could not complete the id \
+                        filter of a block");
                 }
             }
         }
@@ -321,15 +363,33 @@ impl GroupWriter {
     }
 
     fn look(&mut self, id: PartitionId, now: Timestamp) {
-        let Some(partition) = self.partitions.get(&id) else { return };
+        let Some(partition) = self.partitions.get(&id) else {
+            return;
+        };
         let low = self.low(id);
         if low > partition.floor {
             let retention = self.options.limits.retention;
             // While the clock may be wrong, retention keeps everything.
-            let since = if self.clock.expiry_is_paused() { Timestamp::default() } else { now.before(retention) };
+            let since = if self.clock.expiry_is_paused() {
+                Timestamp::default()
+            } else {
+                now.before(retention)
+            };
             let kept = (!retention.is_zero()).then_some(since);
-            let PartitionState { floor, next, set_back, .. } = *partition;
-            self.trims.begin(TrimLookup { id, floor, next, set_back, low, kept });
+            let PartitionState {
+                floor,
+                next,
+                set_back,
+                ..
+            } = *partition;
+            self.trims.begin(TrimLookup {
+                id,
+                floor,
+                next,
+                set_back,
+                low,
+                kept,
+            });
         } else if self.guards.low(id).is_some() {
             // The end of a guard is not signaled.
             self.trims.set_due(id, now.after(HOUSEKEEPING));
@@ -338,9 +398,20 @@ impl GroupWriter {
 
     /// The lowest low watermark or guard of a partition, or its end.
     fn low(&self, id: PartitionId) -> Seq {
-        let end = self.partitions.get(&id).map_or(Seq::FIRST, |partition| partition.next);
-        let lows = self.lows.get(&id).into_iter().flatten().map(|(_, low)| low.all);
-        lows.chain(self.guards.low(id)).min().unwrap_or(end).min(end)
+        let end = self
+            .partitions
+            .get(&id)
+            .map_or(Seq::FIRST, |partition| partition.next);
+        let lows = self
+            .lows
+            .get(&id)
+            .into_iter()
+            .flatten()
+            .map(|(_, low)| low.all);
+        lows.chain(self.guards.low(id))
+            .min()
+            .unwrap_or(end)
+            .min(end)
     }
 
     fn move_floors(&mut self, now: Timestamp) -> Result<(), StoreError> {
@@ -348,7 +419,13 @@ impl GroupWriter {
         let mut moved = Vec::new();
         let retention = self.options.limits.retention;
         let interval = (retention / RETENTION_PART).clamp(HOUSEKEEPING, INTERVAL_MAX);
-        while let Some(TrimResult { id, plan, touched, again }) = self.trims.found() {
+        while let Some(TrimResult {
+            id,
+            plan,
+            touched,
+            again,
+        }) = self.trims.found()
+        {
             if !self.partitions.contains_key(&id) {
                 continue;
             }
@@ -361,7 +438,8 @@ impl GroupWriter {
                     match error {
                         StoreError::Damaged(what) => self.note_damage(Family::Log, &what),
                         StoreError::Full | StoreError::Failed(_) => {
-                            tracing::warn!(partition = id.0, %error, "could not read a log to trim it");
+                            tracing::warn!(partition = id.0, %error, "could not read a log to trim \
+                                it");
                         }
                     }
                     continue;
@@ -375,7 +453,11 @@ impl GroupWriter {
             if let Some(next) = next {
                 self.trims.set_due(id, next);
             }
-            let Some(partition) = self.partitions.get(&id).filter(|partition| partition.floor < plan.target) else {
+            let Some(partition) = self
+                .partitions
+                .get(&id)
+                .filter(|partition| partition.floor < plan.target)
+            else {
                 continue;
             };
             partition_state::put(&mut batch, id, partition, &plan);
@@ -399,13 +481,32 @@ impl GroupWriter {
         Ok(())
     }
 
-    /// Adapts a plan to changes since the lookup began: of low watermarks, guards, pending deliveries and pins.
-    fn recheck(&self, id: PartitionId, plan: TrimPlan, touched: Option<Seq>) -> Result<TrimPlan, StoreError> {
+    /// Adapts a plan to changes since the lookup began: of low watermarks, guards, pending
+    /// deliveries and pins.
+    fn recheck(
+        &self,
+        id: PartitionId,
+        plan: TrimPlan,
+        touched: Option<Seq>,
+    ) -> Result<TrimPlan, StoreError> {
         let low = self.low(id);
-        let plan = if low < plan.target { TrimPlan { target: low, ages: None, ..plan } } else { plan };
-        let floor = self.partitions.get(&id).map_or(Seq::FIRST, |partition| partition.floor);
+        let plan = if low < plan.target {
+            TrimPlan {
+                target: low,
+                ages: None,
+                ..plan
+            }
+        } else {
+            plan
+        };
+        let floor = self
+            .partitions
+            .get(&id)
+            .map_or(Seq::FIRST, |partition| partition.floor);
         match touched {
-            Some(touched) if touched < plan.target => partition_state::carry(&*self.store, id, floor, plan),
+            Some(touched) if touched < plan.target => {
+                partition_state::carry(&*self.store, id, floor, plan)
+            }
             Some(_) | None => Ok(plan),
         }
     }

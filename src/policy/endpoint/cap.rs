@@ -1,8 +1,9 @@
 //! The maximum events per request for an endpoint that rejected a request as too large (413).
 //!
-//! A 413 halves the cap. After a number of full batches in a row it is doubled again, up to the configured maximum, so
-//! that an endpoint whose limit was raised is used fully. If the larger batch is rejected again, the next try waits for
-//! twice as many batches. Probing thus costs one request in fifty at first, and almost none in the long run.
+//! A 413 halves the cap. After a number of full batches in a row it is doubled again, up to the
+//! configured maximum, so that an endpoint whose limit was raised is used fully. If the larger
+//! batch is rejected again, the next try waits for twice as many batches. Probing thus costs one
+//! request in fifty at first, and almost none in the long run.
 
 /// Full batches in a row before a larger one is tried …
 const PATIENCE: u32 = 50;
@@ -30,7 +31,9 @@ struct CapState {
 impl BatchCap {
     /// The maximum events, at most `wanted`.
     pub(super) fn most(&self, wanted: u32) -> u32 {
-        self.capped.as_ref().map_or(wanted, |capped| capped.events.min(wanted))
+        self.capped
+            .as_ref()
+            .map_or(wanted, |capped| capped.events.min(wanted))
     }
 
     /// Notes that a batch of this size was too large.
@@ -43,12 +46,23 @@ impl BatchCap {
             Some(capped) if capped.raised => capped.patience.saturating_mul(2).min(PATIENCE_MAX),
             Some(capped) => capped.patience,
         };
-        self.capped = Some(CapState { events: half, taken: 0, patience, raised: false });
+        self.capped = Some(CapState {
+            events: half,
+            taken: 0,
+            patience,
+            raised: false,
+        });
     }
 
     /// Notes that a batch of this size was accepted, where `wanted` would be allowed.
     pub(super) fn accepted(&mut self, events: usize, wanted: u32) {
-        let Some(capped) = self.capped.as_mut().filter(|capped| capped.events as usize <= events) else { return };
+        let Some(capped) = self
+            .capped
+            .as_mut()
+            .filter(|capped| capped.events as usize <= events)
+        else {
+            return;
+        };
         capped.taken += 1;
         if capped.taken < capped.patience {
             return;
@@ -59,7 +73,16 @@ impl BatchCap {
         }
         let events = capped.events.saturating_mul(2).min(wanted);
         // The last raise is confirmed, so the next one need not wait longer.
-        let patience = if capped.raised { PATIENCE } else { capped.patience };
-        *capped = CapState { events, taken: 0, patience, raised: true };
+        let patience = if capped.raised {
+            PATIENCE
+        } else {
+            capped.patience
+        };
+        *capped = CapState {
+            events,
+            taken: 0,
+            patience,
+            raised: true,
+        };
     }
 }

@@ -8,10 +8,18 @@ impl Endpoint {
     /// Why a command does not apply in the current state.
     pub fn refuses(&self, command: Command) -> Option<CommandRefused> {
         match (command, self.health) {
-            (Command::Hold | Command::Resume | Command::Job(_) | Command::Unblock { .. }, _) => None,
+            (Command::Hold | Command::Resume | Command::Job(_) | Command::Unblock { .. }, _) => {
+                None
+            }
             (Command::Probe, _) if self.held.is_some() => Some(CommandRefused::Held),
-            (Command::Probe | Command::Release, Health::Healthy { .. }) if self.pace.not_before.is_some() => None,
-            (Command::Probe | Command::Release, Health::Healthy { .. }) => Some(CommandRefused::Healthy),
+            (Command::Probe | Command::Release, Health::Healthy { .. })
+                if self.pace.not_before.is_some() =>
+            {
+                None
+            }
+            (Command::Probe | Command::Release, Health::Healthy { .. }) => {
+                Some(CommandRefused::Healthy)
+            }
             (Command::Probe, Health::Probing { .. }) => Some(CommandRefused::Probing),
             (Command::Probe, Health::Suspended { .. }) => None,
             (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => None,
@@ -30,11 +38,26 @@ impl Endpoint {
                 self.pace.failing_since = None;
             }
             (Command::Job(_) | Command::Unblock { .. }, _) => {}
-            (Command::Probe, Health::Suspended { cause, since, until, consecutive_suspensions }) => {
+            (
+                Command::Probe,
+                Health::Suspended {
+                    cause,
+                    since,
+                    until,
+                    consecutive_suspensions,
+                },
+            ) => {
                 self.pace.not_before = None;
-                self.health = Health::Suspended { cause, since, until: until.min(now), consecutive_suspensions };
+                self.health = Health::Suspended {
+                    cause,
+                    since,
+                    until: until.min(now),
+                    consecutive_suspensions,
+                };
             }
-            (Command::Probe | Command::Release, Health::Healthy { .. }) => self.pace.not_before = None,
+            (Command::Probe | Command::Release, Health::Healthy { .. }) => {
+                self.pace.not_before = None
+            }
             (Command::Probe, Health::Probing { .. }) => {}
             (Command::Release, Health::Suspended { .. } | Health::Probing { .. }) => {
                 self.pace.not_before = None;

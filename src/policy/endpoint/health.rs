@@ -1,11 +1,11 @@
 //! The health of an endpoint: Healthy → Suspended → Probing → Healthy.
 //!
-//! An endpoint is suspended after a number of consecutive failed requests, or when the share of failures in a window is
-//! too high. The failure that crossed the limit decides for how long. Each failed probe doubles the next suspension,
-//! counted from the duration of its own failure.
+//! An endpoint is suspended after a number of consecutive failed requests, or when the share of
+//! failures in a window is too high. The failure that crossed the limit decides for how long. Each
+//! failed probe doubles the next suspension, counted from the duration of its own failure.
 //!
-//! What it does not do: it keeps no state. These are functions of a state and a failure; [`super::Endpoint`] holds the
-//! state.
+//! What it does not do: it keeps no state. These are functions of a state and a failure;
+//! [`super::Endpoint`] holds the state.
 
 use std::time::Duration;
 
@@ -40,9 +40,13 @@ impl From<Outcome> for HealthSignal {
     }
 }
 
-/// Whether the probation was caused by a client error: it lasts until someone corrects the configuration.
+/// Whether the probation was caused by a client error: it lasts until someone corrects the
+/// configuration.
 fn is_client_error(cause: Failure) -> bool {
-    matches!(cause, Failure::NotFound | Failure::Unauthorized | Failure::Forbidden)
+    matches!(
+        cause,
+        Failure::NotFound | Failure::Unauthorized | Failure::Forbidden
+    )
 }
 
 /// The end of a suspension after a client error.
@@ -53,7 +57,8 @@ pub fn client_error_until(health: Health) -> Option<Timestamp> {
     }
 }
 
-/// The state of a healthy endpoint after its failure number `failures` in a row, included in `recent`.
+/// The state of a healthy endpoint after its failure number `failures` in a row, included in
+/// `recent`.
 pub(super) fn after_failure(
     failures: u32,
     suspend_after: u32,
@@ -70,8 +75,8 @@ pub(super) fn after_failure(
     suspended(failure, 1, now, table, now)
 }
 
-/// The state of an endpoint suspended now, for the duration of suspension number `consecutive_suspensions` in a row;
-/// the first began at `since`.
+/// The state of an endpoint suspended now, for the duration of suspension number
+/// `consecutive_suspensions` in a row; the first began at `since`.
 pub(super) fn suspended(
     cause: Failure,
     consecutive_suspensions: u32,
@@ -87,23 +92,46 @@ pub(super) fn suspended(
     }
 }
 
-/// Recovers a stored state. The clock may have been set back since, so a suspension is capped at its duration.
+/// Recovers a stored state. The clock may have been set back since, so a suspension is capped at
+/// its duration.
 pub(super) fn recover(health: Health, table: &ProbationRules, now: Timestamp) -> Health {
     match health {
         Health::Healthy { .. } => health,
-        Health::Suspended { cause, since, until, consecutive_suspensions } => {
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } => {
             let until = until.min(now.after(duration(table, cause, consecutive_suspensions)));
-            Health::Suspended { cause, since: since.min(now), until, consecutive_suspensions }
+            Health::Suspended {
+                cause,
+                since: since.min(now),
+                until,
+                consecutive_suspensions,
+            }
         }
-        Health::Probing { cause, since, consecutive_suspensions } => {
-            Health::Probing { cause, since: since.min(now), consecutive_suspensions }
-        }
+        Health::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        } => Health::Probing {
+            cause,
+            since: since.min(now),
+            consecutive_suspensions,
+        },
     }
 }
 
-/// The duration of a suspension: that of the table, doubled for each suspension in a row after the first.
+/// The duration of a suspension: that of the table, doubled for each suspension in a row after the
+/// first.
 pub fn duration(table: &ProbationRules, cause: Failure, consecutive_suspensions: u32) -> Duration {
-    let once = table.durations.get(&cause).copied().unwrap_or(table.otherwise);
+    let once = table
+        .durations
+        .get(&cause)
+        .copied()
+        .unwrap_or(table.otherwise);
     // Beyond 2^20 every duration is years, and a larger exponent would overflow.
-    once.saturating_mul(1 << consecutive_suspensions.saturating_sub(1).min(20)).min(table.longest)
+    once.saturating_mul(1 << consecutive_suspensions.saturating_sub(1).min(20))
+        .min(table.longest)
 }

@@ -1,16 +1,18 @@
-//! The adaptive concurrency limit: between one request and the configured maximum, as many as the endpoint handles
-//! well.
+//! The adaptive concurrency limit: between one request and the configured maximum, as many as the
+//! endpoint handles well.
 //!
-//! It counts requests, not events. While all of it is used and latency stays as it was, the limit is raised. If
-//! requests fail or latency rises, it is lowered.
+//! It counts requests, not events. While all of it is used and latency stays as it was, the limit
+//! is raised. If requests fail or latency rises, it is lowered.
 //!
 //! Invariants:
-//! - It is raised only if it was reached and the last request was as full as possible: unused capacity proves nothing.
-//! - Latency is compared between batches of similar size, and learned from successes only: an immediate rejection or a
-//!   timeout says nothing about the time that the work takes.
-//! - The usual latency rises only while the limit is not reached, or is one. Otherwise an endpoint that is slow because
-//!   of its load would be taken for slow by nature, and be loaded further.
-//! - A request sent before the last decrease does not decrease the limit again: a volley of failures counts once.
+//! - It is raised only if it was reached and the last request was as full as possible: unused
+//!   capacity proves nothing.
+//! - Latency is compared between batches of similar size, and learned from successes only: an
+//!   immediate rejection or a timeout says nothing about the time that the work takes.
+//! - The usual latency rises only while the limit is not reached, or is one. Otherwise an endpoint
+//!   that is slow because of its load would be taken for slow by nature, and be loaded further.
+//! - A request sent before the last decrease does not decrease the limit again: a volley of
+//!   failures counts once.
 
 use std::time::Duration;
 
@@ -83,10 +85,14 @@ impl AdaptiveLimit {
         }
     }
 
-    /// For an endpoint that was on probation: as for a new one if a pace protects it, otherwise starting at one. The
-    /// usual latency is kept.
+    /// For an endpoint that was on probation: as for a new one if a pace protects it, otherwise
+    /// starting at one. The usual latency is kept.
     pub(super) fn reset(&mut self, paced: bool, now: Timestamp) {
-        self.limit = if paced { f64::from(self.max.min(START)) } else { 1.0 };
+        self.limit = if paced {
+            f64::from(self.max.min(START))
+        } else {
+            1.0
+        };
         self.doubling = true;
         self.cut = now;
     }
@@ -102,8 +108,8 @@ impl AdaptiveLimit {
         self.full = full;
     }
 
-    /// Notes that a request sent at `sent` with this many events succeeded, while `in_flight` requests including it
-    /// were in flight.
+    /// Notes that a request sent at `sent` with this many events succeeded, while `in_flight`
+    /// requests including it were in flight.
     pub(super) fn accepted(
         &mut self,
         events: usize,

@@ -1,18 +1,23 @@
-//! Recent outcomes of requests: numbers of successes and failures in a sliding window, and the rate of successes.
+//! Recent outcomes of requests: numbers of successes and failures in a sliding window, and the rate
+//! of successes.
 //!
-//! The window is a ring of slots, so its memory is constant at any load. Its counts are exact to one slot.
+//! The window is a ring of slots, so its memory is constant at any load. Its counts are exact to
+//! one slot.
 //!
-//! Invariants: `sum` is the sum of the slots. The rate is that of the last success, so an endpoint that hangs or fails
-//! does not lower it. A clock that stands still or goes back counts into the newest slot.
+//! Invariants: `sum` is the sum of the slots. The rate is that of the last success, so an endpoint
+//! that hangs or fails does not lower it. A clock that stands still or goes back counts into the
+//! newest slot.
 
 use std::time::Duration;
 
 use gridhook_event::Timestamp;
 
-/// Twelve slots of five seconds for a window of a minute: less than a tenth leaves the window at once.
+/// Twelve slots of five seconds for a window of a minute: less than a tenth leaves the window at
+/// once.
 const SLOTS: usize = 12;
 
-/// Minimum span of a rate. Over less, a burst of three requests would count as a thousand per second.
+/// Minimum span of a rate. Over less, a burst of three requests would count as a thousand per
+/// second.
 const SPAN_MIN: Duration = Duration::from_secs(1);
 
 /// Numbers of finished requests.

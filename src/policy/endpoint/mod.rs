@@ -12,12 +12,12 @@
 //! Each part learns when a request is sent and when it ends, in O(1) time and memory.
 //!
 //! Invariants:
-//! - Nothing is sent while the endpoint is suspended, nor before the time that it requested with `Retry-After` of
-//!   this or of another subscription.
-//! - While probing, exactly one request is in flight, and only its outcome ends probing. Other outcomes are of requests
-//!   sent before.
-//! - A request that gridhook aborted changes nothing. A rejection of events is neither a success nor a failure, but it
-//!   ends a probe as a success, because the endpoint works.
+//! - Nothing is sent while the endpoint is suspended, nor before the time that it requested with
+//!   `Retry-After` of this or of another subscription.
+//! - While probing, exactly one request is in flight, and only its outcome ends probing. Other
+//!   outcomes are of requests sent before.
+//! - A request that gridhook aborted changes nothing. A rejection of events is neither a success
+//!   nor a failure, but it ends a probe as a success, because the endpoint works.
 //!
 //! What it does not do: it sees no HTTP statuses, only [`Outcome`]s.
 
@@ -36,8 +36,8 @@ pub use health::{client_error_until, duration};
 pub use limit::limit_of_new;
 
 use self::{
-    cap::BatchCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow, pace::RequestPace,
-    reach::ConnectionProbe,
+    cap::BatchCap, health::HealthSignal, limit::AdaptiveLimit, meter::RequestWindow,
+    pace::RequestPace, reach::ConnectionProbe,
 };
 use crate::{
     edition::Edition,
@@ -127,14 +127,23 @@ impl Endpoint {
     pub fn pace(&self) -> PaceRecord {
         let paced = self.bucket.as_deref().is_some_and(RequestPace::has_course);
         let requested_by = self.pace.not_before.map(|_| self.id);
-        PaceRecord { healthy: self.healthy(), paced, requested_by, ..self.pace }
+        PaceRecord {
+            healthy: self.healthy(),
+            paced,
+            requested_by,
+            ..self.pace
+        }
     }
 
     /// Its state, for people.
     pub fn view(&self, now: Timestamp) -> EndpointView {
         let is_healthy = matches!(self.health, Health::Healthy { .. });
         EndpointView {
-            rate: self.bucket.as_ref().filter(|_| is_healthy).map(|bucket| Rate::of(bucket.rate(now))),
+            rate: self
+                .bucket
+                .as_ref()
+                .filter(|_| is_healthy)
+                .map(|bucket| Rate::of(bucket.rate(now))),
             healthy_rate: self.healthy(),
             concurrency: self.limit.get(),
             events_max: self.batch_max(),
@@ -168,32 +177,48 @@ impl Endpoint {
             _ if self.is_shut() || self.rests(now) => 0,
             Health::Healthy { .. } => {
                 let free = self.free(in_flight);
-                self.bucket.as_ref().map_or(free, |bucket| bucket.free_requests(now).min(free))
+                self.bucket
+                    .as_ref()
+                    .map_or(free, |bucket| bucket.free_requests(now).min(free))
             }
             Health::Suspended { until, .. } => u32::from(until <= now),
             Health::Probing { .. } => 0,
         }
     }
 
-    /// When the pace allows the next request; [`None`] without a pace, or if the concurrency limit blocks.
+    /// When the pace allows the next request; [`None`] without a pace, or if the concurrency limit
+    /// blocks.
     pub fn pace_opens(&self, in_flight: usize, now: Timestamp) -> Option<Timestamp> {
         match self.health {
-            Health::Healthy { .. } if self.free(in_flight) > 0 && !self.is_shut() && !self.rests(now) => {
+            Health::Healthy { .. }
+                if self.free(in_flight) > 0 && !self.is_shut() && !self.rests(now) =>
+            {
                 self.bucket.as_ref().map(|bucket| bucket.opens(now))
             }
             Health::Healthy { .. } | Health::Suspended { .. } | Health::Probing { .. } => None,
         }
     }
 
-    /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at `left`: jobs have a
-    /// part of the limit and of the pace. [`None`] while their part of the limit is used.
-    pub fn jobs_open(&self, in_flight: usize, left: Timestamp, now: Timestamp) -> Option<Timestamp> {
+    /// When a job's request may leave, given `in_flight` requests of jobs and the last one sent at
+    /// `left`: jobs have a part of the limit and of the pace. [`None`] while their part of the
+    /// limit is used.
+    pub fn jobs_open(
+        &self,
+        in_flight: usize,
+        left: Timestamp,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let limit = (self.limit.get() / JOBS_PART).max(1);
         if in_flight >= limit as usize {
             return None;
         }
-        let wait = |bucket: &RequestPace| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
-        Some(self.bucket.as_deref().map_or(now, |bucket| left.after(wait(bucket)).max(now)))
+        let wait =
+            |bucket: &RequestPace| Duration::from_secs_f64(f64::from(JOBS_PART) / bucket.rate(now));
+        Some(
+            self.bucket
+                .as_deref()
+                .map_or(now, |bucket| left.after(wait(bucket)).max(now)),
+        )
     }
 
     /// Whether a request may leave soon, so that reading ahead is useful.
@@ -206,7 +231,8 @@ impl Endpoint {
         }
     }
 
-    /// When it opens by itself, or did; [`None`] if it was not suspended or waits for something other than time.
+    /// When it opens by itself, or did; [`None`] if it was not suspended or waits for something
+    /// other than time.
     pub fn opens(&self) -> Option<Timestamp> {
         match self.health {
             _ if self.is_shut() => None,
@@ -223,7 +249,9 @@ impl Endpoint {
 
     /// Probation lasts at least as long as the wait that the endpoint requested.
     fn leave_alone(&mut self) {
-        if let (Health::Suspended { until, .. }, Some(not_before)) = (&mut self.health, self.pace.not_before) {
+        if let (Health::Suspended { until, .. }, Some(not_before)) =
+            (&mut self.health, self.pace.not_before)
+        {
             *until = (*until).max(not_before);
         }
     }
@@ -260,7 +288,9 @@ impl Endpoint {
 
     /// Notes the result of a connection attempt. After a success the probe is due at once.
     pub fn connected(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
-        let Health::Suspended { since, until, .. } = &mut self.health else { return };
+        let Health::Suspended { since, until, .. } = &mut self.health else {
+            return;
+        };
         if reached {
             *until = (*until).min(now);
             self.reach.set_early();
@@ -275,7 +305,8 @@ impl Endpoint {
         !self.is_shut() && client_error_until(self.health).is_some_and(|until| now < until)
     }
 
-    /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it is the probe.
+    /// Notes that a request was sent, as full as possible or not. If the endpoint was suspended, it
+    /// is the probe.
     pub fn sent(&mut self, request: RequestId, full: bool, now: Timestamp) {
         self.pace.not_before = None;
         match self.health {
@@ -286,8 +317,17 @@ impl Endpoint {
                     bucket.take(now);
                 }
             }
-            Health::Suspended { cause, since, consecutive_suspensions, until: _ } => {
-                self.health = Health::Probing { cause, since, consecutive_suspensions };
+            Health::Suspended {
+                cause,
+                since,
+                consecutive_suspensions,
+                until: _,
+            } => {
+                self.health = Health::Probing {
+                    cause,
+                    since,
+                    consecutive_suspensions,
+                };
                 self.probe = Some(request);
             }
         }
@@ -295,7 +335,11 @@ impl Endpoint {
 
     /// Notes the outcome of a request.
     pub fn on_response(&mut self, report: RequestReport, now: Timestamp) {
-        let signal = if report.refused { HealthSignal::Refused } else { report.outcome.into() };
+        let signal = if report.refused {
+            HealthSignal::Refused
+        } else {
+            report.outcome.into()
+        };
         if let HealthSignal::Failed(_) = signal {
             self.pace.failed = Some(now);
         }
@@ -305,8 +349,11 @@ impl Endpoint {
             HealthSignal::Failed(_) => _ = self.pace.failing_since.get_or_insert(now),
             HealthSignal::Nothing => {}
         }
-        let asked = retry::asked(&self.edition, report.retry_after).filter(|_| signal != HealthSignal::Accepted);
-        let not_before = asked.map(|wait| now.after(wait)).filter(|until| *until > now);
+        let asked = retry::asked(&self.edition, report.retry_after)
+            .filter(|_| signal != HealthSignal::Accepted);
+        let not_before = asked
+            .map(|wait| now.after(wait))
+            .filter(|until| *until > now);
         self.pace.not_before = self.pace.not_before.max(not_before);
         self.requested_wait = self.requested_wait.max(not_before);
         match (self.health, signal) {
@@ -314,22 +361,34 @@ impl Endpoint {
             (Health::Healthy { failures }, HealthSignal::Failed(failure)) => {
                 self.failed(failures + 1, failure, report.sent, now)
             }
-            (Health::Probing { cause, since, consecutive_suspensions }, signal)
-                if self.probe == Some(report.request) =>
-            {
+            (
+                Health::Probing {
+                    cause,
+                    since,
+                    consecutive_suspensions,
+                },
+                signal,
+            ) if self.probe == Some(report.request) => {
                 let table = &self.edition.probation;
                 self.probe = None;
                 match signal {
                     HealthSignal::Accepted | HealthSignal::Refused => self.recovered(now),
-                    // The same suspension continues for longer. A probe that was due early does not lengthen it.
+                    // The same suspension continues for longer. A probe that was due early does not
+                    // lengthen it.
                     HealthSignal::Failed(failure) => {
-                        let consecutive_suspensions =
-                            consecutive_suspensions.saturating_add(u32::from(!self.reach.take_early()));
-                        self.health = health::suspended(failure, consecutive_suspensions, since, table, now);
+                        let consecutive_suspensions = consecutive_suspensions
+                            .saturating_add(u32::from(!self.reach.take_early()));
+                        self.health =
+                            health::suspended(failure, consecutive_suspensions, since, table, now);
                     }
                     // The probe is no longer awaited.
                     HealthSignal::Nothing => {
-                        self.health = Health::Suspended { cause, since, until: now, consecutive_suspensions }
+                        self.health = Health::Suspended {
+                            cause,
+                            since,
+                            until: now,
+                            consecutive_suspensions,
+                        }
                     }
                 }
             }
@@ -346,15 +405,17 @@ impl Endpoint {
         }
     }
 
-    /// Notes the wait that the endpoint requested of another subscription, capped by the own edition. Whether it is
-    /// longer than the own one.
+    /// Notes the wait that the endpoint requested of another subscription, capped by the own
+    /// edition. Whether it is longer than the own one.
     pub fn delay_until(&mut self, until: Option<Timestamp>, now: Timestamp) -> bool {
         if self.reported_wait == until {
             return false;
         }
         self.reported_wait = until;
         let longest = now.after(self.edition.retry.retry_after_max);
-        let until = until.map(|until| until.min(longest)).filter(|until| *until > now);
+        let until = until
+            .map(|until| until.min(longest))
+            .filter(|until| *until > now);
         if until <= self.pace.not_before {
             return false;
         }
@@ -368,8 +429,8 @@ impl Endpoint {
         self.requested_wait.take()
     }
 
-    /// Notes that a request reached the endpoint, or that no connection was made because of the network. Called after
-    /// [`Endpoint::on_response`].
+    /// Notes that a request reached the endpoint, or that no connection was made because of the
+    /// network. Called after [`Endpoint::on_response`].
     pub fn reached(&mut self, reached: bool, now: Timestamp, jitter: Jitter) {
         match self.health {
             Health::Suspended { since, .. } if !reached => self.reach.failed(since, now, jitter),
@@ -389,17 +450,30 @@ impl Endpoint {
     }
 
     fn free(&self, in_flight: usize) -> u32 {
-        self.limit.get().saturating_sub(u32::try_from(in_flight).unwrap_or(u32::MAX))
+        self.limit
+            .get()
+            .saturating_sub(u32::try_from(in_flight).unwrap_or(u32::MAX))
     }
 
     fn accepted(&mut self, report: RequestReport, now: Timestamp) {
         self.health = Health::Healthy { failures: 0 };
         self.meter.accepted(now);
-        self.limit.accepted(report.events, report.latency, report.sent, report.in_flight, now);
+        self.limit.accepted(
+            report.events,
+            report.latency,
+            report.sent,
+            report.in_flight,
+            now,
+        );
         self.cap.accepted(report.events, self.events_max);
-        let Some(bucket) = &mut self.bucket else { return };
+        let Some(bucket) = &mut self.bucket else {
+            return;
+        };
         bucket.accepted(&self.edition.pace, now);
-        let quiet = self.pace.failed.is_none_or(|failed| now.since(failed) >= self.edition.pace.forgotten_after);
+        let quiet = self
+            .pace
+            .failed
+            .is_none_or(|failed| now.since(failed) >= self.edition.pace.forgotten_after);
         if quiet && !bucket.forget() {
             self.bucket = None;
         }
@@ -412,14 +486,16 @@ impl Endpoint {
             bucket.failed(failure, sent, &self.edition.pace, now);
         }
         let table = &self.edition.probation;
-        self.health = health::after_failure(failures, self.suspend_after, recent, failure, table, now);
+        self.health =
+            health::after_failure(failures, self.suspend_after, recent, failure, table, now);
     }
 
     /// Returns to healthy: failures are forgotten, the rate is kept.
     fn recovered(&mut self, now: Timestamp) {
         self.pace.healthy = self.healthy();
         self.meter = RequestWindow::new(self.edition.probation.window);
-        self.bucket = RequestPace::new(self.pace.healthy, self.rate_max, &self.edition.pace, now).map(Box::new);
+        self.bucket = RequestPace::new(self.pace.healthy, self.rate_max, &self.edition.pace, now)
+            .map(Box::new);
         self.limit.reset(self.bucket.is_some(), now);
         self.reach.end();
         self.health = Health::Healthy { failures: 0 };
@@ -427,8 +503,15 @@ impl Endpoint {
 
     /// The rate of the last healthy window. A window cut short counts only if it was faster.
     fn healthy(&self) -> Option<Rate> {
-        let Some((rate, whole)) = self.meter.rate() else { return self.pace.healthy };
+        let Some((rate, whole)) = self.meter.rate() else {
+            return self.pace.healthy;
+        };
         let measured = Rate::of(rate);
-        Some(self.pace.healthy.filter(|before| !whole && *before > measured).unwrap_or(measured))
+        Some(
+            self.pace
+                .healthy
+                .filter(|before| !whole && *before > measured)
+                .unwrap_or(measured),
+        )
     }
 }

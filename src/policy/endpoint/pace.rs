@@ -1,15 +1,17 @@
-//! The pace: a token bucket with one token per request, for an endpoint that failed recently or states its allowed
-//! rate.
+//! The pace: a token bucket with one token per request, for an endpoint that failed recently or
+//! states its allowed rate.
 //!
-//! After probation the backlog and all due retries are ready at once. The bucket starts at a tenth of the last healthy
-//! rate, climbs to that rate in seconds, and then grows a little in each second without failure, bounded by the rate of
-//! successes. A failure lowers it to a share of the accepted rate.
+//! After probation the backlog and all due retries are ready at once. The bucket starts at a tenth
+//! of the last healthy rate, climbs to that rate in seconds, and then grows a little in each second
+//! without failure, bounded by the rate of successes. A failure lowers it to a share of the
+//! accepted rate.
 //!
 //! Invariants:
-//! - The rate is at most `over_share` times the larger of the last healthy rate and the present rate of successes, and
-//!   at most the ceiling.
+//! - The rate is at most `over_share` times the larger of the last healthy rate and the present
+//!   rate of successes, and at most the ceiling.
 //! - It is at least `least`, unless the ceiling is lower. Delivery never stalls.
-//! - With a ceiling of N per second, no second has more than N requests, also across a new bucket: it starts empty.
+//! - With a ceiling of N per second, no second has more than N requests, also across a new bucket:
+//!   it starts empty.
 //! - A request sent before the last cut does not cut again: a volley of failures counts once.
 //!
 //! What it does not do: it does not decide which request takes a token. The sender does.
@@ -19,8 +21,8 @@ use std::time::Duration;
 use crate::{edition::PaceRules, outcome::Failure, record::Rate, token_bucket::TokenBucket};
 use gridhook_event::Timestamp;
 
-/// How much of the rate accumulates while nothing is sent. More would cause bursts; less would be lost to timer
-/// resolution.
+/// How much of the rate accumulates while nothing is sent. More would cause bursts; less would be
+/// lost to timer resolution.
 const BURST: Duration = Duration::from_millis(50);
 
 /// Successes are judged per second.
@@ -63,14 +65,25 @@ struct SecondCounts {
 
 impl SecondCounts {
     fn begin(now: Timestamp) -> Self {
-        Self { began: now, accepted: 0, failed: 0, clean: true }
+        Self {
+            began: now,
+            accepted: 0,
+            failed: 0,
+            clean: true,
+        }
     }
 }
 
 impl RequestPace {
-    /// A bucket, or none if nothing bounds the rate. `healthy` is the last healthy rate of an endpoint that failed
-    /// recently, `ceiling` the maximum rate. With a ceiling the bucket is empty: the one before may have used it up.
-    pub(super) fn new(healthy: Option<Rate>, ceiling: Option<Rate>, table: &PaceRules, now: Timestamp) -> Option<Self> {
+    /// A bucket, or none if nothing bounds the rate. `healthy` is the last healthy rate of an
+    /// endpoint that failed recently, `ceiling` the maximum rate. With a ceiling the bucket is
+    /// empty: the one before may have used it up.
+    pub(super) fn new(
+        healthy: Option<Rate>,
+        ceiling: Option<Rate>,
+        table: &PaceRules,
+        now: Timestamp,
+    ) -> Option<Self> {
         let course = healthy.map(|healthy| {
             let goal = healthy.per_second().max(table.least);
             let floor = (goal * table.start_share).max(table.least);
@@ -89,17 +102,25 @@ impl RequestPace {
         // A ceiling of zero would stall forever.
         let ceiling = ceiling.map(|ceiling| {
             let ceiling = ceiling.max(Rate(1)).per_second();
-            // A second has what accumulated before it and what is added in it, together less than one above the ceiling.
+            // A second has what accumulated before it and what is added in it, together less than
+            // one above the ceiling.
             ceiling + 1.0 - (ceiling * BURST.as_secs_f64()).max(1.0)
         });
         let bounded = course.is_some() || ceiling.is_some();
         let tokens = if ceiling.is_some() { 0.0 } else { 1.0 };
-        bounded.then_some(Self { ceiling, course, bucket: TokenBucket::new(tokens, BURST, now) })
+        bounded.then_some(Self {
+            ceiling,
+            course,
+            bucket: TokenBucket::new(tokens, BURST, now),
+        })
     }
 
     /// The present rate in requests per second.
     pub(super) fn rate(&self, now: Timestamp) -> f64 {
-        let course = self.course.as_ref().map_or(f64::INFINITY, |course| course.rate(now));
+        let course = self
+            .course
+            .as_ref()
+            .map_or(f64::INFINITY, |course| course.rate(now));
         self.ceiling.map_or(course, |ceiling| ceiling.min(course))
     }
 
@@ -139,7 +160,13 @@ impl RequestPace {
     }
 
     /// Notes that a request sent at `sent` failed.
-    pub(super) fn failed(&mut self, failure: Failure, sent: Timestamp, table: &PaceRules, now: Timestamp) {
+    pub(super) fn failed(
+        &mut self,
+        failure: Failure,
+        sent: Timestamp,
+        table: &PaceRules,
+        now: Timestamp,
+    ) {
         self.fill(now);
         if let Some(course) = &mut self.course {
             course.turn(table, now);
@@ -147,8 +174,8 @@ impl RequestPace {
         }
     }
 
-    /// Ends the course after a long time without failures; the ceiling stays. Returns false if there is none, so that
-    /// no bucket is needed.
+    /// Ends the course after a long time without failures; the ceiling stays. Returns false if
+    /// there is none, so that no bucket is needed.
     pub(super) fn forget(&mut self) -> bool {
         self.course = None;
         self.ceiling.is_some()
@@ -162,7 +189,9 @@ impl RequestPace {
 
 impl RecoveryCourse {
     fn rate(&self, now: Timestamp) -> f64 {
-        let Some(since) = self.climbs else { return self.rate };
+        let Some(since) = self.climbs else {
+            return self.rate;
+        };
         let way = (now.since(since).as_secs_f64() / self.climb.as_secs_f64()).min(1.0);
         self.floor + (self.goal - self.floor) * way
     }
@@ -173,11 +202,17 @@ impl RecoveryCourse {
         if elapsed < SECOND {
             return;
         }
-        let SecondCounts { accepted: successes, failed, clean, .. } =
-            std::mem::replace(&mut self.second, SecondCounts::begin(now));
+        let SecondCounts {
+            accepted: successes,
+            failed,
+            clean,
+            ..
+        } = std::mem::replace(&mut self.second, SecondCounts::begin(now));
         self.before = successes + failed;
         let successes = f64::from(successes) / elapsed.as_secs_f64();
-        let proven = self.proven.map_or(successes, |proven| f64::midpoint(proven, successes));
+        let proven = self
+            .proven
+            .map_or(successes, |proven| f64::midpoint(proven, successes));
         self.proven = Some(proven);
         if let Some(since) = self.climbs {
             // At the end of the climb the rate is the goal.
@@ -194,7 +229,9 @@ impl RecoveryCourse {
     fn failed(&mut self, failure: Failure, sent: Timestamp, table: &PaceRules, now: Timestamp) {
         self.second.failed += 1;
         let recent = f64::from(self.before + self.second.accepted + self.second.failed);
-        if failure != Failure::Busy && f64::from(self.second.failed) <= recent * table.tolerated_share {
+        if failure != Failure::Busy
+            && f64::from(self.second.failed) <= recent * table.tolerated_share
+        {
             return;
         }
         self.second.clean = false;

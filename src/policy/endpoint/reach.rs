@@ -1,11 +1,12 @@
 //! Bare connection attempts to an endpoint that could not be reached, while it is suspended.
 //!
-//! A suspension protects a failing endpoint from load. An unreachable endpoint (refused, no route, no name) needs no
-//! such protection, and would wait needlessly once it is back. A connection without a request is therefore tried from
-//! time to time. It attempts no event; if it succeeds, the probe is due at once.
+//! A suspension protects a failing endpoint from load. An unreachable endpoint (refused, no route,
+//! no name) needs no such protection, and would wait needlessly once it is back. A connection
+//! without a request is therefore tried from time to time. It attempts no event; if it succeeds,
+//! the probe is due at once.
 //!
-//! Invariants: the pause is a sixtieth of the outage so far, at least the setting and at most [`LONGEST`] times the
-//! setting. One attempt at a time.
+//! Invariants: the pause is a sixtieth of the outage so far, at least the setting and at most
+//! [`LONGEST`] times the setting. One attempt at a time.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ const SHARE: u32 = 60;
 /// Maximum pause as a multiple of the setting.
 const LONGEST: u32 = 10;
 
-/// A pause is varied randomly by up to this share, so that endpoints behind one outage are not tried at once.
+/// A pause is varied randomly by up to this share, so that endpoints behind one outage are not
+/// tried at once.
 const SPREAD: f64 = 0.2;
 
 /// The state of connection attempts.
@@ -32,10 +34,15 @@ pub(super) struct ConnectionProbe {
 }
 
 impl ConnectionProbe {
-    /// For an endpoint suspended for `cause`, if it was. Whether it was reachable is not stored and is found out again.
+    /// For an endpoint suspended for `cause`, if it was. Whether it was reachable is not stored and
+    /// is found out again.
     pub(super) fn recover(pause: Duration, cause: Option<Failure>, now: Timestamp) -> Self {
         let network = matches!(cause, Some(Failure::SocketError | Failure::ResolutionError));
-        Self { pause, next: (network && !pause.is_zero()).then_some(now), early: false }
+        Self {
+            pause,
+            next: (network && !pause.is_zero()).then_some(now),
+            early: false,
+        }
     }
 
     /// When the next attempt is due; [`None`] if it would be useless or one is in progress.
@@ -48,12 +55,14 @@ impl ConnectionProbe {
         self.next = None;
     }
 
-    /// Notes that an attempt or a request found the endpoint unreachable, in an outage since `since`.
+    /// Notes that an attempt or a request found the endpoint unreachable, in an outage since
+    /// `since`.
     pub(super) fn failed(&mut self, since: Timestamp, now: Timestamp, jitter: Jitter) {
         if self.pause.is_zero() {
             return;
         }
-        let pause = (now.since(since) / SHARE).clamp(self.pause, self.pause.saturating_mul(LONGEST));
+        let pause =
+            (now.since(since) / SHARE).clamp(self.pause, self.pause.saturating_mul(LONGEST));
         self.next = Some(now.after(pause.mul_f64(1.0 + SPREAD * (2.0 * jitter.0 - 1.0))));
     }
 

@@ -13,12 +13,12 @@ use crate::{
 use gridhook_event::{RequestId, Timestamp};
 
 impl Endpoint {
-    /// Recovers an endpoint from its record. `requests` are its requests in flight and the times when they were sent:
-    /// the first one sent after the suspension is the probe of an earlier incarnation. If there is none, the next probe
-    /// may leave at once.
+    /// Recovers an endpoint from its record. `requests` are its requests in flight and the times
+    /// when they were sent: the first one sent after the suspension is the probe of an earlier
+    /// incarnation. If there is none, the next probe may leave at once.
     ///
-    /// An endpoint with a pace starts it again. One with pending deliveries that failed recently gets a pace, so that
-    /// deliveries that became due meanwhile are not sent all at once.
+    /// An endpoint with a pace starts it again. One with pending deliveries that failed recently
+    /// gets a pace, so that deliveries that became due meanwhile are not sent all at once.
     pub fn recover(
         settings: &SubscriptionSettings,
         cursor: &Cursor,
@@ -26,28 +26,68 @@ impl Endpoint {
         now: Timestamp,
     ) -> Self {
         let edition = Arc::clone(&settings.edition);
-        let probe = |after: Timestamp| requests.filter(|(_, sent)| *sent >= after).map(|(id, _)| id).min();
+        let probe = |after: Timestamp| {
+            requests
+                .filter(|(_, sent)| *sent >= after)
+                .map(|(id, _)| id)
+                .min()
+        };
         let wait = cursor.pace.wait_of(settings.endpoint);
         let (health, probe) = match cursor.health {
             health @ Health::Healthy { .. } => (health, None),
             // The suspension lasts at least as long as the wait, which another endpoint requested.
-            Health::Suspended { cause, since, until: _, consecutive_suspensions } if wait != cursor.pace.not_before => {
-                (Health::Suspended { cause, since, until: now, consecutive_suspensions }, None)
-            }
-            health @ Health::Suspended { cause, since, until, consecutive_suspensions } => match probe(until) {
-                Some(id) => (Health::Probing { cause, since, consecutive_suspensions }, Some(id)),
+            Health::Suspended {
+                cause,
+                since,
+                until: _,
+                consecutive_suspensions,
+            } if wait != cursor.pace.not_before => (
+                Health::Suspended {
+                    cause,
+                    since,
+                    until: now,
+                    consecutive_suspensions,
+                },
+                None,
+            ),
+            health @ Health::Suspended {
+                cause,
+                since,
+                until,
+                consecutive_suspensions,
+            } => match probe(until) {
+                Some(id) => (
+                    Health::Probing {
+                        cause,
+                        since,
+                        consecutive_suspensions,
+                    },
+                    Some(id),
+                ),
                 None => (health, None),
             },
-            health @ Health::Probing { cause, since, consecutive_suspensions } => {
-                match probe(since.after(Duration::from_micros(1))) {
-                    Some(id) => (health, Some(id)),
-                    None => (Health::Suspended { cause, since, until: now, consecutive_suspensions }, None),
-                }
-            }
+            health @ Health::Probing {
+                cause,
+                since,
+                consecutive_suspensions,
+            } => match probe(since.after(Duration::from_micros(1))) {
+                Some(id) => (health, Some(id)),
+                None => (
+                    Health::Suspended {
+                        cause,
+                        since,
+                        until: now,
+                        consecutive_suspensions,
+                    },
+                    None,
+                ),
+            },
         };
         // The clock may have been set back since, so the wait is capped at the longest one allowed.
         let longest = now.after(edition.retry.retry_after_max);
-        let not_before = wait.map(|until| until.min(longest)).filter(|until| *until > now);
+        let not_before = wait
+            .map(|until| until.min(longest))
+            .filter(|until| *until > now);
         let cause = match health {
             Health::Suspended { cause, .. } => Some(cause),
             Health::Healthy { .. } | Health::Probing { .. } => None,
@@ -66,7 +106,12 @@ impl Endpoint {
             held: cursor.held,
             closed: false,
             probe,
-            pace: PaceRecord { failed, not_before, failing_since, ..cursor.pace },
+            pace: PaceRecord {
+                failed,
+                not_before,
+                failing_since,
+                ..cursor.pace
+            },
             bucket: None,
             limit: AdaptiveLimit::new(settings.concurrency_max),
             cap: BatchCap::default(),

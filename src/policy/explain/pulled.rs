@@ -1,9 +1,12 @@
-//! Explains events of pull delivery: who holds the lock and until when, why no client receives the event, and when it
-//! ends without a client.
+//! Explains events of pull delivery: who holds the lock and until when, why no client receives the
+//! event, and when it ends without a client.
 //!
 //! Clients may come at any time or never, so no attempts are forecast, only the end.
 
-use super::{EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, forecast_of_nothing, state};
+use super::{
+    EventState, ExplainInput, Explanation, Forecast, ForecastEnd, Obstacle, forecast_of_nothing,
+    state,
+};
 use crate::{
     PullSettings,
     batch::LastAttempt,
@@ -14,37 +17,84 @@ use gridhook_event::Timestamp;
 
 /// The state of a pending delivery: leased, or waiting after a lease.
 pub(super) fn pending_state(pending: &PendingDelivery, now: Timestamp) -> EventState {
-    let PendingDelivery { attempts, due, last, status, tried, received } = *pending;
+    let PendingDelivery {
+        attempts,
+        due,
+        last,
+        status,
+        tried,
+        received,
+    } = *pending;
     let is_locked = last == LastOutcome::Delivering;
     if is_locked && now < due {
         let renewable = received.unwrap_or(tried).after(RENEWED_FOR);
-        return EventState::Locked { attempt: attempts, received: tried, until: due, renewable };
+        return EventState::Locked {
+            attempt: attempts,
+            received: tried,
+            until: due,
+            renewable,
+        };
     }
     // A lock that has just expired is about to be taken up.
-    let outcome = if is_locked { Failure::TimedOut.into() } else { last };
-    let last = LastAttempt { outcome, status, tried };
-    if now < due {
-        EventState::Released { until: due, attempts, last }
+    let outcome = if is_locked {
+        Failure::TimedOut.into()
     } else {
-        EventState::Available { since: due.max(tried), attempts, last }
+        last
+    };
+    let last = LastAttempt {
+        outcome,
+        status,
+        tried,
+    };
+    if now < due {
+        EventState::Released {
+            until: due,
+            attempts,
+            last,
+        }
+    } else {
+        EventState::Available {
+            since: due.max(tried),
+            attempts,
+            last,
+        }
     }
 }
 
 pub(super) fn explain(facts: &ExplainInput<'_>, pull: PullSettings) -> Explanation {
     let state = state(facts);
     let forecast = forecast(facts, &state);
-    let obstacles = if forecast.is_some() { obstacles(facts, &state, pull) } else { Vec::new() };
-    Explanation { state, obstacles, forecast }
+    let obstacles = if forecast.is_some() {
+        obstacles(facts, &state, pull)
+    } else {
+        Vec::new()
+    };
+    Explanation {
+        state,
+        obstacles,
+        forecast,
+    }
 }
 
 fn obstacles(facts: &ExplainInput<'_>, state: &EventState, pull: PullSettings) -> Vec<Obstacle> {
-    let ExplainInput { cursor, clients, .. } = *facts;
-    let mut obstacles: Vec<Obstacle> = cursor.held.map(|by| Obstacle::Held { by }).into_iter().collect();
+    let ExplainInput {
+        cursor, clients, ..
+    } = *facts;
+    let mut obstacles: Vec<Obstacle> = cursor
+        .held
+        .map(|by| Obstacle::Held { by })
+        .into_iter()
+        .collect();
     let (pending, most) = (cursor.counters.pending, pull.leases_max);
     if matches!(state, EventState::Unread { .. }) && pending >= u64::from(most) {
         obstacles.push(Obstacle::Full { pending, most });
     }
-    if clients == 0 && matches!(state, EventState::Unread { .. } | EventState::Available { .. }) {
+    if clients == 0
+        && matches!(
+            state,
+            EventState::Unread { .. } | EventState::Available { .. }
+        )
+    {
         obstacles.push(Obstacle::NobodyWaits);
     }
     obstacles
@@ -55,25 +105,41 @@ fn forecast(facts: &ExplainInput<'_>, state: &EventState) -> Option<Forecast> {
     let ExplainInput { settings, now, .. } = *facts;
     let (attempts, free) = match state {
         EventState::Locked { attempt, until, .. } => (*attempt, *until),
-        EventState::Released { until, attempts, .. } => (*attempts, *until),
+        EventState::Released {
+            until, attempts, ..
+        } => (*attempts, *until),
         EventState::Available { attempts, .. } => (*attempts, now),
-        EventState::Open | EventState::Unread { .. } | EventState::InFlight { .. } | EventState::Pending { .. } => {
-            (0, now)
-        }
+        EventState::Open
+        | EventState::Unread { .. }
+        | EventState::InFlight { .. }
+        | EventState::Pending { .. } => (0, now),
         EventState::HeldBack { .. } | EventState::Blocking { .. } => return None,
-        EventState::Filtered | EventState::DeadLetter { .. } | EventState::Passed | EventState::Unpublished => {
+        EventState::Filtered
+        | EventState::DeadLetter { .. }
+        | EventState::Passed
+        | EventState::Unpublished => {
             return None;
         }
     };
     let end = match facts.event {
-        Some(_) if attempts >= settings.attempts_max => {
-            ForecastEnd { reason: Reason::MaxDeliveryAttemptsExceeded, at: free }
-        }
+        Some(_) if attempts >= settings.attempts_max => ForecastEnd {
+            reason: Reason::MaxDeliveryAttemptsExceeded,
+            at: free,
+        },
         Some(stored) => {
             let at = settings.expires(stored.appended).max(free);
-            ForecastEnd { reason: Reason::TimeToLiveExceeded, at }
+            ForecastEnd {
+                reason: Reason::TimeToLiveExceeded,
+                at,
+            }
         }
-        None => ForecastEnd { reason: Reason::Missing, at: free },
+        None => ForecastEnd {
+            reason: Reason::Missing,
+            at: free,
+        },
     };
-    Some(Forecast { end: Some(end), ..forecast_of_nothing(Failure::TimedOut) })
+    Some(Forecast {
+        end: Some(end),
+        ..forecast_of_nothing(Failure::TimedOut)
+    })
 }

@@ -1,11 +1,13 @@
 //! Advanced filters: an operator and the values it compares with the event's value at a key.
 //!
-//! - The values of a filter are joined by *or*; a `Not` operator rejects an event if any of them matches.
-//! - A missing value or null matches only `StringNotIn`, `NumberNotIn`, `NumberNotInRange` and `IsNullOrUndefined`. The
-//!   other `Not` operators on strings reject it.
+//! - The values of a filter are joined by *or*; a `Not` operator rejects an event if any of them
+//!   matches.
+//! - A missing value or null matches only `StringNotIn`, `NumberNotIn`, `NumberNotInRange` and
+//!   `IsNullOrUndefined`. The other `Not` operators on strings reject it.
 //! - Types are strict: a string operator, `Not` or otherwise, never matches a number.
-//! - Arrays are searched only if the subscription sets `enableAdvancedFilteringOnArrays`; otherwise they never match.
-//!   An operator matches if any element does; elements of other types are ignored. `IsNotNull` matches any value.
+//! - Arrays are searched only if the subscription sets `enableAdvancedFilteringOnArrays`; otherwise
+//!   they never match. An operator matches if any element does; elements of other types are
+//!   ignored. `IsNotNull` matches any value.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,25 +31,62 @@ pub struct AdvancedFilter {
 /// An operator with its values. Ranges include both ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "operatorType")]
-#[expect(missing_docs, reason = "Event Grid's names say it all, and `values` and `value` are what they compare with")]
+#[expect(
+    missing_docs,
+    reason = "Event Grid's names say it all, and `values` and `value` are what they compare with"
+)]
 pub enum Operator {
-    NumberIn { values: Vec<ExactNumber> },
-    NumberNotIn { values: Vec<ExactNumber> },
-    NumberLessThan { value: ExactNumber },
-    NumberGreaterThan { value: ExactNumber },
-    NumberLessThanOrEquals { value: ExactNumber },
-    NumberGreaterThanOrEquals { value: ExactNumber },
-    NumberInRange { values: Vec<(ExactNumber, ExactNumber)> },
-    NumberNotInRange { values: Vec<(ExactNumber, ExactNumber)> },
-    BoolEquals { value: bool },
-    StringContains { values: Vec<FoldedText> },
-    StringBeginsWith { values: Vec<FoldedText> },
-    StringEndsWith { values: Vec<FoldedText> },
-    StringIn { values: Vec<FoldedText> },
-    StringNotContains { values: Vec<FoldedText> },
-    StringNotBeginsWith { values: Vec<FoldedText> },
-    StringNotEndsWith { values: Vec<FoldedText> },
-    StringNotIn { values: Vec<FoldedText> },
+    NumberIn {
+        values: Vec<ExactNumber>,
+    },
+    NumberNotIn {
+        values: Vec<ExactNumber>,
+    },
+    NumberLessThan {
+        value: ExactNumber,
+    },
+    NumberGreaterThan {
+        value: ExactNumber,
+    },
+    NumberLessThanOrEquals {
+        value: ExactNumber,
+    },
+    NumberGreaterThanOrEquals {
+        value: ExactNumber,
+    },
+    NumberInRange {
+        values: Vec<(ExactNumber, ExactNumber)>,
+    },
+    NumberNotInRange {
+        values: Vec<(ExactNumber, ExactNumber)>,
+    },
+    BoolEquals {
+        value: bool,
+    },
+    StringContains {
+        values: Vec<FoldedText>,
+    },
+    StringBeginsWith {
+        values: Vec<FoldedText>,
+    },
+    StringEndsWith {
+        values: Vec<FoldedText>,
+    },
+    StringIn {
+        values: Vec<FoldedText>,
+    },
+    StringNotContains {
+        values: Vec<FoldedText>,
+    },
+    StringNotBeginsWith {
+        values: Vec<FoldedText>,
+    },
+    StringNotEndsWith {
+        values: Vec<FoldedText>,
+    },
+    StringNotIn {
+        values: Vec<FoldedText>,
+    },
     IsNullOrUndefined,
     IsNotNull,
 }
@@ -179,8 +218,8 @@ impl Operator {
         )
     }
 
-    /// Whether the value, or any element of an array, fits one of the operator's values; [`None`] if it has another
-    /// type.
+    /// Whether the value, or any element of an array, fits one of the operator's values; [`None`]
+    /// if it has another type.
     fn fits(&self, view: &EventView<'_>, node: &JsonNode<'_>) -> Option<bool> {
         let value = node.value();
         Some(match self {
@@ -188,8 +227,12 @@ impl Operator {
                 let numbers = value.numbers()?;
                 values.iter().any(|it| numbers.binary_search(it).is_ok())
             }
-            Self::NumberLessThan { value: bound } => value.numbers()?.first().is_some_and(|least| least < bound),
-            Self::NumberGreaterThan { value: bound } => value.numbers()?.last().is_some_and(|most| most > bound),
+            Self::NumberLessThan { value: bound } => {
+                value.numbers()?.first().is_some_and(|least| least < bound)
+            }
+            Self::NumberGreaterThan { value: bound } => {
+                value.numbers()?.last().is_some_and(|most| most > bound)
+            }
             Self::NumberLessThanOrEquals { value: bound } => {
                 value.numbers()?.first().is_some_and(|least| least <= bound)
             }
@@ -199,21 +242,34 @@ impl Operator {
             Self::NumberInRange { values } | Self::NumberNotInRange { values } => {
                 let numbers = value.numbers()?;
                 let from = |least| numbers.get(numbers.partition_point(|it| it < least));
-                values.iter().any(|(least, most)| from(least).is_some_and(|it| it <= most))
+                values
+                    .iter()
+                    .any(|(least, most)| from(least).is_some_and(|it| it <= most))
             }
             Self::BoolEquals { value: wanted } => value.bools()?[usize::from(*wanted)],
-            Self::StringContains { values } | Self::StringNotContains { values } => view.contains(node, values)?,
+            Self::StringContains { values } | Self::StringNotContains { values } => {
+                view.contains(node, values)?
+            }
             Self::StringBeginsWith { values } | Self::StringNotBeginsWith { values } => {
                 let texts = value.texts()?;
-                let from = |prefix: &str| texts.get(texts.partition_point(|text| text.as_str() < prefix));
-                values.iter().any(|part| from(part.folded()).is_some_and(|text| text.starts_with(part.folded())))
+                let from =
+                    |prefix: &str| texts.get(texts.partition_point(|text| text.as_str() < prefix));
+                values.iter().any(|part| {
+                    from(part.folded()).is_some_and(|text| text.starts_with(part.folded()))
+                })
             }
             Self::StringEndsWith { values } | Self::StringNotEndsWith { values } => {
-                values.iter().try_fold(false, |any, part| Some(any || value.ends_with(part.folded())?))?
+                values.iter().try_fold(false, |any, part| {
+                    Some(any || value.ends_with(part.folded())?)
+                })?
             }
             Self::StringIn { values } | Self::StringNotIn { values } => {
                 let texts = value.texts()?;
-                values.iter().any(|whole| texts.binary_search_by(|text| text.as_str().cmp(whole.folded())).is_ok())
+                values.iter().any(|whole| {
+                    texts
+                        .binary_search_by(|text| text.as_str().cmp(whole.folded()))
+                        .is_ok()
+                })
             }
             Self::IsNullOrUndefined | Self::IsNotNull => return None,
         })

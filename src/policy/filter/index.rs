@@ -1,15 +1,17 @@
 //! An index over many filters: which of them an event may match, without evaluating each.
 //!
-//! The index has up to four levels: the domain topic, the event type, the beginning of the subject, and one key that
-//! must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`) or contain one of some strings
-//! (`StringContains`). Look-ups find the filters that agree on all levels, and only those are evaluated.
+//! The index has up to four levels: the domain topic, the event type, the beginning of the subject,
+//! and one key that must equal one of some values (`StringIn`, `NumberIn`, `BoolEquals`) or contain
+//! one of some strings (`StringContains`). Look-ups find the filters that agree on all levels, and
+//! only those are evaluated.
 //!
-//! Substrings are searched in one pass for all filters ([`FilterIndex::view`]), so the cost of an event depends on its
-//! length and not on the number of filters.
+//! Substrings are searched in one pass for all filters ([`FilterIndex::view`]), so the cost of an
+//! event depends on its length and not on the number of filters.
 //!
 //! Invariants:
 //! - Each filter that matches an event is among its candidates. A candidate may still reject it.
-//! - Levels are ordered by cost: an event's JSON is not read for a filter of another type or subject.
+//! - Levels are ordered by cost: an event's JSON is not read for a filter of another type or
+//!   subject.
 //!
 //! What it does not do: it does not decide. [`Filter::passes`] does.
 
@@ -39,7 +41,8 @@ pub struct FilterIndex {
 /// A search that costs less is made at once.
 const SCANNED_AT_ONCE: usize = 256 * 1024;
 
-/// A search of strings in the texts of an event that is made in parts, because there are many strings or long texts.
+/// A search of strings in the texts of an event that is made in parts, because there are many
+/// strings or long texts.
 #[derive(Debug)]
 pub struct TextScan {
     texts: Vec<ScannedTexts>,
@@ -118,7 +121,11 @@ impl FilterIndex {
             }
             match &filter.domain_topic {
                 None => index.any_topic.add(filter, position),
-                Some(topic) => index.by_topic.entry(folded(topic)).or_default().add(filter, position),
+                Some(topic) => index
+                    .by_topic
+                    .entry(folded(topic))
+                    .or_default()
+                    .add(filter, position),
             }
         }
         index.needles = self.needles.renewed(strings);
@@ -127,16 +134,24 @@ impl FilterIndex {
 
     /// Begins the search of strings in the event, if it is to be made in parts.
     pub fn begin_scan(&self, event: &Event) -> Option<TextScan> {
-        let cost = self.needles.blocks() * event.wire_len() + BUILD_COST * self.needles.unbuilt_bytes();
+        let cost =
+            self.needles.blocks() * event.wire_len() + BUILD_COST * self.needles.unbuilt_bytes();
         if cost <= SCANNED_AT_ONCE {
             return None;
         }
         let view = EventView::new(event);
         let texts = self.searched.iter().filter_map(|path| {
             let texts = view.searched_texts(path)?.to_vec();
-            Some(ScannedTexts { path: path.clone(), texts, found: Found::default() })
+            Some(ScannedTexts {
+                path: path.clone(),
+                texts,
+                found: Found::default(),
+            })
         });
-        Some(TextScan { texts: texts.collect(), next: 0 })
+        Some(TextScan {
+            texts: texts.collect(),
+            next: 0,
+        })
     }
 
     /// Makes the next part of a search. Returns its cost in bytes of text; [`None`] at the end.
@@ -182,7 +197,9 @@ impl FilterIndex {
 
 impl TypeIndex {
     fn add(&mut self, filter: &Filter, position: usize) {
-        let Some(types) = filter.event_types() else { return self.any.add(filter, position) };
+        let Some(types) = filter.event_types() else {
+            return self.any.add(filter, position);
+        };
         let types: BTreeSet<Vec<u8>> = types.iter().map(|name| folded(name).into()).collect();
         for name in types {
             self.by_type.entry(name).or_default().add(filter, position);
@@ -195,7 +212,11 @@ impl TypeIndex {
             return;
         }
         let (literal, _) = view.event().type_and_subject_literals();
-        if let Some(subjects) = with_folded(literal, || view.event_type().folded(), |name| self.by_type.get(name)) {
+        if let Some(subjects) = with_folded(
+            literal,
+            || view.event_type().folded(),
+            |name| self.by_type.get(name),
+        ) {
             subjects.find(view, found);
         }
     }
@@ -209,7 +230,10 @@ impl SubjectIndex {
         // Compared without case even for a case-sensitive filter: the result is a superset.
         let prefix: Vec<u8> = folded(&filter.subject_begins_with).into();
         self.lengths.insert(prefix.len());
-        self.by_prefix.entry(prefix).or_default().add(filter, position);
+        self.by_prefix
+            .entry(prefix)
+            .or_default()
+            .add(filter, position);
     }
 
     fn find(&self, view: &EventView<'_>, found: &mut Vec<usize>) {
@@ -223,7 +247,10 @@ impl SubjectIndex {
             || view.subject().folded(),
             |subject| {
                 for length in self.lengths.range(..=subject.len()) {
-                    if let Some(values) = subject.get(..*length).and_then(|prefix| self.by_prefix.get(prefix)) {
+                    if let Some(values) = subject
+                        .get(..*length)
+                        .and_then(|prefix| self.by_prefix.get(prefix))
+                    {
                         values.find(view, found);
                     }
                 }
@@ -234,20 +261,29 @@ impl SubjectIndex {
 
 impl ValueIndex {
     fn add(&mut self, filter: &Filter, position: usize) {
-        // Equality leaves fewer candidates than a substring, and the top of an event is cheaper to read than its data.
+        // Equality leaves fewer candidates than a substring, and the top of an event is cheaper to
+        // read than its data.
         let required = filter
             .advanced_filters
             .iter()
             .filter_map(|advanced| Some((advanced.key.path(), required_values(advanced)?)));
-        let first = required.min_by_key(|(path, wanted)| (matches!(wanted, RequiredValues::Contained(_)), path.len()));
-        let Some((path, wanted)) = first else { return self.any.push(position) };
+        let first = required.min_by_key(|(path, wanted)| {
+            (matches!(wanted, RequiredValues::Contained(_)), path.len())
+        });
+        let Some((path, wanted)) = first else {
+            return self.any.push(position);
+        };
         let filters = self.by_key.entry(path.to_vec()).or_default();
         match wanted {
             RequiredValues::Equal(values) => {
-                values.into_iter().for_each(|value| filters.by_value.entry(value).or_default().push(position));
+                values
+                    .into_iter()
+                    .for_each(|value| filters.by_value.entry(value).or_default().push(position));
             }
             RequiredValues::Contained(parts) => {
-                parts.into_iter().for_each(|part| filters.by_part.entry(part).or_default().push(position));
+                parts
+                    .into_iter()
+                    .for_each(|part| filters.by_part.entry(part).or_default().push(position));
             }
         }
     }
@@ -266,11 +302,28 @@ impl KeyIndex {
     fn find(&self, view: &EventView<'_>, node: &JsonNode<'_>, found: &mut Vec<usize>) {
         let value = node.value();
         if !self.by_value.is_empty() {
-            let mut find = |scalar: Scalar| found.extend(self.by_value.get(&scalar).into_iter().flatten());
+            let mut find =
+                |scalar: Scalar| found.extend(self.by_value.get(&scalar).into_iter().flatten());
             let bools = value.bools().unwrap_or_default();
-            [false, true].into_iter().filter(|it| bools[usize::from(*it)]).map(Scalar::Bool).for_each(&mut find);
-            value.numbers().into_iter().flatten().cloned().map(Scalar::Number).for_each(&mut find);
-            value.texts().into_iter().flatten().cloned().map(Scalar::Text).for_each(&mut find);
+            [false, true]
+                .into_iter()
+                .filter(|it| bools[usize::from(*it)])
+                .map(Scalar::Bool)
+                .for_each(&mut find);
+            value
+                .numbers()
+                .into_iter()
+                .flatten()
+                .cloned()
+                .map(Scalar::Number)
+                .for_each(&mut find);
+            value
+                .texts()
+                .into_iter()
+                .flatten()
+                .cloned()
+                .map(Scalar::Text)
+                .for_each(&mut find);
         }
         if !self.by_part.is_empty() {
             view.each_part(node, self.by_part.keys(), &mut |part| {
@@ -291,16 +344,21 @@ fn parts(operator: &Operator) -> &[FoldedText] {
 /// The values that a filter requires; [`None`] if its operator requires none.
 fn required_values(AdvancedFilter { operator, .. }: &AdvancedFilter) -> Option<RequiredValues> {
     match operator {
-        Operator::StringIn { values } => {
-            Some(RequiredValues::Equal(values.iter().map(|text| Scalar::Text(text.folded().to_owned())).collect()))
+        Operator::StringIn { values } => Some(RequiredValues::Equal(
+            values
+                .iter()
+                .map(|text| Scalar::Text(text.folded().to_owned()))
+                .collect(),
+        )),
+        Operator::NumberIn { values } => Some(RequiredValues::Equal(
+            values.iter().cloned().map(Scalar::Number).collect(),
+        )),
+        Operator::BoolEquals { value } => {
+            Some(RequiredValues::Equal(HashSet::from([Scalar::Bool(*value)])))
         }
-        Operator::NumberIn { values } => {
-            Some(RequiredValues::Equal(values.iter().cloned().map(Scalar::Number).collect()))
-        }
-        Operator::BoolEquals { value } => Some(RequiredValues::Equal(HashSet::from([Scalar::Bool(*value)]))),
-        Operator::StringContains { values } => {
-            Some(RequiredValues::Contained(values.iter().map(|text| text.folded().to_owned()).collect()))
-        }
+        Operator::StringContains { values } => Some(RequiredValues::Contained(
+            values.iter().map(|text| text.folded().to_owned()).collect(),
+        )),
         Operator::NumberNotIn { .. }
         | Operator::NumberLessThan { .. }
         | Operator::NumberGreaterThan { .. }

@@ -6,7 +6,8 @@
 //! | CloudEvents | every attribute and extension, `data` and paths below it |
 //! | custom | a mapped name (`id`, `subject`, `eventType`, `dataVersion`), or any path in the object |
 //!
-//! What it does not do: like Event Grid's, a key cannot contain a name with a dot, nor an index of an array.
+//! What it does not do: like Event Grid's, a key cannot contain a name with a dot, nor an index of
+//! an array.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,12 +18,15 @@ use gridhook_event::Schema;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FilterKeyError {
     /// A name between two dots, or the whole key, is empty.
-    #[error("is \"{0}\", in which a name is empty; allowed are names joined by single dots, such as data.order.total")]
+    #[error(
+        "is \"{0}\", in which a name is empty; allowed are names joined by single dots, such as \
+         data.order.total"
+    )]
     Empty(String),
     /// It is in the language JSONPath.
     #[error(
-        "is \"{0}\", which is JSONPath; allowed are names joined by single dots, such as data.order.total, without $ and without \
-         [ and ] for the elements of an array"
+        "is \"{0}\", which is JSONPath; allowed are names joined by single dots, such as \
+         data.order.total, without $ and without [ and ] for the elements of an array"
     )]
     JsonPath(String),
     /// Events in this schema have no such property.
@@ -67,10 +71,14 @@ impl FilterKey {
         }
     }
 
-    /// Whether it begins at JSONPath's root, or has an element of an array. No event would have a value there.
+    /// Whether it begins at JSONPath's root, or has an element of an array. No event would have a
+    /// value there.
     fn is_json_path(&self) -> bool {
         let is_element = |name: &String| {
-            let index = name.strip_suffix(']').and_then(|name| name.rsplit_once('[')).map(|(_, index)| index);
+            let index = name
+                .strip_suffix(']')
+                .and_then(|name| name.rsplit_once('['))
+                .map(|(_, index)| index);
             index.is_some_and(|index| index == "*" || index.parse::<i64>().is_ok())
         };
         self.path[0] == "$" || self.path.iter().any(is_element)
@@ -102,14 +110,21 @@ impl FilterKey {
         if known || in_data {
             Ok(())
         } else {
-            Err(FilterKeyError::Unknown { key: self.given.clone(), schema, allowed })
+            Err(FilterKeyError::Unknown {
+                key: self.given.clone(),
+                schema,
+                allowed,
+            })
         }
     }
 }
 
 impl From<String> for FilterKey {
     fn from(given: String) -> Self {
-        Self { path: given.split('.').map(folded).collect(), given }
+        Self {
+            path: given.split('.').map(folded).collect(),
+            given,
+        }
     }
 }
 

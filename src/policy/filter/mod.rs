@@ -1,4 +1,5 @@
-//! Filters of subscriptions: by event type, subject, values at keys of the event and, in a domain, topic.
+//! Filters of subscriptions: by event type, subject, values at keys of the event and, in a domain,
+//! topic.
 //!
 //! | part | what it does |
 //! | --- | --- |
@@ -10,8 +11,8 @@
 //! | `needles` | search of many strings in one pass |
 //! | [`index`] | evaluation of many filters at once |
 //!
-//! Invariants: the parts of a filter are joined by *and*, the values within a part by *or*. Evaluation never fails; a
-//! missing value does not match, except for the operators that allow it.
+//! Invariants: the parts of a filter are joined by *and*, the values within a part by *or*.
+//! Evaluation never fails; a missing value does not match, except for the operators that allow it.
 
 pub mod advanced;
 pub mod index;
@@ -37,7 +38,8 @@ use gridhook_event::Event;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Filter {
-    /// Matching event types, compared without case. [`None`], an empty list or `All` matches every type.
+    /// Matching event types, compared without case. [`None`], an empty list or `All` matches every
+    /// type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub included_event_types: Option<Vec<String>>,
     /// Required beginning of the subject, without wildcards.
@@ -54,8 +56,9 @@ pub struct Filter {
     /// Whether advanced filters search arrays.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub enable_advanced_filtering_on_arrays: bool,
-    /// The topic of a domain, compared without case; [`None`] for all topics of a domain, and outside of domains. It is
-    /// derived from the subscription's resource id and cannot be set by clients.
+    /// The topic of a domain, compared without case; [`None`] for all topics of a domain, and
+    /// outside of domains. It is derived from the subscription's resource id and cannot be set by
+    /// clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain_topic: Option<String>,
 }
@@ -67,8 +70,8 @@ pub enum FilterResult {
     Match,
     /// The event is filtered out.
     Stopped {
-        /// The first condition that does not hold, by its ARM name; `domainTopic` if the subscription belongs to
-        /// another topic of the domain.
+        /// The first condition that does not hold, by its ARM name; `domainTopic` if the
+        /// subscription belongs to another topic of the domain.
         clause: String,
         /// Why, for people.
         why: &'static str,
@@ -95,7 +98,12 @@ impl fmt::Display for FilterClause<'_> {
             Self::SubjectBeginsWith => f.write_str("subjectBeginsWith"),
             Self::SubjectEndsWith => f.write_str("subjectEndsWith"),
             Self::Advanced(index, AdvancedFilter { key, operator }) => {
-                write!(f, "advancedFilters[{index}] ({} {})", operator.name(), key.as_str())
+                write!(
+                    f,
+                    "advancedFilters[{index}] ({} {})",
+                    operator.name(),
+                    key.as_str()
+                )
             }
         }
     }
@@ -107,18 +115,21 @@ impl Filter {
         self.matches_as_stored(event) || self.stop(&EventView::new(event)).is_none()
     }
 
-    /// Whether the event's strings as stored show that the event matches, without decoding them: the usual case. A text
-    /// without a backslash begins a JSON string literal only if it begins the decoded string.
+    /// Whether the event's strings as stored show that the event matches, without decoding them:
+    /// the usual case. A text without a backslash begins a JSON string literal only if it begins
+    /// the decoded string.
     fn matches_as_stored(&self, event: &Event) -> bool {
-        let is_simple =
-            self.domain_topic.is_none() && self.subject_ends_with.is_empty() && self.advanced_filters.is_empty();
+        let is_simple = self.domain_topic.is_none()
+            && self.subject_ends_with.is_empty()
+            && self.advanced_filters.is_empty();
         if !is_simple {
             return false;
         }
         let (event_type, subject) = event.type_and_subject_literals();
         let is_plain = |text: &str| !text.contains('\\');
         let is_type = |name: &String| name.as_bytes() == event_type && is_plain(name);
-        self.event_types().is_none_or(|types| types.iter().any(is_type))
+        self.event_types()
+            .is_none_or(|types| types.iter().any(is_type))
             && subject.starts_with(self.subject_begins_with.as_bytes())
             && is_plain(&self.subject_begins_with)
     }
@@ -136,14 +147,22 @@ impl Filter {
     /// Whether `event` matches, and if not, why.
     pub fn explain(&self, event: &Event) -> FilterResult {
         let view = EventView::new(event);
-        let Some((clause, why)) = self.stop(&view) else { return FilterResult::Match };
+        let Some((clause, why)) = self.stop(&view) else {
+            return FilterResult::Match;
+        };
         let seen = match clause {
             FilterClause::DomainTopic => Some(view.domain_topic_node().seen()),
             FilterClause::EventTypes => Some(view.event_type_node().seen()),
-            FilterClause::SubjectBeginsWith | FilterClause::SubjectEndsWith => Some(view.subject_node().seen()),
+            FilterClause::SubjectBeginsWith | FilterClause::SubjectEndsWith => {
+                Some(view.subject_node().seen())
+            }
             FilterClause::Advanced(_, advanced) => view.find(&advanced.key).map(JsonNode::seen),
         };
-        FilterResult::Stopped { clause: clause.to_string(), why, seen }
+        FilterResult::Stopped {
+            clause: clause.to_string(),
+            why,
+            seen,
+        }
     }
 
     /// The event types that can match; [`None`] if all can.
@@ -155,22 +174,48 @@ impl Filter {
 
     /// The first condition that does not hold, and why. Cheap conditions are checked first.
     fn stop(&self, view: &EventView<'_>) -> Option<(FilterClause<'_>, &'static str)> {
-        if !self.domain_topic.as_ref().is_none_or(|topic| same(topic, view.domain_topic().as_str())) {
-            return Some((FilterClause::DomainTopic, "the event is for another topic of the domain"));
+        if !self
+            .domain_topic
+            .as_ref()
+            .is_none_or(|topic| same(topic, view.domain_topic().as_str()))
+        {
+            return Some((
+                FilterClause::DomainTopic,
+                "the event is for another topic of the domain",
+            ));
         }
-        if !self.event_types().is_none_or(|types| types.iter().any(|name| same(name, view.event_type_text()))) {
+        if !self
+            .event_types()
+            .is_none_or(|types| types.iter().any(|name| same(name, view.event_type_text())))
+        {
             return Some((FilterClause::EventTypes, "the event type is not among them"));
         }
-        if !self.subject_fits(view, &self.subject_begins_with, |subject, part| subject.starts_with(part), begins_with) {
-            return Some((FilterClause::SubjectBeginsWith, "the subject begins otherwise"));
+        if !self.subject_fits(
+            view,
+            &self.subject_begins_with,
+            |subject, part| subject.starts_with(part),
+            begins_with,
+        ) {
+            return Some((
+                FilterClause::SubjectBeginsWith,
+                "the subject begins otherwise",
+            ));
         }
-        if !self.subject_fits(view, &self.subject_ends_with, |subject, part| subject.ends_with(part), ends_with) {
+        if !self.subject_fits(
+            view,
+            &self.subject_ends_with,
+            |subject, part| subject.ends_with(part),
+            ends_with,
+        ) {
             return Some((FilterClause::SubjectEndsWith, "the subject ends otherwise"));
         }
-        self.advanced_filters.iter().enumerate().find_map(|(index, advanced)| {
-            let why = advanced.stop(view, self.enable_advanced_filtering_on_arrays)?;
-            Some((FilterClause::Advanced(index, advanced), why.text()))
-        })
+        self.advanced_filters
+            .iter()
+            .enumerate()
+            .find_map(|(index, advanced)| {
+                let why = advanced.stop(view, self.enable_advanced_filtering_on_arrays)?;
+                Some((FilterClause::Advanced(index, advanced), why.text()))
+            })
     }
 
     /// Most filters have no condition on the subject, so it is not read for them.

@@ -1,8 +1,8 @@
 //! Searches many strings in a text in one pass, however many strings there are (Aho-Corasick).
 //!
-//! The strings are stored in blocks. Each block has its own automaton, built on the first search, with about 12 bytes
-//! per byte of the strings. When strings are added or removed, full blocks stay, so a change of one subscription among
-//! thousands rebuilds one block.
+//! The strings are stored in blocks. Each block has its own automaton, built on the first search,
+//! with about 12 bytes per byte of the strings. When strings are added or removed, full blocks
+//! stay, so a change of one subscription among thousands rebuilds one block.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,10 +11,12 @@ use std::{
 
 use aho_corasick::{Anchored, automaton::Automaton, nfa::contiguous::NFA};
 
-/// Bytes of strings per block: its automaton is built in milliseconds and fits into a processor's cache.
+/// Bytes of strings per block: its automaton is built in milliseconds and fits into a processor's
+/// cache.
 const BLOCK: usize = 64 * 1024;
 
-/// To build an automaton costs as much for a byte of its strings as to search so many bytes of text.
+/// To build an automaton costs as much for a byte of its strings as to search so many bytes of
+/// text.
 pub(super) const BUILD_COST: usize = 16;
 
 /// The strings to search.
@@ -49,7 +51,11 @@ impl Needles {
         let mut missing: BTreeSet<&str> = strings.into_iter().collect();
         let mut blocks = Vec::new();
         for block in self.blocks.iter().filter(|block| block.is_full()) {
-            let wanted = block.strings.iter().filter(|string| missing.contains(&***string)).count();
+            let wanted = block
+                .strings
+                .iter()
+                .filter(|string| missing.contains(&***string))
+                .count();
             // A block of which most strings are unused is dissolved.
             if 2 * wanted >= block.strings.len() {
                 block.strings.iter().for_each(|string| {
@@ -60,10 +66,13 @@ impl Needles {
         }
         let mut strings = Vec::new();
         let mut close = |strings: &mut Vec<&str>| {
-            let known = self
-                .blocks
-                .iter()
-                .find(|block| block.strings.iter().map(|string| &**string).eq(strings.iter().copied()));
+            let known = self.blocks.iter().find(|block| {
+                block
+                    .strings
+                    .iter()
+                    .map(|string| &**string)
+                    .eq(strings.iter().copied())
+            });
             blocks.push(known.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone));
             strings.clear();
         };
@@ -102,11 +111,12 @@ impl Needles {
         self.blocks.iter().map(|block| block.unbuilt_bytes()).sum()
     }
 
-    /// Searches the strings of one more block in these texts. Returns the cost in bytes of text; [`None`] once all blocks
-    /// are searched.
+    /// Searches the strings of one more block in these texts. Returns the cost in bytes of text;
+    /// [`None`] once all blocks are searched.
     pub(super) fn find_more(&self, texts: &[String], found: &mut Found) -> Option<usize> {
         let block = self.blocks.get(found.0.len())?;
-        let cost = BUILD_COST * block.unbuilt_bytes() + texts.iter().map(String::len).sum::<usize>();
+        let cost =
+            BUILD_COST * block.unbuilt_bytes() + texts.iter().map(String::len).sum::<usize>();
         found.0.push(block.find(texts));
         Some(cost)
     }
@@ -126,7 +136,9 @@ impl Needles {
     pub(super) fn found<'f>(&'f self, found: &'f Found) -> impl Iterator<Item = &'f str> {
         self.blocks.iter().zip(&found.0).flat_map(|(block, words)| {
             words.iter().enumerate().flat_map(|(word, bits)| {
-                let numbers = (0..64).filter(move |bit| bits & 1 << bit != 0).map(move |bit| word * 64 + bit);
+                let numbers = (0..64)
+                    .filter(move |bit| bits & 1 << bit != 0)
+                    .map(move |bit| word * 64 + bit);
                 numbers.map(|number| &*block.strings[number])
             })
         })
@@ -135,7 +147,10 @@ impl Needles {
 
 impl Block {
     fn new(strings: &[&str]) -> Self {
-        Self { strings: strings.iter().map(|string| Arc::from(*string)).collect(), automaton: OnceLock::new() }
+        Self {
+            strings: strings.iter().map(|string| Arc::from(*string)).collect(),
+            automaton: OnceLock::new(),
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -147,7 +162,11 @@ impl Block {
     }
 
     fn unbuilt_bytes(&self) -> usize {
-        if self.automaton.get().is_some() { 0 } else { self.bytes() }
+        if self.automaton.get().is_some() {
+            0
+        } else {
+            self.bytes()
+        }
     }
 
     fn find(&self, texts: &[String]) -> Vec<u64> {
@@ -158,7 +177,9 @@ impl Block {
         });
         // A state stands for all strings that end there. Visiting each state once bounds the work.
         let mut seen = vec![0u64; automaton.memory_usage() / size_of::<u32>() / 64 + 1];
-        let start = automaton.start_state(Anchored::No).expect("an automaton without anchors starts without one");
+        let start = automaton
+            .start_state(Anchored::No)
+            .expect("an automaton without anchors starts without one");
         for text in texts {
             let mut state = start;
             let mut bytes = text.bytes();

@@ -1,8 +1,9 @@
 //! Exact comparison of JSON numbers.
 //!
-//! An event's number is compared by its decimal digits and never rounded: integers of twenty digits differ, and `1.0`
-//! equals `1`. The digits and exponent can also serve as a key of a table. A filter's numbers are parsed as 64-bit
-//! values; a number that would be rounded there is rejected ([`first_rounded`]).
+//! An event's number is compared by its decimal digits and never rounded: integers of twenty digits
+//! differ, and `1.0` equals `1`. The digits and exponent can also serve as a key of a table. A
+//! filter's numbers are parsed as 64-bit values; a number that would be rounded there is rejected
+//! ([`first_rounded`]).
 
 use std::{
     cmp::Ordering,
@@ -29,17 +30,35 @@ pub struct ExactNumber {
 impl ExactNumber {
     /// Parses a JSON number.
     pub(crate) fn new(text: &str) -> Self {
-        let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+        let (negative, rest) = text
+            .strip_prefix('-')
+            .map_or((false, text), |rest| (true, rest));
         let (mantissa, power) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
         let all = [whole, fraction].concat();
         let significant = all.trim_start_matches('0');
         let zeros = all.len() - significant.len();
         let digits = significant.trim_end_matches('0').to_owned();
-        let farthest = if power.starts_with('-') { -EXPONENT_MAX } else { EXPONENT_MAX };
-        let power = power.parse().unwrap_or(farthest).clamp(-EXPONENT_MAX, EXPONENT_MAX);
-        let exponent = if digits.is_empty() { 0 } else { power + whole.len() as i64 - zeros as i64 };
-        Self { text: text.to_owned(), negative: negative && !digits.is_empty(), digits, exponent }
+        let farthest = if power.starts_with('-') {
+            -EXPONENT_MAX
+        } else {
+            EXPONENT_MAX
+        };
+        let power = power
+            .parse()
+            .unwrap_or(farthest)
+            .clamp(-EXPONENT_MAX, EXPONENT_MAX);
+        let exponent = if digits.is_empty() {
+            0
+        } else {
+            power + whole.len() as i64 - zeros as i64
+        };
+        Self {
+            text: text.to_owned(),
+            negative: negative && !digits.is_empty(),
+            digits,
+            exponent,
+        }
     }
 
     /// The number as written.
@@ -59,8 +78,18 @@ impl ExactNumber {
 
 impl Ord for ExactNumber {
     fn cmp(&self, other: &Self) -> Ordering {
-        let magnitude = || self.exponent.cmp(&other.exponent).then_with(|| self.digits.cmp(&other.digits));
-        self.sign().cmp(&other.sign()).then_with(|| if self.negative { magnitude().reverse() } else { magnitude() })
+        let magnitude = || {
+            self.exponent
+                .cmp(&other.exponent)
+                .then_with(|| self.digits.cmp(&other.digits))
+        };
+        self.sign().cmp(&other.sign()).then_with(|| {
+            if self.negative {
+                magnitude().reverse()
+            } else {
+                magnitude()
+            }
+        })
     }
 }
 
@@ -84,8 +113,8 @@ impl Hash for ExactNumber {
     }
 }
 
-/// The first number in a JSON document that parsing would round, as its path and an error: integers beyond 64 bits, and
-/// other numbers of more than about 17 digits.
+/// The first number in a JSON document that parsing would round, as its path and an error: integers
+/// beyond 64 bits, and other numbers of more than about 17 digits.
 pub fn first_rounded(json: &str) -> Option<(String, String)> {
     rounded("", serde_json::from_str(json).ok()?)
 }
@@ -94,19 +123,27 @@ pub fn first_rounded(json: &str) -> Option<(String, String)> {
 pub fn refusal(number: &str) -> Option<String> {
     let read: serde_json::Number = serde_json::from_str(number).ok()?;
     (ExactNumber::from(&read) != ExactNumber::new(number)).then(|| {
-        format!("is {number}, which would be rounded; allowed are integers of 64 bits and numbers of 17 digits")
+        format!(
+            "is {number}, which would be rounded; allowed are integers of 64 bits and numbers \
+             of 17 digits"
+        )
     })
 }
 
 fn rounded(at: &str, value: &RawValue) -> Option<(String, String)> {
     let json = value.get().trim_start();
     match json.as_bytes().first()? {
-        b'{' => {
-            serde_json::from_str::<BTreeMap<String, &RawValue>>(json).ok()?.into_iter().find_map(|(name, value)| {
-                let at = if at.is_empty() { name } else { format!("{at}.{name}") };
+        b'{' => serde_json::from_str::<BTreeMap<String, &RawValue>>(json)
+            .ok()?
+            .into_iter()
+            .find_map(|(name, value)| {
+                let at = if at.is_empty() {
+                    name
+                } else {
+                    format!("{at}.{name}")
+                };
                 rounded(&at, value)
-            })
-        }
+            }),
         b'[' => serde_json::from_str::<Vec<&RawValue>>(json)
             .ok()?
             .into_iter()
@@ -125,7 +162,8 @@ impl From<&serde_json::Number> for ExactNumber {
 
 impl Serialize for ExactNumber {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let number: serde_json::Number = serde_json::from_str(&self.text).map_err(S::Error::custom)?;
+        let number: serde_json::Number =
+            serde_json::from_str(&self.text).map_err(S::Error::custom)?;
         number.serialize(to)
     }
 }

@@ -1,7 +1,8 @@
-//! The positions of the members of an event's objects, found in one pass over its JSON at any depth.
+//! The positions of the members of an event's objects, found in one pass over its JSON at any
+//! depth.
 //!
-//! The JSON is valid, because publishing has parsed it. For invalid JSON the outline is missing or partial. Arrays are
-//! not included, because no key leads into them.
+//! The JSON is valid, because publishing has parsed it. For invalid JSON the outline is missing or
+//! partial. Arrays are not included, because no key leads into them.
 
 use std::{cell::Cell, ops::Range};
 
@@ -53,11 +54,17 @@ impl<'e> Outline<'e> {
                         b'[' => array(text, from)?,
                         b'"' => string(text, from)?,
                         b'-' | b'0'..=b'9' | b't' | b'f' | b'n' => {
-                            from + text[from..].iter().position(|byte| b",} \t\r\n".contains(byte))?
+                            from + text[from..]
+                                .iter()
+                                .position(|byte| b",} \t\r\n".contains(byte))?
                         }
                         _ => return None,
                     };
-                    members.push(Member { name, value: from..at, next: members.len() + 1 });
+                    members.push(Member {
+                        name,
+                        value: from..at,
+                        next: members.len() + 1,
+                    });
                 }
                 b'}' => {
                     at += 1;
@@ -69,7 +76,11 @@ impl<'e> Outline<'e> {
                 _ => return None,
             }
         }
-        Some(Self { json, members, read: Cell::new(at) })
+        Some(Self {
+            json,
+            members,
+            read: Cell::new(at),
+        })
     }
 
     /// All members, in order.
@@ -78,7 +89,10 @@ impl<'e> Outline<'e> {
     }
 
     /// The members of an object: names with quotes, values, and the members of the values.
-    pub(super) fn members(&self, of: Range<usize>) -> impl Iterator<Item = (&'e str, &'e str, Range<usize>)> {
+    pub(super) fn members(
+        &self,
+        of: Range<usize>,
+    ) -> impl Iterator<Item = (&'e str, &'e str, Range<usize>)> {
         let mut at = of.start;
         std::iter::from_fn(move || {
             let Member { name, value, next } = self.members[..of.end].get(at)?;
@@ -103,7 +117,10 @@ impl<'e> Outline<'e> {
 /// The next byte that is not whitespace.
 fn skip_whitespace(text: &[u8], at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
-    at + rest.iter().take_while(|byte| b" \t\r\n".contains(byte)).count()
+    at + rest
+        .iter()
+        .take_while(|byte| b" \t\r\n".contains(byte))
+        .count()
 }
 
 /// The end of the string that starts here.

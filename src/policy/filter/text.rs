@@ -1,7 +1,8 @@
 //! Comparison of strings in filters: without case unless configured otherwise.
 //!
-//! Event Grid compares like .NET's `OrdinalIgnoreCase`: each character by its own upper case. The three Greek sigmas
-//! are therefore equal, and a word that ends with one is a prefix of longer words.
+//! Event Grid compares like .NET's `OrdinalIgnoreCase`: each character by its own upper case. The
+//! three Greek sigmas are therefore equal, and a word that ends with one is a prefix of longer
+//! words.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -36,7 +37,10 @@ impl FoldedText {
 
 impl From<String> for FoldedText {
     fn from(given: String) -> Self {
-        Self { folded: folded(&given), given }
+        Self {
+            folded: folded(&given),
+            given,
+        }
     }
 }
 
@@ -54,15 +58,24 @@ impl<'de> Deserialize<'de> for FoldedText {
 
 /// Folds the case of `text`.
 pub(super) fn folded(text: &str) -> String {
-    if text.is_ascii() { text.to_ascii_lowercase() } else { text.chars().map(fold).collect() }
+    if text.is_ascii() {
+        text.to_ascii_lowercase()
+    } else {
+        text.chars().map(fold).collect()
+    }
 }
 
 /// Longer texts are folded on the heap.
 const FOLDED_ON_STACK: usize = 128;
 
-/// Passes a case-folded text to `act`: the contents of the JSON string literal `literal`, or else `folded`. A short ASCII
-/// literal without escapes is folded without decoding it and without an allocation.
-pub(super) fn with_folded<'t, T>(literal: &[u8], folded: impl FnOnce() -> &'t str, act: impl FnOnce(&[u8]) -> T) -> T {
+/// Passes a case-folded text to `act`: the contents of the JSON string literal `literal`, or else
+/// `folded`. A short ASCII literal without escapes is folded without decoding it and without an
+/// allocation.
+pub(super) fn with_folded<'t, T>(
+    literal: &[u8],
+    folded: impl FnOnce() -> &'t str,
+    act: impl FnOnce(&[u8]) -> T,
+) -> T {
     let is_plain = || literal.iter().all(|byte| byte.is_ascii() && *byte != b'\\');
     let mut room = [0; FOLDED_ON_STACK];
     match room.get_mut(..literal.len()) {
@@ -75,8 +88,9 @@ pub(super) fn with_folded<'t, T>(literal: &[u8], folded: impl FnOnce() -> &'t st
     }
 }
 
-/// Folds the case of a character: its upper case if Unicode has it as a single character, but lower case for ASCII
-/// letters. A letter outside ASCII never equals an ASCII letter (.NET's `OrdinalIgnoreCase`).
+/// Folds the case of a character: its upper case if Unicode has it as a single character, but lower
+/// case for ASCII letters. A letter outside ASCII never equals an ASCII letter (.NET's
+/// `OrdinalIgnoreCase`).
 fn fold(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_lowercase();
@@ -108,18 +122,29 @@ pub(super) fn begins_with(text: &str, prefix: &str) -> bool {
         return true;
     }
     if prefix.is_ascii() {
-        return text.as_bytes().get(..prefix.len()).is_some_and(|part| part.eq_ignore_ascii_case(prefix.as_bytes()));
+        return text
+            .as_bytes()
+            .get(..prefix.len())
+            .is_some_and(|part| part.eq_ignore_ascii_case(prefix.as_bytes()));
     }
     let mut chars = text.chars().map(fold);
-    prefix.chars().map(fold).all(|wanted| chars.next() == Some(wanted))
+    prefix
+        .chars()
+        .map(fold)
+        .all(|wanted| chars.next() == Some(wanted))
 }
 
 /// Whether `text` ends with `suffix`, without case.
 pub(super) fn ends_with(text: &str, suffix: &str) -> bool {
     if suffix.is_ascii() {
         let start = text.len().checked_sub(suffix.len());
-        return start.is_some_and(|start| text.as_bytes()[start..].eq_ignore_ascii_case(suffix.as_bytes()));
+        return start
+            .is_some_and(|start| text.as_bytes()[start..].eq_ignore_ascii_case(suffix.as_bytes()));
     }
     let mut chars = text.chars().rev().map(fold);
-    suffix.chars().rev().map(fold).all(|wanted| chars.next() == Some(wanted))
+    suffix
+        .chars()
+        .rev()
+        .map(fold)
+        .all(|wanted| chars.next() == Some(wanted))
 }

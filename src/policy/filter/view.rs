@@ -1,12 +1,13 @@
 //! An event as filters read it, with a cache of the values read.
 //!
 //! Invariants:
-//! - An event's JSON is not read until a filter needs a value from it. The few strings needed for routing are stored
-//!   separately.
-//! - The JSON is scanned once for the positions of members. Only objects on the way to a key are parsed, and each value
-//!   is parsed once. The cost of many and deep keys grows with the event's length, not with depth times length.
-//! - Reading never fails: an unreadable value counts as missing. Of duplicate names the last one counts, and names are
-//!   compared without case.
+//! - An event's JSON is not read until a filter needs a value from it. The few strings needed for
+//!   routing are stored separately.
+//! - The JSON is scanned once for the positions of members. Only objects on the way to a key are
+//!   parsed, and each value is parsed once. The cost of many and deep keys grows with the event's
+//!   length, not with depth times length.
+//! - Reading never fails: an unreadable value counts as missing. Of duplicate names the last one
+//!   counts, and names are compared without case.
 
 use std::{
     borrow::{Borrow, Cow},
@@ -30,8 +31,8 @@ use gridhook_event::{Event, Schema};
 /// Maximum characters of a value in an explanation.
 const SEEN_MAX: usize = 200;
 
-/// Minimum bytes to compare before strings are searched in one pass. Below, building the automaton costs more than it
-/// saves.
+/// Minimum bytes to compare before strings are searched in one pass. Below, building the automaton
+/// costs more than it saves.
 const ONE_PASS: usize = 32 * 1024;
 
 /// An event with the values read so far.
@@ -64,7 +65,8 @@ pub(super) enum EventValue<'e> {
     Unreadable,
 }
 
-/// The elements of an array that filters can compare: neither arrays nor objects. They are sorted for binary search.
+/// The elements of an array that filters can compare: neither arrays nor objects. They are sorted
+/// for binary search.
 #[derive(Debug, Default)]
 pub(super) struct Elements {
     numbers: Vec<ExactNumber>,
@@ -110,9 +112,13 @@ impl<'e> EventView<'e> {
         }
     }
 
-    /// The same, for filters that search only these strings: each text is searched once for all of them.
+    /// The same, for filters that search only these strings: each text is searched once for all of
+    /// them.
     pub(super) fn with(event: &'e Event, needles: &'e Needles) -> Self {
-        Self { needles: Some(needles), ..Self::new(event) }
+        Self {
+            needles: Some(needles),
+            ..Self::new(event)
+        }
     }
 
     /// Takes over what was found in the texts at a key.
@@ -136,18 +142,26 @@ impl<'e> EventView<'e> {
     /// Bytes of the event's JSON that were read; zero until a value is needed.
     pub fn bytes_read(&self) -> usize {
         // If there is no outline, the attempt has read everything.
-        let read = |root: &JsonNode<'e>| root.outline.as_ref().map_or(root.json.len(), |outline| outline.read());
+        let read = |root: &JsonNode<'e>| {
+            root.outline
+                .as_ref()
+                .map_or(root.json.len(), |outline| outline.read())
+        };
         self.root.get().map_or(0, read)
     }
 
     /// The domain topic; empty outside of domains.
     pub(super) fn domain_topic(&self) -> &FoldedText {
-        self.domain_topic_node().text().expect("it was made of a text")
+        self.domain_topic_node()
+            .text()
+            .expect("it was made of a text")
     }
 
     /// The event type, folded once however many filters compare it.
     pub(super) fn event_type(&self) -> &FoldedText {
-        self.event_type_node().text().expect("it was made of a text")
+        self.event_type_node()
+            .text()
+            .expect("it was made of a text")
     }
 
     /// The subject, likewise.
@@ -166,15 +180,18 @@ impl<'e> EventView<'e> {
     }
 
     pub(super) fn domain_topic_node(&self) -> &JsonNode<'e> {
-        self.domain_topic.get_or_init(|| JsonNode::of_text(self.event.domain_topic().into_owned()))
+        self.domain_topic
+            .get_or_init(|| JsonNode::of_text(self.event.domain_topic().into_owned()))
     }
 
     pub(super) fn event_type_node(&self) -> &JsonNode<'e> {
-        self.event_type.get_or_init(|| JsonNode::of_text(self.event.event_type().into_owned()))
+        self.event_type
+            .get_or_init(|| JsonNode::of_text(self.event.event_type().into_owned()))
     }
 
     pub(super) fn subject_node(&self) -> &JsonNode<'e> {
-        self.subject.get_or_init(|| JsonNode::of_text(self.event.subject().into_owned()))
+        self.subject
+            .get_or_init(|| JsonNode::of_text(self.event.subject().into_owned()))
     }
 
     /// The event's value at `key`; [`None`] if there is none.
@@ -189,13 +206,17 @@ impl<'e> EventView<'e> {
         {
             return Some(node);
         }
-        let root =
-            self.root.get_or_init(|| JsonNode::root(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default()));
+        let root = self.root.get_or_init(|| {
+            JsonNode::root(std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default())
+        });
         let found = root.walk(path);
         match (self.event.schema, path) {
             // For a custom event, Event Grid's `data` is the whole object.
-            (Schema::Custom, [data, rest @ ..]) if found.is_none() && data == "data" => root.walk(rest),
-            // Names of attributes before CloudEvents 1.0. An extension of that name takes precedence.
+            (Schema::Custom, [data, rest @ ..]) if found.is_none() && data == "data" => {
+                root.walk(rest)
+            }
+            // Names of attributes before CloudEvents 1.0. An extension of that name takes
+            // precedence.
             (Schema::CloudEvents, [name]) if found.is_none() => match name.as_str() {
                 "eventid" => self.find_path(&["id".to_owned()]),
                 "eventtype" => self.find_path(&["type".to_owned()]),
@@ -206,17 +227,26 @@ impl<'e> EventView<'e> {
         }
     }
 
-    /// Whether any of these strings is in a text, or in any text of an array; [`None`] for other types.
+    /// Whether any of these strings is in a text, or in any text of an array; [`None`] for other
+    /// types.
     pub(super) fn contains(&self, node: &JsonNode<'_>, strings: &[FoldedText]) -> Option<bool> {
         let texts = node.value().texts()?;
-        let one_by_one = || strings.iter().any(|string| texts.iter().any(|text| text.contains(string.folded())));
+        let one_by_one = || {
+            strings
+                .iter()
+                .any(|string| texts.iter().any(|text| text.contains(string.folded())))
+        };
         let known = |needles: &Needles| {
             let found = node.found.get_or_init(|| needles.find(texts));
-            strings.iter().try_fold(false, |any, string| Some(any || needles.has(found, string.folded())?))
+            strings.iter().try_fold(false, |any, string| {
+                Some(any || needles.has(found, string.folded())?)
+            })
         };
         Some(match self.needles.and_then(known) {
             Some(is_found) => is_found,
-            None if texts.iter().map(String::len).sum::<usize>() * strings.len() < ONE_PASS => one_by_one(),
+            None if texts.iter().map(String::len).sum::<usize>() * strings.len() < ONE_PASS => {
+                one_by_one()
+            }
             None => {
                 let needles = Needles::new(strings.iter().map(FoldedText::folded));
                 needles.found(&needles.find(texts)).next().is_some()
@@ -224,19 +254,25 @@ impl<'e> EventView<'e> {
         })
     }
 
-    /// Calls `each` with those of `parts` that are in a text, or in any text of an array, and perhaps with other
-    /// strings found there.
+    /// Calls `each` with those of `parts` that are in a text, or in any text of an array, and
+    /// perhaps with other strings found there.
     pub(super) fn each_part<'p>(
         &self,
         node: &JsonNode<'_>,
         parts: impl Iterator<Item = &'p String>,
         each: &mut dyn FnMut(&str),
     ) {
-        let Some(texts) = node.value().texts() else { return };
+        let Some(texts) = node.value().texts() else {
+            return;
+        };
         match self.needles {
-            Some(needles) => needles.found(node.found.get_or_init(|| needles.find(texts))).for_each(each),
+            Some(needles) => needles
+                .found(node.found.get_or_init(|| needles.find(texts)))
+                .for_each(each),
             None => {
-                parts.filter(|part| texts.iter().any(|text| text.contains(*part))).for_each(|part| each(part));
+                parts
+                    .filter(|part| texts.iter().any(|text| text.contains(*part)))
+                    .for_each(|part| each(part));
             }
         }
     }
@@ -247,46 +283,74 @@ impl<'e> EventView<'e> {
             EventValue::Text(text) => Some(Cow::Borrowed(text.as_str())),
             EventValue::Number(number) => Some(Cow::Borrowed(number.as_str())),
             EventValue::Bool(value) => Some(Cow::Owned(value.to_string())),
-            EventValue::Null | EventValue::Array(_) | EventValue::Object(_) | EventValue::Unreadable => None,
+            EventValue::Null
+            | EventValue::Array(_)
+            | EventValue::Object(_)
+            | EventValue::Unreadable => None,
         }
     }
 
-    /// A string that is stored separately. If it is empty it may be missing, which only the JSON tells.
+    /// A string that is stored separately. If it is empty it may be missing, which only the JSON
+    /// tells.
     fn at_hand(&self, name: &str) -> Option<&JsonNode<'e>> {
         let node = match (name, self.event.schema) {
-            ("id", _) => self.id.get_or_init(|| JsonNode::of_text(self.event.id().into_owned())),
+            ("id", _) => self
+                .id
+                .get_or_init(|| JsonNode::of_text(self.event.id().into_owned())),
             ("subject", _) => self.subject_node(),
-            ("type", Schema::CloudEvents) | ("eventtype", Schema::EventGrid | Schema::Custom) => self.event_type_node(),
-            ("dataversion", Schema::EventGrid | Schema::Custom) => {
-                self.data_version.get_or_init(|| JsonNode::of_text(self.event.data_version().into_owned()))
+            ("type", Schema::CloudEvents) | ("eventtype", Schema::EventGrid | Schema::Custom) => {
+                self.event_type_node()
             }
+            ("dataversion", Schema::EventGrid | Schema::Custom) => self
+                .data_version
+                .get_or_init(|| JsonNode::of_text(self.event.data_version().into_owned())),
             _ => return None,
         };
-        node.text().is_some_and(|text| !text.as_str().is_empty()).then_some(node)
+        node.text()
+            .is_some_and(|text| !text.as_str().is_empty())
+            .then_some(node)
     }
 }
 
 impl<'e> JsonNode<'e> {
     fn new(json: &'e str, members: Range<usize>, outline: Option<Rc<Outline<'e>>>) -> Self {
-        Self { json, members, outline, value: OnceCell::new(), found: OnceCell::new() }
+        Self {
+            json,
+            members,
+            outline,
+            value: OnceCell::new(),
+            found: OnceCell::new(),
+        }
     }
 
     /// The root of an event.
     fn root(json: &'e str) -> Self {
         let outline = Outline::of(json).map(Rc::new);
-        Self::new(json.trim_start(), outline.as_ref().map_or(0..0, |outline| outline.all()), outline)
+        Self::new(
+            json.trim_start(),
+            outline.as_ref().map_or(0..0, |outline| outline.all()),
+            outline,
+        )
     }
 
     fn of_text(text: String) -> Self {
-        Self { value: OnceCell::from(EventValue::Text(FoldedText::from(text))), ..Self::new("", 0..0, None) }
+        Self {
+            value: OnceCell::from(EventValue::Text(FoldedText::from(text))),
+            ..Self::new("", 0..0, None)
+        }
     }
 
     fn text(&self) -> Option<&FoldedText> {
-        if let EventValue::Text(text) = self.value() { Some(text) } else { None }
+        if let EventValue::Text(text) = self.value() {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     pub(super) fn value(&self) -> &EventValue<'e> {
-        self.value.get_or_init(|| self.read().unwrap_or(EventValue::Unreadable))
+        self.value
+            .get_or_init(|| self.read().unwrap_or(EventValue::Unreadable))
     }
 
     /// Parses the value, one level deep.
@@ -295,13 +359,22 @@ impl<'e> JsonNode<'e> {
         if self.json.starts_with('{') {
             let member = |(name, json, members)| {
                 let name: String = serde_json::from_str(name).ok()?;
-                Some((FoldedName(folded(&name)), JsonNode::new(json, members, Some(Rc::clone(outline)))))
+                Some((
+                    FoldedName(folded(&name)),
+                    JsonNode::new(json, members, Some(Rc::clone(outline))),
+                ))
             };
-            return outline.members(self.members.clone()).map(member).collect::<Option<_>>().map(EventValue::Object);
+            return outline
+                .members(self.members.clone())
+                .map(member)
+                .collect::<Option<_>>()
+                .map(EventValue::Object);
         }
         outline.count(self.json.len());
         if self.json.starts_with('[') {
-            serde_json::from_str::<Vec<&RawValue>>(self.json).map(elements).ok()
+            serde_json::from_str::<Vec<&RawValue>>(self.json)
+                .map(elements)
+                .ok()
         } else {
             scalar(self.json)
         }
@@ -339,7 +412,13 @@ fn elements(all: Vec<&RawValue>) -> EventValue<'_> {
             Some(EventValue::Number(number)) => elements.numbers.push(number),
             Some(EventValue::Text(text)) => elements.texts.push(text.into_folded()),
             Some(EventValue::Bool(value)) => elements.bools[usize::from(value)] = true,
-            Some(EventValue::Null | EventValue::Array(_) | EventValue::Object(_) | EventValue::Unreadable) | None => {}
+            Some(
+                EventValue::Null
+                | EventValue::Array(_)
+                | EventValue::Object(_)
+                | EventValue::Unreadable,
+            )
+            | None => {}
         }
     }
     elements.numbers.sort_unstable();
@@ -364,7 +443,9 @@ impl EventValue<'_> {
         match self {
             Self::Text(text) => Some(text.folded_alone()),
             Self::Array(elements) => Some(&elements.texts),
-            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Object(_) | Self::Unreadable => None,
+            Self::Null | Self::Bool(_) | Self::Number(_) | Self::Object(_) | Self::Unreadable => {
+                None
+            }
         }
     }
 
@@ -373,23 +454,35 @@ impl EventValue<'_> {
         match self {
             Self::Bool(value) => Some([!value, *value]),
             Self::Array(elements) => Some(elements.bools),
-            Self::Null | Self::Number(_) | Self::Text(_) | Self::Object(_) | Self::Unreadable => None,
+            Self::Null | Self::Number(_) | Self::Text(_) | Self::Object(_) | Self::Unreadable => {
+                None
+            }
         }
     }
 
     /// Whether a text ends with this; [`None`] for other types.
     pub(super) fn ends_with(&self, suffix: &str) -> Option<bool> {
         let Self::Array(elements) = self else {
-            return self.texts().map(|texts| texts.iter().any(|text| text.ends_with(suffix)));
+            return self
+                .texts()
+                .map(|texts| texts.iter().any(|text| text.ends_with(suffix)));
         };
         let backwards = elements.backwards.get_or_init(|| {
-            let mut all: Vec<Vec<u8>> = elements.texts.iter().map(|text| text.bytes().rev().collect()).collect();
+            let mut all: Vec<Vec<u8>> = elements
+                .texts
+                .iter()
+                .map(|text| text.bytes().rev().collect())
+                .collect();
             all.sort_unstable();
             all
         });
         let suffix: Vec<u8> = suffix.bytes().rev().collect();
         let first = backwards.partition_point(|text| *text < suffix);
-        Some(backwards.get(first).is_some_and(|text| text.starts_with(&suffix)))
+        Some(
+            backwards
+                .get(first)
+                .is_some_and(|text| text.starts_with(&suffix)),
+        )
     }
 }
 

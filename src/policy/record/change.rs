@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::record::{Cursor, DeadLetterRecord, Excerpt, ExcerptKey, LedgerEntry, PendingDelivery, job::Job};
+use crate::record::{
+    Cursor, DeadLetterRecord, Excerpt, ExcerptKey, LedgerEntry, PendingDelivery, job::Job,
+};
 use gridhook_event::{Lane, Seq, Timestamp};
 
 /// A page of dead letters that a redrive sends again.
@@ -45,7 +47,8 @@ pub enum WriteUrgency {
     Now,
 }
 
-/// How many times the usual delay a relaxed write waits for others. A crash repeats the requests whose outcomes wait.
+/// How many times the usual delay a relaxed write waits for others. A crash repeats the requests
+/// whose outcomes wait.
 const RELAXED_DELAYS: u32 = 4;
 
 impl WriteUrgency {

@@ -63,16 +63,28 @@ pub enum CommandRefused {
 impl fmt::Display for CommandRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Healthy => "the endpoint is healthy; only one on probation can be probed or released",
+            Self::Healthy => {
+                "the endpoint is healthy; only one on probation can be probed or \
+                 released"
+            }
             Self::Probing => "a probe is on its way; wait for its answer, or release the endpoint",
             Self::Held => "the subscription is held; resume it first",
-            Self::Recovering => "the order of its events is being read after a start; try again in a moment",
-            Self::Pulled => "clients of pull delivery ask for the events; there is no retry to bring forward",
-            Self::DeadLettering => {
-                "the endpoint is on probation after a client error, in which events that are due become dead letters; \
-                 release the endpoint first"
+            Self::Recovering => {
+                "the order of its events is being read after a start; try again in \
+                 a moment"
             }
-            Self::NotBlocked => "no event blocks this key; only a key of ordering with onFailure block can be blocked",
+            Self::Pulled => {
+                "clients of pull delivery ask for the events; there is no retry to \
+                 bring forward"
+            }
+            Self::DeadLettering => {
+                "the endpoint is on probation after a client error, in which events that are due \
+                 become dead letters; release the endpoint first"
+            }
+            Self::NotBlocked => {
+                "no event blocks this key; only a key of ordering with onFailure \
+                 block can be blocked"
+            }
             Self::Job(refused) => return refused.fmt(f),
         })
     }

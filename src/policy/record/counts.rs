@@ -1,6 +1,7 @@
 //! Counts of outcomes by cause, in the same record as the totals, so that the two cannot disagree.
 //!
-//! Published events and jobs are counted together, because an endpoint's responses do not depend on the difference.
+//! Published events and jobs are counted together, because an endpoint's responses do not depend on
+//! the difference.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +31,11 @@ impl OutcomeCounts {
 
     /// Counts an event that was given up, dead-lettered or not.
     pub fn give_up(&mut self, reason: Reason, dead_lettered: bool) {
-        let of = if dead_lettered { &mut self.dead_lettered } else { &mut self.dropped };
+        let of = if dead_lettered {
+            &mut self.dead_lettered
+        } else {
+            &mut self.dropped
+        };
         *of.entry(reason).or_default() += 1;
     }
 

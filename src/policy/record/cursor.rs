@@ -1,7 +1,9 @@
-//! The cursor of a subscription: how far each lane has come, and the totals of what became of the events.
+//! The cursor of a subscription: how far each lane has come, and the totals of what became of the
+//! events.
 
 use crate::record::{
-    ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, SeqRun, job::Job,
+    ASKED, BLOCKING, Health, HeldBy, LedgerEntry, LedgerEvent, OutcomeCounts, PaceRecord, SeqRun,
+    job::Job,
 };
 use gridhook_event::{Lane, Seq, Timestamp};
 
@@ -18,7 +20,8 @@ pub struct Cursor {
     pub held: Option<HeldBy>,
     /// Outcomes of the events passed so far.
     pub counters: Counters,
-    /// Outcomes of the events that jobs passed, kept apart so that `counters` covers published events only.
+    /// Outcomes of the events that jobs passed, kept apart so that `counters` covers published
+    /// events only.
     pub replayed: Counters,
     /// The jobs that have not ended, in the order of their start.
     pub jobs: Vec<Job>,
@@ -34,7 +37,8 @@ pub struct Cursor {
     pub counts: OutcomeCounts,
 }
 
-/// A part of the log in which a version of the filter rejected each event without another entry of this lane.
+/// A part of the log in which a version of the filter rejected each event without another entry of
+/// this lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FilteredOut {
     /// The lane.
@@ -54,13 +58,19 @@ impl FilteredOut {
         let count = u32::try_from(self.end.0 - self.first.0).unwrap_or(u32::MAX);
         LedgerEntry {
             at,
-            runs: vec![SeqRun { first: self.first, count }],
-            what: LedgerEvent::Filtered { version: self.version },
+            runs: vec![SeqRun {
+                first: self.first,
+                count,
+            }],
+            what: LedgerEvent::Filtered {
+                version: self.version,
+            },
         }
     }
 }
 
-/// The maximum number of events that a lane has sent for the first time and that have no outcome. At the limit it sends no more.
+/// The maximum number of events that a lane has sent for the first time and that have no outcome.
+/// At the limit it sends no more.
 pub const OPEN_EVENTS_MAX: usize = 1 << 18;
 
 /// A lane's position in the log. Everything below `read` is passed except `open`.
@@ -74,14 +84,18 @@ pub struct LaneCursor {
     pub end: Option<Seq>,
     /// Matching events sent for the first time, without an outcome. Ascending.
     pub open: Vec<Seq>,
-    /// Events from `read` on that have an outcome, because an earlier incarnation sent them. Ascending.
+    /// Events from `read` on that have an outcome, because an earlier incarnation sent them.
+    /// Ascending.
     pub done: Vec<Seq>,
 }
 
 impl LaneCursor {
     /// The first event that this lane may still read.
     pub fn low(&self) -> Seq {
-        self.open.first().copied().map_or(self.read, |open| open.min(self.read))
+        self.open
+            .first()
+            .copied()
+            .map_or(self.read, |open| open.min(self.read))
     }
 }
 
@@ -91,9 +105,11 @@ impl Cursor {
         self.lanes.iter().map(LaneCursor::low).min()
     }
 
-    /// When the first retry is due. Events that are held back, block their key or leave at once have no time.
+    /// When the first retry is due. Events that are held back, block their key or leave at once
+    /// have no time.
     pub fn next_retry(&self) -> Option<Timestamp> {
-        self.next_due.filter(|due| (ASKED.0 + 1..BLOCKING.0).contains(&due.0))
+        self.next_due
+            .filter(|due| (ASKED.0 + 1..BLOCKING.0).contains(&due.0))
     }
 
     /// The lanes of published events: all but those of jobs.
@@ -101,14 +117,15 @@ impl Cursor {
         self.lanes.iter().filter(|lane| !lane.lane.is_job())
     }
 
-    /// The first event that any of these lanes may still read. What follows is the subscription's backlog.
+    /// The first event that any of these lanes may still read. What follows is the subscription's
+    /// backlog.
     pub fn own_low(&self) -> Option<Seq> {
         self.own_lanes().map(LaneCursor::low).min()
     }
 }
 
-/// Outcomes of the events that the cursor passed. In every record `passed = filtered + matched` and `matched =
-/// delivered + pending + dead_lettered + dropped + canceled`.
+/// Outcomes of the events that the cursor passed. In every record `passed = filtered + matched` and
+/// `matched = delivered + pending + dead_lettered + dropped + canceled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Events that the cursor passed.

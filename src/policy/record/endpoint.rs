@@ -101,10 +101,11 @@ pub struct PaceRecord {
 }
 
 impl PaceRecord {
-    /// The end of the wait that `endpoint` requested. A wait that another endpoint requested, before the subscription had
-    /// its present one, does not count.
+    /// The end of the wait that `endpoint` requested. A wait that another endpoint requested,
+    /// before the subscription had its present one, does not count.
     pub fn wait_of(&self, endpoint: EndpointId) -> Option<Timestamp> {
-        self.not_before.filter(|_| self.requested_by.is_none_or(|by| by == endpoint))
+        self.not_before
+            .filter(|_| self.requested_by.is_none_or(|by| by == endpoint))
     }
 }
 

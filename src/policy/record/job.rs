@@ -1,8 +1,9 @@
 //! Jobs: replays and redrives that operators start for a subscription.
 //!
-//! A job has a lane of its own, whose number is the job's. The lane of a replay is a range of the log; a redrive adds
-//! dead letters to its lane. A job that runs is part of its subscription's cursor, so that its progress and its
-//! outcomes are one write. When it has ended it becomes a record of its own, kept for reading.
+//! A job has a lane of its own, whose number is the job's. The lane of a replay is a range of the
+//! log; a redrive adds dead letters to its lane. A job that runs is part of its subscription's
+//! cursor, so that its progress and its outcomes are one write. When it has ended it becomes a
+//! record of its own, kept for reading.
 
 use std::fmt;
 
@@ -128,8 +129,8 @@ impl fmt::Display for JobRefused {
         match self {
             Self::TooMany => write!(
                 f,
-                "{JOBS_MAX} jobs of this event subscription run or are paused, and more than that are not allowed; \
-                 wait for one, or cancel one"
+                "{JOBS_MAX} jobs of this event subscription run or are paused, and more than that \
+                 are not allowed; wait for one, or cancel one"
             ),
             Self::Unknown(Lane(job)) => write!(f, "the job {job} does not run and is not paused"),
             Self::Is(Lane(job), state) => write!(f, "the job {job} is {state}"),

@@ -45,7 +45,8 @@ pub enum LeaseAction {
     Reject,
     /// Hold the lock for longer.
     Renew,
-    /// Used by the server if the response did not reach the client: give the event back, and do not count the attempt.
+    /// Used by the server if the response did not reach the client: give the event back, and do not
+    /// count the attempt.
     Return,
 }
 
@@ -125,7 +126,13 @@ pub enum StepKind {
 
 impl StepKind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Received, Self::Renewed, Self::Acknowledged, Self::Released, Self::Expired];
+    pub const ALL: [Self; 5] = [
+        Self::Received,
+        Self::Renewed,
+        Self::Acknowledged,
+        Self::Released,
+        Self::Expired,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {

@@ -33,7 +33,9 @@ impl LedgerEntry {
     /// Whether it is about this event.
     pub fn has(&self, seq: Seq) -> bool {
         let behind = self.runs.partition_point(|run| run.first <= seq);
-        behind.checked_sub(1).is_some_and(|index| seq < self.runs[index].end())
+        behind
+            .checked_sub(1)
+            .is_some_and(|index| seq < self.runs[index].end())
     }
 }
 
@@ -52,9 +54,11 @@ impl LedgerLine {
     /// The key of the excerpt of the response that it mentions.
     pub fn excerpt_key(&self) -> Option<ExcerptKey> {
         match self.entry.what {
-            LedgerEvent::Attempted { status, excerpt: Some(hash), .. } => {
-                Some(ExcerptKey::new(self.entry.at, status, hash))
-            }
+            LedgerEvent::Attempted {
+                status,
+                excerpt: Some(hash),
+                ..
+            } => Some(ExcerptKey::new(self.entry.at, status, hash)),
             _ => None,
         }
     }
@@ -90,7 +94,8 @@ pub enum LedgerEvent {
     },
     /// A success of a request arrived after the response timeout.
     Late {
-        /// Whether it delivered them. Otherwise they had ended before: given up, or delivered by a later request.
+        /// Whether it delivered them. Otherwise they had ended before: given up, or delivered by a
+        /// later request.
         settled: bool,
     },
     /// They were pending when the subscription was deleted.
@@ -114,7 +119,8 @@ pub enum LedgerEvent {
     },
 }
 
-/// An excerpt of the response to a failed request, or the error: stored once per minute for each status and content.
+/// An excerpt of the response to a failed request, or the error: stored once per minute for each
+/// status and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     /// Whether it is a response of the endpoint.
@@ -139,6 +145,10 @@ impl ExcerptKey {
     pub fn new(at: Timestamp, status: Option<u16>, hash: u64) -> Self {
         // The range suffices until the year 10000.
         let minute = u32::try_from(at.0 / 60_000_000).unwrap_or(u32::MAX);
-        Self { minute, status: status.unwrap_or(0), hash }
+        Self {
+            minute,
+            status: status.unwrap_or(0),
+            hash,
+        }
     }
 }

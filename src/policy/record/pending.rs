@@ -1,4 +1,5 @@
-//! Events that are not delivered yet: pending deliveries in the order of their due times, and dead letters.
+//! Events that are not delivered yet: pending deliveries in the order of their due times, and dead
+//! letters.
 
 use crate::outcome::{LastOutcome, Reason};
 use gridhook_event::{Event, Lane, Seq, Timestamp};
@@ -19,20 +20,21 @@ impl Traffic {
     }
 }
 
-/// The due time of a delivery that is held back behind an earlier event of its order key: later than any other. It is
-/// sent once that event has ended.
+/// The due time of a delivery that is held back behind an earlier event of its order key: later
+/// than any other. It is sent once that event has ended.
 pub const HELD_BACK: Timestamp = Timestamp(u64::MAX - 1);
 
-/// The due time of a delivery that an operator wants attempted once more: earlier than any other. It has no age, and the
-/// maximum number of attempts does not apply.
+/// The due time of a delivery that an operator wants attempted once more: earlier than any other.
+/// It has no age, and the maximum number of attempts does not apply.
 pub const ASKED: Timestamp = Timestamp(0);
 
-/// The due time of a delivery that would be given up and blocks its order key instead, until an operator decides. It and
-/// [`HELD_BACK`] are later than any other.
+/// The due time of a delivery that would be given up and blocks its order key instead, until an
+/// operator decides. It and [`HELD_BACK`] are later than any other.
 pub const BLOCKING: Timestamp = Timestamp(u64::MAX - 2);
 
-/// Whether age and the maximum number of attempts do not apply to a delivery that is due at this time. A blocking one is
-/// attempted only if the subscription has no order any more: then it is attempted once, like one with [`ASKED`].
+/// Whether age and the maximum number of attempts do not apply to a delivery that is due at this
+/// time. A blocking one is attempted only if the subscription has no order any more: then it is
+/// attempted once, like one with [`ASKED`].
 pub fn is_exempt(due: Option<Timestamp>) -> bool {
     due == Some(ASKED) || due == Some(BLOCKING)
 }
@@ -50,9 +52,9 @@ pub struct PendingDelivery {
     pub status: Option<u16>,
     /// When the last one was made.
     pub tried: Timestamp,
-    /// Start of the time to live, if it is not the append. In a job: when the job first sent or added it. For pull
-    /// delivery: when a client first received it, from which renewals are limited. Where the schedule counts from the
-    /// first attempt: when that was sent.
+    /// Start of the time to live, if it is not the append. In a job: when the job first sent or
+    /// added it. For pull delivery: when a client first received it, from which renewals are
+    /// limited. Where the schedule counts from the first attempt: when that was sent.
     pub received: Option<Timestamp>,
 }
 
@@ -70,12 +72,19 @@ pub struct DueKey {
 impl DueKey {
     /// Before all keys due at this time or later.
     pub fn at(due: Timestamp) -> Self {
-        Self { due, lane: Lane(0), seq: Seq(0) }
+        Self {
+            due,
+            lane: Lane(0),
+            seq: Seq(0),
+        }
     }
 
     /// The next key in order.
     pub fn next(self) -> Self {
-        Self { seq: self.seq.plus(1), ..self }
+        Self {
+            seq: self.seq.plus(1),
+            ..self
+        }
     }
 }
 

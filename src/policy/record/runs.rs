@@ -1,7 +1,9 @@
-//! Runs of consecutive events in the log, as ledger entries list them, and sets of events in the same form.
+//! Runs of consecutive events in the log, as ledger entries list them, and sets of events in the
+//! same form.
 //!
-//! Invariant: runs ascend, do not overlap and do not touch. A day of events with the same outcome is one run; the
-//! length of a list depends on how often the outcome changes, not on the number of events.
+//! Invariant: runs ascend, do not overlap and do not touch. A day of events with the same outcome
+//! is one run; the length of a list depends on how often the outcome changes, not on the number of
+//! events.
 
 use gridhook_event::Seq;
 
@@ -17,7 +19,10 @@ pub struct SeqRun {
 impl SeqRun {
     /// The run of one event.
     pub fn one(seq: Seq) -> Self {
-        Self { first: seq, count: 1 }
+        Self {
+            first: seq,
+            count: 1,
+        }
     }
 
     /// The position after the last event.
@@ -39,7 +44,9 @@ impl SeqRuns {
     /// Adds a run after all others. An empty run is ignored.
     pub fn push(&mut self, first: Seq, count: u64) {
         // A slice of the log has far fewer than 2^32 events.
-        let Ok(count @ 1..) = u32::try_from(count) else { return };
+        let Ok(count @ 1..) = u32::try_from(count) else {
+            return;
+        };
         if let Some(last) = self.0.last_mut()
             && last.end() == first
             && let Some(sum) = last.count.checked_add(count)
@@ -99,7 +106,8 @@ impl FromIterator<Seq> for SeqRuns {
     }
 }
 
-/// A set of events, as the first position of each run and the position after its last: a batch costs as much as one event.
+/// A set of events, as the first position of each run and the position after its last: a batch
+/// costs as much as one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SeqSet(Vec<(Seq, Seq)>);
 
@@ -114,16 +122,25 @@ impl SeqSet {
 
     /// Whether the event is in the set.
     pub fn contains(&self, seq: Seq) -> bool {
-        self.0.get(self.position(seq)).is_some_and(|(first, _)| *first <= seq)
+        self.0
+            .get(self.position(seq))
+            .is_some_and(|(first, _)| *first <= seq)
     }
 
     /// Adds an event.
     pub fn insert(&mut self, seq: Seq) {
         let (position, after) = (self.position(seq), seq.plus(1));
         let is_before = |run: Option<&(Seq, Seq)>| run.is_some_and(|(first, _)| *first <= after);
-        match (position.checked_sub(1).filter(|before| self.0[*before].1 == seq), is_before(self.0.get(position))) {
+        match (
+            position
+                .checked_sub(1)
+                .filter(|before| self.0[*before].1 == seq),
+            is_before(self.0.get(position)),
+        ) {
             // It closes the gap between two runs.
-            (Some(before), true) if self.0[position].0 == after => self.0[before].1 = self.0.remove(position).1,
+            (Some(before), true) if self.0[position].0 == after => {
+                self.0[before].1 = self.0.remove(position).1
+            }
             (Some(before), _) => self.0[before].1 = after,
             (None, true) => self.0[position].0 = self.0[position].0.min(seq),
             (None, false) => self.0.insert(position, (seq, after)),
@@ -153,7 +170,9 @@ impl SeqSet {
 
     /// The events, ascending.
     pub fn iter(&self) -> impl Iterator<Item = Seq> {
-        self.0.iter().flat_map(|(first, end)| (first.0..end.0).map(Seq))
+        self.0
+            .iter()
+            .flat_map(|(first, end)| (first.0..end.0).map(Seq))
     }
 
     /// Whether the set has no events.

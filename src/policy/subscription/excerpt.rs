@@ -1,7 +1,7 @@
 //! Excerpts of responses to failed requests, stored once per minute for each status and content.
 //!
-//! Invariant: storage is bounded. Of an endpoint that responds differently each time, only a fixed number of excerpts
-//! per minute is stored.
+//! Invariant: storage is bounded. Of an endpoint that responds differently each time, only a fixed
+//! number of excerpts per minute is stored.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,8 @@ use gridhook_event::Timestamp;
 /// Maximum length of an excerpt: 4 KiB.
 const CONTENT_BYTES_MAX: usize = 4096;
 
-/// Maximum different excerpts per minute. A fault has a few messages; one that differs each time would fill the store.
+/// Maximum different excerpts per minute. A fault has a few messages; one that differs each time
+/// would fill the store.
 const KEPT_MAX: usize = 16;
 
 /// An excerpt of a response.
@@ -39,7 +40,12 @@ impl ExcerptCache {
     /// The excerpt of a response; [`None`] if the response was empty or the minute is full.
     pub(super) fn keep(&mut self, answer: &RequestResult, now: Timestamp) -> Option<KeptExcerpt> {
         let (answered, content) = match (answer.body.is_empty(), answer.detail.is_empty()) {
-            (false, _) => (true, answer.body.slice(..answer.body.len().min(CONTENT_BYTES_MAX))),
+            (false, _) => (
+                true,
+                answer
+                    .body
+                    .slice(..answer.body.len().min(CONTENT_BYTES_MAX)),
+            ),
             (true, false) => (false, answer.detail.clone().into()),
             (true, true) => return None,
         };
@@ -48,15 +54,24 @@ impl ExcerptCache {
         let hash = hasher.finish();
         let key = ExcerptKey::new(now, answer.status, hash);
         if self.minute != key.minute {
-            *self = Self { minute: key.minute, kept: BTreeSet::new() };
+            *self = Self {
+                minute: key.minute,
+                kept: BTreeSet::new(),
+            };
         }
         if self.kept.contains(&(key.status, hash)) {
-            return Some(KeptExcerpt { key, unwritten: None });
+            return Some(KeptExcerpt {
+                key,
+                unwritten: None,
+            });
         }
         if self.kept.len() == KEPT_MAX {
             return None;
         }
         self.kept.insert((key.status, hash));
-        Some(KeptExcerpt { key, unwritten: Some(Excerpt { answered, content }) })
+        Some(KeptExcerpt {
+            key,
+            unwritten: Some(Excerpt { answered, content }),
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Events that a pull client may receive again while no client waits: keys without events.
 //!
-//! Invariant: each key is due, on disk, and in no other place. Those that expire here are given up in time, even if no
-//! client ever comes.
+//! Invariant: each key is due, on disk, and in no other place. Those that expire here are given up
+//! in time, even if no client ever comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,9 +25,16 @@ impl IdleKeys {
 
     /// Takes expired keys, or the first `max` if a client waits.
     pub(super) fn take(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
-        let expired = self.expiries.iter().take_while(|(expires, _)| *expires <= now).map(|(_, key)| *key);
-        let taken: Vec<DueKey> =
-            if wanted { self.keys.keys().take(max).copied().collect() } else { expired.take(max).collect() };
+        let expired = self
+            .expiries
+            .iter()
+            .take_while(|(expires, _)| *expires <= now)
+            .map(|(_, key)| *key);
+        let taken: Vec<DueKey> = if wanted {
+            self.keys.keys().take(max).copied().collect()
+        } else {
+            expired.take(max).collect()
+        };
         for key in &taken {
             if let Some(expires) = self.keys.remove(key) {
                 self.expiries.remove(&(expires, *key));
@@ -38,7 +45,8 @@ impl IdleKeys {
 
     pub(super) fn drop_key(&mut self, dropped: (Lane, Seq)) {
         self.keys.retain(|key, _| (key.lane, key.seq) != dropped);
-        self.expiries.retain(|(_, key)| (key.lane, key.seq) != dropped);
+        self.expiries
+            .retain(|(_, key)| (key.lane, key.seq) != dropped);
     }
 
     /// When the first of them was due.
@@ -48,7 +56,10 @@ impl IdleKeys {
 
     /// When the first of them expires. Those that an operator asked for never do.
     pub(super) fn first_expiry(&self) -> Option<Timestamp> {
-        self.expiries.first().map(|(expires, _)| *expires).filter(|expires| *expires != Timestamp::NEVER)
+        self.expiries
+            .first()
+            .map(|(expires, _)| *expires)
+            .filter(|expires| *expires != Timestamp::NEVER)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = (Lane, Seq)> {

@@ -10,8 +10,8 @@ use std::{
 use crate::{DetachedEvents, OutgoingBatch, SendItem, SubscriptionSettings, order::OrderHash};
 use gridhook_event::{Lane, RequestId, RequestMap, Seq, Timestamp};
 
-/// A request, and between which events those that it was sent with are. They are consecutive in most requests, so that few
-/// are searched for an event.
+/// A request, and between which events those that it was sent with are. They are consecutive in
+/// most requests, so that few are searched for an event.
 #[derive(Debug)]
 struct TrackedRequest {
     request: Arc<OutgoingBatch>,
@@ -25,8 +25,12 @@ type EventBounds = ((Lane, Seq), (Lane, Seq));
 #[derive(Debug)]
 pub(super) struct InFlight {
     requests: RequestMap<TrackedRequest>,
-    /// Events that requests carry although they have ended, with the number of these requests. Mostly there are none.
-    #[expect(clippy::box_collection, reason = "most subscriptions have none, and there are many subscriptions")]
+    /// Events that requests carry although they have ended, with the number of these requests.
+    /// Mostly there are none.
+    #[expect(
+        clippy::box_collection,
+        reason = "most subscriptions have none, and there are many subscriptions"
+    )]
     lingering: Option<Box<HashMap<Seq, usize>>>,
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.
@@ -56,12 +60,17 @@ impl InFlight {
 
     fn insert(&mut self, request: Arc<OutgoingBatch>) {
         let bounds = bounds_of(&request.items);
-        self.requests.insert(request.id, TrackedRequest { request, bounds });
+        self.requests
+            .insert(request.id, TrackedRequest { request, bounds });
     }
 
     fn note_lingering(&mut self, events: &[(Seq, OrderHash)]) {
         for (seq, _) in events {
-            *self.lingering.get_or_insert_default().entry(*seq).or_default() += 1;
+            *self
+                .lingering
+                .get_or_insert_default()
+                .entry(*seq)
+                .or_default() += 1;
         }
     }
 
@@ -82,17 +91,22 @@ impl InFlight {
         (self.ended, self.was_at_limit) = (0, self.requests.len() >= limit);
     }
 
-    /// How many requests were in flight when this one ended, including it. If the limit was reached, those that ended with
-    /// it count as replaced: one by one, each would have been followed by the next, and by one more for which it raised the
-    /// limit.
+    /// How many requests were in flight when this one ended, including it. If the limit was
+    /// reached, those that ended with it count as replaced: one by one, each would have been
+    /// followed by the next, and by one more for which it raised the limit.
     pub(super) fn count_with_ended(&self) -> usize {
-        let replaced = if self.was_at_limit { 2 * self.ended.saturating_sub(1) } else { 0 };
+        let replaced = if self.was_at_limit {
+            2 * self.ended.saturating_sub(1)
+        } else {
+            0
+        };
         self.requests.len() + 1 + replaced
     }
 
     /// The number of requests of jobs.
     pub(super) fn count_of_jobs(&self) -> usize {
-        let is_job = |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
+        let is_job =
+            |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
         self.values().filter(|request| is_job(request)).count()
     }
 
@@ -107,7 +121,9 @@ impl InFlight {
 
     /// The oldest request and its deadline.
     pub(super) fn oldest(&self) -> Option<(RequestId, Timestamp)> {
-        self.requests.first().map(|in_flight| (in_flight.request.id, in_flight.request.deadline))
+        self.requests
+            .first()
+            .map(|in_flight| (in_flight.request.id, in_flight.request.deadline))
     }
 
     /// Starts a request.
@@ -150,20 +166,35 @@ impl InFlight {
     }
 
     /// The requests that carry any of these events, with those events.
-    pub(super) fn find_carriers(&self, events: &HashSet<(Lane, Seq)>) -> Vec<(RequestId, Vec<SendItem>)> {
-        let (Some(first), Some(last)) = (events.iter().min(), events.iter().max()) else { return Vec::new() };
-        let may_carry =
-            |in_flight: &&TrackedRequest| in_flight.bounds.is_some_and(|(from, upto)| from <= *last && *first <= upto);
+    pub(super) fn find_carriers(
+        &self,
+        events: &HashSet<(Lane, Seq)>,
+    ) -> Vec<(RequestId, Vec<SendItem>)> {
+        let (Some(first), Some(last)) = (events.iter().min(), events.iter().max()) else {
+            return Vec::new();
+        };
+        let may_carry = |in_flight: &&TrackedRequest| {
+            in_flight
+                .bounds
+                .is_some_and(|(from, upto)| from <= *last && *first <= upto)
+        };
         let carriers = self.requests.values().filter(may_carry).map(|in_flight| {
-            let items = in_flight.request.items.iter().filter(|item| events.contains(&item.key()));
+            let items = in_flight
+                .request
+                .items
+                .iter()
+                .filter(|item| events.contains(&item.key()));
             (in_flight.request.id, items.copied().collect::<Vec<_>>())
         });
         carriers.filter(|(_, items)| !items.is_empty()).collect()
     }
 
-    /// Removes events that have ended from the request that carries them. Their order keys wait for the request.
+    /// Removes events that have ended from the request that carries them. Their order keys wait for
+    /// the request.
     pub(super) fn detach(&mut self, id: RequestId, events: &DetachedEvents) {
-        let Some(TrackedRequest { request, .. }) = self.requests.get_mut(id) else { return };
+        let Some(TrackedRequest { request, .. }) = self.requests.get_mut(id) else {
+            return;
+        };
         let before = request.lingering.len();
         Arc::make_mut(request).detach(events);
         let lingering = request.lingering[before..].to_vec();
@@ -172,15 +203,19 @@ impl InFlight {
 
     /// Whether a request carries an event that has ended.
     pub(super) fn lingers(&self, seq: Seq) -> bool {
-        self.lingering.as_ref().is_some_and(|lingering| lingering.contains_key(&seq))
+        self.lingering
+            .as_ref()
+            .is_some_and(|lingering| lingering.contains_key(&seq))
     }
 
     /// Removes an event from the request that carries it.
     pub(super) fn remove_item(&mut self, key: (Lane, Seq)) -> Option<(RequestId, SendItem)> {
-        self.requests.iter_mut().find_map(|(id, TrackedRequest { request, .. })| {
-            let index = request.items.iter().position(|item| item.key() == key)?;
-            Some((id, Arc::make_mut(request).items.remove(index)))
-        })
+        self.requests
+            .iter_mut()
+            .find_map(|(id, TrackedRequest { request, .. })| {
+                let index = request.items.iter().position(|item| item.key() == key)?;
+                Some((id, Arc::make_mut(request).items.remove(index)))
+            })
     }
 }
 

@@ -1,20 +1,24 @@
-//! Assigns parts of the log to lanes, and gives up events without an attempt where they expire or overflow.
+//! Assigns parts of the log to lanes, and gives up events without an attempt where they expire or
+//! overflow.
 //!
-//! When an endpoint may be called again, expired events are cut off into the expiry lane. When it recovers from a
-//! suspension, the events of that time become the backlog lane, and the live lane continues behind them. Events that
-//! accumulated before the server started are a backlog as well. While a subscription is held, or no pull client comes,
-//! a timer triggers the same check for expired events.
+//! When an endpoint may be called again, expired events are cut off into the expiry lane. When it
+//! recovers from a suspension, the events of that time become the backlog lane, and the live lane
+//! continues behind them. Events that accumulated before the server started are a backlog as well.
+//! While a subscription is held, or no pull client comes, a timer triggers the same check for
+//! expired events.
 //!
 //! Invariants:
-//! - Only the journal knows the age of a position of the log. The state machine asks for it ([`Effect::FindPosition`])
-//!   one question at a time. No first attempt leaves before the answer, so that no expired event is sent.
-//! - There are at most four lanes apart from those of jobs, which this module does not touch. An expiry lane can be
-//!   extended by what follows it; anything else waits until it is finished. An unfinished backlog lane is extended at
-//!   the next recovery if nothing was read from the live lane since; otherwise the new events stay live.
-//! - Lanes do not change while the endpoint is healthy and the server runs, nor after an operator's hold, because
-//!   nothing failed and order is kept.
-//! - Giving up events needs no request, so neither the concurrency limit nor the pace applies. Each write gives up a
-//!   bounded number.
+//! - Only the journal knows the age of a position of the log. The state machine asks for it
+//!   ([`Effect::FindPosition`]) one question at a time. No first attempt leaves before the answer,
+//!   so that no expired event is sent.
+//! - There are at most four lanes apart from those of jobs, which this module does not touch. An
+//!   expiry lane can be extended by what follows it; anything else waits until it is finished. An
+//!   unfinished backlog lane is extended at the next recovery if nothing was read from the live
+//!   lane since; otherwise the new events stay live.
+//! - Lanes do not change while the endpoint is healthy and the server runs, nor after an operator's
+//!   hold, because nothing failed and order is kept.
+//! - Giving up events needs no request, so neither the concurrency limit nor the pace applies. Each
+//!   write gives up a bounded number.
 
 use std::time::Duration;
 
@@ -27,8 +31,8 @@ use crate::{
 };
 use gridhook_event::{Lane, Seq, Timestamp};
 
-/// Minimum time between checks for expired events while nothing is sent. Each check is a search on disk, and expiry
-/// need not be exact to the second.
+/// Minimum time between checks for expired events while nothing is sent. Each check is a search on
+/// disk, and expiry need not be exact to the second.
 const LOOK_WAIT: Duration = Duration::from_secs(10);
 
 /// The state of the check for expired events.
@@ -50,7 +54,14 @@ impl ExpiryScan {
     /// Nothing is known yet.
     pub(super) fn recover(health: Health) -> Self {
         let was_healthy = matches!(health, Health::Healthy { .. });
-        Self { wanted: true, asked: None, due: None, again: false, was_open: false, was_healthy }
+        Self {
+            wanted: true,
+            asked: None,
+            due: None,
+            again: false,
+            was_open: false,
+            was_healthy,
+        }
     }
 
     /// Whether the endpoint was healthy and open at the last check, and no other check is wanted.
@@ -65,7 +76,8 @@ impl ExpiryScan {
 }
 
 impl Subscription {
-    /// Notes that the endpoint may be called again, and checks for expired events where that is useful now.
+    /// Notes that the endpoint may be called again, and checks for expired events where that is
+    /// useful now.
     pub(super) fn assign_lanes(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
         let open = self.endpoint.is_open(now);
         self.aging.wanted |= open && !self.aging.was_open;
@@ -82,7 +94,11 @@ impl Subscription {
         let behind = self.is_behind();
         if self.expiry_paused {
             // A hold has no end time, so the check is repeated.
-            let looks = self.aging.due.filter(|due| *due > now).unwrap_or_else(|| now.after(LOOK_WAIT));
+            let looks = self
+                .aging
+                .due
+                .filter(|due| *due > now)
+                .unwrap_or_else(|| now.after(LOOK_WAIT));
             self.aging.due = Some(looks).filter(|_| behind && self.ages_unsent());
             return;
         }
@@ -99,26 +115,35 @@ impl Subscription {
         }
         if self.aging.wanted && self.aging.asked.is_none() {
             self.aging.wanted = false;
-            let before = now.before(self.settings.time_to_live).after(Duration::from_micros(1));
+            let before = now
+                .before(self.settings.time_to_live)
+                .after(Duration::from_micros(1));
             // Events older than the subscription count as old as the subscription.
-            let before = if before > self.settings.since { before } else { Timestamp::default() };
+            let before = if before > self.settings.since {
+                before
+            } else {
+                Timestamp::default()
+            };
             self.aging.asked = Some(before);
             effects.push(Effect::FindPosition { before });
         }
     }
 
-    /// Whether events may expire without being noticed, because nothing is sent or no pull client asks.
+    /// Whether events may expire without being noticed, because nothing is sent or no pull client
+    /// asks.
     fn ages_unsent(&self) -> bool {
         self.endpoint.held().is_some() || self.is_pulled()
     }
 
     /// When to check for expired events if nothing happens before.
     pub(super) fn ages(&self) -> Option<Timestamp> {
-        self.aging.due.filter(|_| self.ages_unsent() && !self.endpoint.is_closed() && self.aging.asked.is_none())
+        self.aging.due.filter(|_| {
+            self.ages_unsent() && !self.endpoint.is_closed() && self.aging.asked.is_none()
+        })
     }
 
-    /// Whether a question to the journal is in progress. Nothing is read meanwhile. Otherwise pending deliveries would
-    /// always be ready before new events, and would be every probe.
+    /// Whether a question to the journal is in progress. Nothing is read meanwhile. Otherwise
+    /// pending deliveries would always be ready before new events, and would be every probe.
     pub(super) fn awaits_position(&self) -> bool {
         self.aging.asked.is_some()
     }
@@ -129,7 +154,13 @@ impl Subscription {
     }
 
     /// Takes the journal's answer: everything below `at` was appended before `before`.
-    pub(super) fn on_position(&mut self, before: Timestamp, at: Seq, appended: Option<Timestamp>, now: Timestamp) {
+    pub(super) fn on_position(
+        &mut self,
+        before: Timestamp,
+        at: Seq,
+        appended: Option<Timestamp>,
+        now: Timestamp,
+    ) {
         if self.aging.asked != Some(before) {
             return;
         }
@@ -142,24 +173,34 @@ impl Subscription {
 
     /// The topic's backlog exceeds its limit: unread events below `below` are dropped.
     pub(super) fn on_overflow(&mut self, below: Seq) {
-        // What cannot be cut off now is asked for again while the backlog is too large. Where events have an order, first
-        // attempts wait until a cut is durable and given up, and for a read. Cuts before that could delay them without end.
+        // What cannot be cut off now is asked for again while the backlog is too large. Where
+        // events have an order, first attempts wait until a cut is durable and given up, and for a
+        // read. Cuts before that could delay them without end.
         let delays = |lane: &LaneReader| lane.lane() == Lane::OVERFLOW || lane.is_reading_anew();
-        if self.ordering.is_some() && (self.pending_write.moves_events() || self.lanes.iter().any(delays)) {
+        if self.ordering.is_some()
+            && (self.pending_write.moves_events() || self.lanes.iter().any(delays))
+        {
             return;
         }
         self.cut_off(below.min(self.end), Lane::OVERFLOW);
     }
 
-    /// Cuts off the unread events below `below` as lane `into`. Returns false if not all of them could be cut off.
+    /// Cuts off the unread events below `below` as lane `into`. Returns false if not all of them
+    /// could be cut off.
     fn cut_off(&mut self, below: Seq, into: Lane) -> bool {
         let mut all = true;
-        let mut sent: Vec<(Seq, Lane)> =
-            self.lanes.iter().filter(|lane| is_own(lane.lane())).map(|lane| (lane.read(), lane.lane())).collect();
+        let mut sent: Vec<(Seq, Lane)> = self
+            .lanes
+            .iter()
+            .filter(|lane| is_own(lane.lane()))
+            .map(|lane| (lane.read(), lane.lane()))
+            .collect();
         sent.sort_unstable();
         for (read, from) in sent {
             let follows = lane_mut(&mut self.lanes, into).map(|lane| lane.end() == Some(read));
-            let Some(lane) = lane_mut(&mut self.lanes, from) else { continue };
+            let Some(lane) = lane_mut(&mut self.lanes, from) else {
+                continue;
+            };
             if read >= below || lane.end().is_some_and(|end| end <= read) {
                 continue;
             }
@@ -180,23 +221,28 @@ impl Subscription {
         all
     }
 
-    /// Parts of the log are given up by the next write. Where events have an order, later ones wait for that write: an
-    /// incarnation that does not find it would send the earlier ones after them.
+    /// Parts of the log are given up by the next write. Where events have an order, later ones wait
+    /// for that write: an incarnation that does not find it would send the earlier ones after them.
     pub(super) fn order_behind_write(&mut self) {
         if self.ordering.is_some() {
             self.pending_write.move_events();
         }
     }
 
-    /// The endpoint recovered: the backlog must not precede new events, nor events that arrived since it became
-    /// unavailable.
+    /// The endpoint recovered: the backlog must not precede new events, nor events that arrived
+    /// since it became unavailable.
     pub(super) fn split_off_backlog(&mut self) {
         let least = u64::from(self.settings.backlog_min.max(1));
         let follows = lane_mut(&mut self.lanes, Lane::BACKLOG).map(|lane| lane.end());
         // New events of a key follow those of the backlog.
-        let Some(live) = lane_mut(&mut self.lanes, Lane::LIVE).filter(|_| self.ordering.is_none()) else { return };
+        let Some(live) = lane_mut(&mut self.lanes, Lane::LIVE).filter(|_| self.ordering.is_none())
+        else {
+            return;
+        };
         let end = self.away.min(self.end);
-        if end.0.saturating_sub(live.read().0) < least || follows.is_some_and(|end| end != Some(live.read())) {
+        if end.0.saturating_sub(live.read().0) < least
+            || follows.is_some_and(|end| end != Some(live.read()))
+        {
             return;
         }
         let cut = live.cut(end, Lane::BACKLOG);
@@ -215,18 +261,27 @@ impl Subscription {
         }
         for index in 0..self.lanes.len() {
             let name = self.lanes[index].lane();
-            let Some(reason) = lane::gives_up(name) else { continue };
+            let Some(reason) = lane::gives_up(name) else {
+                continue;
+            };
             let events_max = self.pending_write.may_give_up(self.lanes[index].ready());
             if events_max > 0 {
                 let mut gone = Vec::with_capacity(events_max);
                 let events_max = u32::try_from(events_max).unwrap_or(u32::MAX);
-                let limits = BatchLimits { events_max, bytes_preferred: u64::MAX, ..self.settings.batch };
+                let limits = BatchLimits {
+                    events_max,
+                    bytes_preferred: u64::MAX,
+                    ..self.settings.batch
+                };
                 for ready in self.take(index, limits, now) {
                     if self.abandon(ready.item, reason, None, now) {
                         gone.push(ready.item.seq);
                     }
                 }
-                let why = LedgerEvent::GivenUp { reason, dead_lettered: self.dead_letters(reason) };
+                let why = LedgerEvent::GivenUp {
+                    reason,
+                    dead_lettered: self.dead_letters(reason),
+                };
                 self.pending_write.give_up(name, why, gone);
             }
             let lane = &mut self.lanes[index];
@@ -234,19 +289,30 @@ impl Subscription {
                 && !self.pending_write.is_ahead()
                 && let Some((from, end)) = lane.next_read(self.end)
             {
-                effects.push(Effect::ReadLog { lane: name, from, end });
+                effects.push(Effect::ReadLog {
+                    lane: name,
+                    from,
+                    end,
+                });
             }
         }
     }
 
     /// Removes lanes that have passed everything. Returns whether there were any.
     pub(super) fn drop_finished(&mut self) -> bool {
-        let finished: Vec<Lane> = self.lanes.iter().filter(|lane| lane.is_finished()).map(LaneReader::lane).collect();
+        let finished: Vec<Lane> = self
+            .lanes
+            .iter()
+            .filter(|lane| lane.is_finished())
+            .map(LaneReader::lane)
+            .collect();
         if finished.is_empty() {
             return false;
         }
         self.lanes.retain(|lane| !lane.is_finished());
-        finished.into_iter().for_each(|lane| self.pending_write.close_lane(lane));
+        finished
+            .into_iter()
+            .for_each(|lane| self.pending_write.close_lane(lane));
         self.pending_write.cursor();
         let expires = self.lanes.iter().any(|lane| lane.lane() == Lane::EXPIRY);
         self.aging.wanted |= !expires && std::mem::take(&mut self.aging.again);
@@ -255,7 +321,9 @@ impl Subscription {
 
     /// Whether any event that is to be sent is unread, apart from jobs.
     pub(super) fn is_behind(&self) -> bool {
-        self.lanes.iter().any(|lane| is_own(lane.lane()) && lane.is_behind(self.end))
+        self.lanes
+            .iter()
+            .any(|lane| is_own(lane.lane()) && lane.is_behind(self.end))
     }
 }
 

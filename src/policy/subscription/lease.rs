@@ -1,19 +1,23 @@
 //! Pull delivery: clients receive events, hold their locks for a time, and settle them.
 //!
-//! A lease is an attempt, and its record is written before the client receives the event: the delivery is pending with
-//! one more attempt, and due when the lock expires. An event whose client never responds is therefore due again like
-//! any other. An acknowledgement settles it, a release moves its due time, a rejection gives it up.
+//! A lease is an attempt, and its record is written before the client receives the event: the
+//! delivery is pending with one more attempt, and due when the lock expires. An event whose client
+//! never responds is therefore due again like any other. An acknowledgement settles it, a release
+//! moves its due time, a rejection gives it up.
 //!
 //! Invariants:
 //! - Neither an event nor the result of a claim is handed out before it is durable.
-//! - A lease is valid while its attempt is the last one, the record says that a client holds it, and it is not due. If
-//!   the clock was set back by more than the longest wait, the lease counts as lost until it is rescheduled.
-//! - Clients are served in the order of their arrival. Available events are handed out at once; no client waits for a
-//!   full batch. If fewer are available than requested and the log has more, the log is read first, once.
-//! - New events are handed out only while the number of pending deliveries is below a bound. All their keys are
-//!   therefore in the window. An event that was held back by its order key is handed out beyond it, one of each key.
-//! - Expiry and the attempt limit need no client: a due event is examined on time, and given up if it has ended.
-//!   Otherwise its key waits in [`IdleKeys`](super::idle::IdleKeys) for a client.
+//! - A lease is valid while its attempt is the last one, the record says that a client holds it,
+//!   and it is not due. If the clock was set back by more than the longest wait, the lease counts
+//!   as lost until it is rescheduled.
+//! - Clients are served in the order of their arrival. Available events are handed out at once; no
+//!   client waits for a full batch. If fewer are available than requested and the log has more, the
+//!   log is read first, once.
+//! - New events are handed out only while the number of pending deliveries is below a bound. All
+//!   their keys are therefore in the window. An event that was held back by its order key is handed
+//!   out beyond it, one of each key.
+//! - Expiry and the attempt limit need no client: a due event is examined on time, and given up if
+//!   it has ended. Otherwise its key waits in [`IdleKeys`](super::idle::IdleKeys) for a client.
 //! - Leases of an earlier incarnation are known only to the disk, which is asked for them once.
 
 use std::{
@@ -80,13 +84,18 @@ impl Leases {
 
     /// Whether a client waits.
     pub(super) fn is_wanted(&self) -> bool {
-        self.0.as_ref().is_some_and(|leases| !leases.waiting.is_empty())
+        self.0
+            .as_ref()
+            .is_some_and(|leases| !leases.waiting.is_empty())
     }
 
     /// How many more events the first waiting client takes.
     pub(super) fn wanted(&self) -> u32 {
         let Some(leases) = &self.0 else { return 0 };
-        let most = leases.waiting.first_key_value().map_or(0, |(_, most)| *most);
+        let most = leases
+            .waiting
+            .first_key_value()
+            .map_or(0, |(_, most)| *most);
         most.saturating_sub(u32::try_from(leases.served.len()).unwrap_or(u32::MAX))
     }
 
@@ -100,7 +109,11 @@ impl Leases {
     /// How many events all waiting clients take, up to the limit of one fetch.
     fn wanted_by_all(&self) -> usize {
         let waiting = self.0.iter().flat_map(|leases| leases.waiting.values());
-        waiting.take(IDLE_FETCH).map(|most| *most as usize).sum::<usize>().min(IDLE_FETCH)
+        waiting
+            .take(IDLE_FETCH)
+            .map(|most| *most as usize)
+            .sum::<usize>()
+            .min(IDLE_FETCH)
     }
 
     pub(super) fn lookup(&mut self) -> Option<&mut Lookup> {
@@ -116,7 +129,10 @@ impl Leases {
 
     /// Notes that the write in progress is durable; returns the effects that waited for it.
     pub(super) fn durable(&mut self) -> Vec<Effect> {
-        self.0.as_mut().map(|leases| std::mem::take(&mut leases.written)).unwrap_or_default()
+        self.0
+            .as_mut()
+            .map(|leases| std::mem::take(&mut leases.written))
+            .unwrap_or_default()
     }
 }
 
@@ -139,17 +155,28 @@ impl Subscription {
 
     /// How many more events may be received for the first time.
     pub(super) fn room(&self) -> u32 {
-        let Some(PullSettings { leases_max, .. }) = self.settings.pull else { return u32::MAX };
-        let held_back = self.ordering.as_ref().map_or(0, |ordering| ordering.waiting() as u64);
+        let Some(PullSettings { leases_max, .. }) = self.settings.pull else {
+            return u32::MAX;
+        };
+        let held_back = self
+            .ordering
+            .as_ref()
+            .map_or(0, |ordering| ordering.waiting() as u64);
         let leased = self.counters.pending.saturating_sub(held_back);
         u32::try_from(u64::from(leases_max).saturating_sub(leased)).unwrap_or(u32::MAX)
     }
 
     pub(super) fn on_receive(&mut self, client: ReceiveId, events_max: u32) {
         if self.is_pulled() {
-            self.leases.get_mut().waiting.insert(client, events_max.max(1));
+            self.leases
+                .get_mut()
+                .waiting
+                .insert(client, events_max.max(1));
         } else {
-            self.leases.get_mut().unwritten.push(Effect::HandOver { to: client, events: Vec::new() });
+            self.leases.get_mut().unwritten.push(Effect::HandOver {
+                to: client,
+                events: Vec::new(),
+            });
             self.pending_write.cursor_now();
         }
     }
@@ -164,38 +191,84 @@ impl Subscription {
 
     /// Leases these events to the first waiting client.
     pub(super) fn lease(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) {
-        let Some(PullSettings { lock, .. }) = self.settings.pull else { return };
+        let Some(PullSettings { lock, .. }) = self.settings.pull else {
+            return;
+        };
         let until = now.after(lock);
-        let Some((lane, attempts)) = batch.first().map(|ready| (ready.item.lane, ready.item.attempts)) else { return };
+        let Some((lane, attempts)) = batch
+            .first()
+            .map(|ready| (ready.item.lane, ready.item.attempts))
+        else {
+            return;
+        };
         let runs = runs_of(batch.iter().map(|ready| ready.item.seq).collect());
         for ReadyEvent { item, event, .. } in batch {
-            let SendItem { lane, seq, appended, .. } = item;
+            let SendItem {
+                lane,
+                seq,
+                appended,
+                ..
+            } = item;
             let attempt = item.attempts + 1;
             let received = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
-            let leased = SendItem { attempts: attempt, since: Some(received), ..item };
-            self.defer(leased, until, LastAttempt::of_client(LastOutcome::Delivering, now));
+            let leased = SendItem {
+                attempts: attempt,
+                since: Some(received),
+                ..item
+            };
+            self.defer(
+                leased,
+                until,
+                LastAttempt::of_client(LastOutcome::Delivering, now),
+            );
             let leases = self.leases.get_mut();
-            leases.known.insert((lane, seq), HeldLock { attempt, until, received, tried: now });
+            leases.known.insert(
+                (lane, seq),
+                HeldLock {
+                    attempt,
+                    until,
+                    received,
+                    tried: now,
+                },
+            );
             leases.served_bytes += event.wire_len() as u64;
-            leases.served.push((Lease { lane, seq, attempt, appended }, event));
+            leases.served.push((
+                Lease {
+                    lane,
+                    seq,
+                    attempt,
+                    appended,
+                },
+                event,
+            ));
         }
         self.note_lease(lane, attempts + 1, runs, LeaseStep::Received { until }, now);
         self.pending_write.cursor_now();
-        if self.leases.wanted() == 0 || self.leases.get_mut().served_bytes >= self.settings.batch.bytes_preferred {
+        if self.leases.wanted() == 0
+            || self.leases.get_mut().served_bytes >= self.settings.batch.bytes_preferred
+        {
             self.hand_over(lane);
         }
     }
 
-    /// Whether to read the log before the first waiting client is served: it has more events, and the client would get
-    /// fewer than it requests.
+    /// Whether to read the log before the first waiting client is served: it has more events, and
+    /// the client would get fewer than it requests.
     pub(super) fn reads_log_first(&self) -> bool {
-        let has_looked = self.leases.0.as_ref().is_some_and(|leases| leases.looked || !leases.served.is_empty());
+        let has_looked = self
+            .leases
+            .0
+            .as_ref()
+            .is_some_and(|leases| leases.looked || !leases.served.is_empty());
         if has_looked || !self.own.ready().is_empty() {
             return false;
         }
         let most = self.batch_max().min(self.room()) as usize;
-        let is_short = |lane: &&LaneReader| lane.lane() == Lane::LIVE && (1..most).contains(&lane.ready());
-        self.lanes.iter().find(is_short).is_some_and(|lane| lane.is_unread(self.end))
+        let is_short =
+            |lane: &&LaneReader| lane.lane() == Lane::LIVE && (1..most).contains(&lane.ready());
+        self.lanes
+            .iter()
+            .find(is_short)
+            .is_some_and(|lane| lane.is_unread(self.end))
     }
 
     /// Ends a round: nothing more is available now. Without a waiting client no events stay ready.
@@ -203,12 +276,20 @@ impl Subscription {
         if !self.is_pulled() {
             return;
         }
-        if let Some(lane) = self.leases.0.as_ref().and_then(|leases| Some(leases.served.first()?.0.lane)) {
+        if let Some(lane) = self
+            .leases
+            .0
+            .as_ref()
+            .and_then(|leases| Some(leases.served.first()?.0.lane))
+        {
             self.hand_over(lane);
         }
         if self.endpoint.is_closed() {
             let waiting = std::mem::take(&mut self.leases.get_mut().waiting);
-            effects.extend(waiting.into_keys().map(|to| Effect::HandOver { to, events: Vec::new() }));
+            effects.extend(waiting.into_keys().map(|to| Effect::HandOver {
+                to,
+                events: Vec::new(),
+            }));
         }
         if !self.leases.is_wanted() {
             self.forget_ready_jobs();
@@ -219,25 +300,50 @@ impl Subscription {
     }
 
     fn hand_over(&mut self, lane: Lane) {
-        let Some((to, _)) = self.leases.get_mut().waiting.pop_first() else { return };
+        let Some((to, _)) = self.leases.get_mut().waiting.pop_first() else {
+            return;
+        };
         let leases = self.leases.get_mut();
         let events = std::mem::take(&mut leases.served);
         (leases.served_bytes, leases.looked) = (0, false);
         self.count(lane, |counters| counters.requests += 1);
-        self.leases.get_mut().unwritten.push(Effect::HandOver { to, events });
+        self.leases
+            .get_mut()
+            .unwritten
+            .push(Effect::HandOver { to, events });
     }
 
     /// Fetches idle events if a client waits, and those that expired.
     pub(super) fn wake_idle(&mut self, now: Timestamp) {
-        let (wanted, max) = (self.is_pulled() && self.leases.is_wanted(), self.leases.wanted_by_all().max(1));
+        let (wanted, max) = (
+            self.is_pulled() && self.leases.is_wanted(),
+            self.leases.wanted_by_all().max(1),
+        );
         // Nothing expires while expiry is suspended.
-        let expired_by = if self.expiry_paused { Timestamp::default() } else { now };
+        let expired_by = if self.expiry_paused {
+            Timestamp::default()
+        } else {
+            now
+        };
         self.own.wake_idle(expired_by, wanted, max);
     }
 
     /// Keeps the key of an event that no client waits for.
-    fn park(&mut self, SendItem { lane, seq, appended, due, .. }: SendItem) {
-        let expires = if is_exempt(due) { Timestamp::NEVER } else { self.settings.expires(appended) };
+    fn park(
+        &mut self,
+        SendItem {
+            lane,
+            seq,
+            appended,
+            due,
+            ..
+        }: SendItem,
+    ) {
+        let expires = if is_exempt(due) {
+            Timestamp::NEVER
+        } else {
+            self.settings.expires(appended)
+        };
         if let Some(due) = due {
             self.own.keep_idle(DueKey { due, lane, seq }, expires);
         }
@@ -247,24 +353,51 @@ impl Subscription {
     pub(super) fn take_up(&mut self, ready: ReadyEvent, now: Timestamp) {
         let ReadyEvent { item, .. } = ready;
         let key = item.key();
-        let expired = ready.last.is_some_and(|last| last.outcome == LastOutcome::Delivering);
-        // A dead letter contains the outcome of the last attempt, which is always the same for pull delivery.
-        let last = ready.last.map(|last| LastAttempt { outcome: LastOutcome::Delivering, ..last });
-        // An untrusted clock may end a lock early. That usually costs another attempt, which at-least-once delivery
-        // allows. At the last attempt it would cost the event, so the lock is extended until the clock is trusted
-        // again.
-        if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) =
-            (expired && self.expiry_paused, item.attempts >= self.settings.attempts_max, last, self.settings.pull)
-        {
+        let expired = ready
+            .last
+            .is_some_and(|last| last.outcome == LastOutcome::Delivering);
+        // A dead letter contains the outcome of the last attempt, which is always the same for pull
+        // delivery.
+        let last = ready.last.map(|last| LastAttempt {
+            outcome: LastOutcome::Delivering,
+            ..last
+        });
+        // An untrusted clock may end a lock early. That usually costs another attempt, which
+        // at-least-once delivery allows. At the last attempt it would cost the event, so the lock
+        // is extended until the clock is trusted again.
+        if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) = (
+            expired && self.expiry_paused,
+            item.attempts >= self.settings.attempts_max,
+            last,
+            self.settings.pull,
+        ) {
             let until = now.after(lock);
             let received = item.since.unwrap_or(tried);
-            self.defer(item, until, LastAttempt::of_client(LastOutcome::Delivering, tried));
-            self.leases.get_mut().known.insert(key, HeldLock { attempt: item.attempts, until, received, tried });
+            self.defer(
+                item,
+                until,
+                LastAttempt::of_client(LastOutcome::Delivering, tried),
+            );
+            self.leases.get_mut().known.insert(
+                key,
+                HeldLock {
+                    attempt: item.attempts,
+                    until,
+                    received,
+                    tried,
+                },
+            );
             return;
         }
         if expired {
             self.leases.end(key);
-            self.note_lease(item.lane, item.attempts, vec![SeqRun::one(item.seq)], LeaseStep::Expired, now);
+            self.note_lease(
+                item.lane,
+                item.attempts,
+                vec![SeqRun::one(item.seq)],
+                LeaseStep::Expired,
+                now,
+            );
             self.count(item.lane, |counters| counters.requests_failed += 1);
             self.counts.fail(Failure::TimedOut.into());
         }
@@ -277,18 +410,38 @@ impl Subscription {
             return self.give_up(item, Reason::TimeToLiveExceeded, last, now);
         }
         match (expired, item.due, last) {
-            (true, Some(due), Some(last)) => {
-                self.defer(item, due, LastAttempt::of_client(Failure::TimedOut, last.tried))
-            }
+            (true, Some(due), Some(last)) => self.defer(
+                item,
+                due,
+                LastAttempt::of_client(Failure::TimedOut, last.tried),
+            ),
             _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).push_ready(ready),
             _ => self.park(item),
         }
     }
 
     /// Adds a ledger entry for a step of these leases, and counts it.
-    fn note_lease(&mut self, lane: Lane, attempt: u32, runs: Vec<SeqRun>, step: LeaseStep, now: Timestamp) {
-        self.counts.lease(step.kind(), runs.iter().map(|run| u64::from(run.count)).sum());
-        self.pending_write.note(lane, attempt, LedgerEntry { at: now, runs, what: LedgerEvent::Lease(step) });
+    fn note_lease(
+        &mut self,
+        lane: Lane,
+        attempt: u32,
+        runs: Vec<SeqRun>,
+        step: LeaseStep,
+        now: Timestamp,
+    ) {
+        self.counts.lease(
+            step.kind(),
+            runs.iter().map(|run| u64::from(run.count)).sum(),
+        );
+        self.pending_write.note(
+            lane,
+            attempt,
+            LedgerEntry {
+                at: now,
+                runs,
+                what: LedgerEvent::Lease(step),
+            },
+        );
     }
 
     // --- settling ---
@@ -298,14 +451,20 @@ impl Subscription {
     }
 
     /// Takes the disk's answer about leases of an earlier incarnation.
-    pub(super) fn on_leases_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) {
-        if self.leases.lookup().and_then(|lookup| lookup.answer(found)) != Some(LookupResult::Good) {
+    pub(super) fn on_leases_read(
+        &mut self,
+        found: &[(Lane, Seq, Option<PendingDelivery>)],
+        now: Timestamp,
+    ) {
+        if self.leases.lookup().and_then(|lookup| lookup.answer(found)) != Some(LookupResult::Good)
+        {
             return;
         }
         for (lane, seq, pending) in found {
             let key = (*lane, *seq);
-            let Some(pending) =
-                pending.as_ref().filter(|pending| pending.last == LastOutcome::Delivering && now < pending.due)
+            let Some(pending) = pending
+                .as_ref()
+                .filter(|pending| pending.last == LastOutcome::Delivering && now < pending.due)
             else {
                 continue;
             };
@@ -317,7 +476,12 @@ impl Subscription {
             if known == WindowEntry::Pending(pending.due) || known == WindowEntry::Nothing {
                 let (attempt, until, tried) = (pending.attempts, pending.due, pending.tried);
                 let received = pending.received.unwrap_or(tried);
-                self.leases.get_mut().known.entry(key).or_insert(HeldLock { attempt, until, received, tried });
+                self.leases.get_mut().known.entry(key).or_insert(HeldLock {
+                    attempt,
+                    until,
+                    received,
+                    tried,
+                });
             }
         }
         if let Some(claim) = self.leases.get_mut().claims.pop_front() {
@@ -331,10 +495,14 @@ impl Subscription {
             && !leases.lookup.is_open()
             && !self.pending_write.is_ahead()
         {
-            let Some(claim) = leases.claims.front() else { return };
+            let Some(claim) = leases.claims.front() else {
+                return;
+            };
             let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
-            let unknown: Vec<(Lane, Seq)> =
-                keys.into_iter().filter(|key| self.may_be_of_earlier_incarnation(*key)).collect();
+            let unknown: Vec<(Lane, Seq)> = keys
+                .into_iter()
+                .filter(|key| self.may_be_of_earlier_incarnation(*key))
+                .collect();
             if !unknown.is_empty() {
                 return self.leases.get_mut().lookup.put(unknown);
             }
@@ -346,7 +514,12 @@ impl Subscription {
 
     /// Whether only the disk knows whether this event is leased.
     fn may_be_of_earlier_incarnation(&mut self, key: (Lane, Seq)) -> bool {
-        if self.leases.0.as_ref().is_some_and(|leases| leases.known.contains_key(&key)) {
+        if self
+            .leases
+            .0
+            .as_ref()
+            .is_some_and(|leases| leases.known.contains_key(&key))
+        {
             return false;
         }
         let queue = self.queue(key.0);
@@ -360,7 +533,9 @@ impl Subscription {
         for lease in &claim.leases {
             let result = match self.settle_lease(*lease, claim.action, now) {
                 Ok(until) => {
-                    done.entry((lease.lane, lease.attempt, until)).or_default().insert(lease.seq);
+                    done.entry((lease.lane, lease.attempt, until))
+                        .or_default()
+                        .insert(lease.seq);
                     LeaseResult::Done
                 }
                 Err(lost) => lost,
@@ -374,42 +549,100 @@ impl Subscription {
                 LeaseAction::Renew => LeaseStep::Renewed { until },
                 // Giving up adds its own ledger entry, unless the event blocks its order key.
                 LeaseAction::Reject => {
-                    seqs.retain(|seq| self.ordering.as_ref().is_some_and(|ordering| ordering.blocking.has(*seq)));
+                    seqs.retain(|seq| {
+                        self.ordering
+                            .as_ref()
+                            .is_some_and(|ordering| ordering.blocking.has(*seq))
+                    });
                     LeaseStep::Released { until }
                 }
             };
             if seqs.is_empty() {
                 continue;
             }
-            self.note_lease(lane, attempt, runs_of(seqs.into_iter().collect()), step, now);
+            self.note_lease(
+                lane,
+                attempt,
+                runs_of(seqs.into_iter().collect()),
+                step,
+                now,
+            );
         }
         // Results without a change are queued too, so that they stay in order.
-        self.leases.get_mut().unwritten.push(Effect::ReportResults { to: claim.id, verdicts: results });
+        self.leases.get_mut().unwritten.push(Effect::ReportResults {
+            to: claim.id,
+            verdicts: results,
+        });
         self.pending_write.cursor_now();
     }
 
     /// Settles a lease. Returns the time until which the event waits, or now if it has ended.
-    fn settle_lease(&mut self, lease: Lease, action: LeaseAction, now: Timestamp) -> Result<Timestamp, LeaseResult> {
+    fn settle_lease(
+        &mut self,
+        lease: Lease,
+        action: LeaseAction,
+        now: Timestamp,
+    ) -> Result<Timestamp, LeaseResult> {
         let key = lease.key();
         let good = |lock: &&HeldLock| lock.attempt == lease.attempt && now < lock.until;
-        let HeldLock { attempt, until, received, tried } =
-            *self.leases.0.as_ref().and_then(|leases| leases.known.get(&key)).filter(good).ok_or(LeaseResult::Lost)?;
-        let Lease { lane, seq, appended, .. } = lease;
-        let item = SendItem { lane, seq, appended, attempts: attempt, due: Some(until), since: Some(received) };
+        let HeldLock {
+            attempt,
+            until,
+            received,
+            tried,
+        } = *self
+            .leases
+            .0
+            .as_ref()
+            .and_then(|leases| leases.known.get(&key))
+            .filter(good)
+            .ok_or(LeaseResult::Lost)?;
+        let Lease {
+            lane,
+            seq,
+            appended,
+            ..
+        } = lease;
+        let item = SendItem {
+            lane,
+            seq,
+            appended,
+            attempts: attempt,
+            due: Some(until),
+            since: Some(received),
+        };
         let last = Some(LastAttempt::of_client(LastOutcome::Delivering, tried));
         let renewed = received.after(RENEWED_FOR);
         match action {
             LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
             LeaseAction::Renew => {
-                let lock = self.settings.pull.map_or_else(Default::default, |pull| pull.lock);
+                let lock = self
+                    .settings
+                    .pull
+                    .map_or_else(Default::default, |pull| pull.lock);
                 let longer = now.after(lock).min(renewed).max(until);
                 if longer > until {
-                    self.defer(item, longer, LastAttempt::of_client(LastOutcome::Delivering, tried));
-                    self.leases.get_mut().known.insert(key, HeldLock { attempt, until: longer, received, tried });
+                    self.defer(
+                        item,
+                        longer,
+                        LastAttempt::of_client(LastOutcome::Delivering, tried),
+                    );
+                    self.leases.get_mut().known.insert(
+                        key,
+                        HeldLock {
+                            attempt,
+                            until: longer,
+                            received,
+                            tried,
+                        },
+                    );
                 }
                 return Ok(longer);
             }
-            LeaseAction::Acknowledge | LeaseAction::Release(_) | LeaseAction::Reject | LeaseAction::Return => {}
+            LeaseAction::Acknowledge
+            | LeaseAction::Release(_)
+            | LeaseAction::Reject
+            | LeaseAction::Return => {}
         }
         self.leases.end(key);
         match action {
@@ -425,7 +658,11 @@ impl Subscription {
             }
             LeaseAction::Return => {
                 let attempts = attempt.saturating_sub(1);
-                let item = SendItem { attempts, since: item.since.filter(|_| attempts > 0), ..item };
+                let item = SendItem {
+                    attempts,
+                    since: item.since.filter(|_| attempts > 0),
+                    ..item
+                };
                 let due = avoid_due(until, now);
                 self.defer(item, due, LastAttempt::of_client(Outcome::Aborted, tried));
                 return Ok(due);
@@ -435,8 +672,12 @@ impl Subscription {
     }
 }
 
-/// Returns `until`, moved away from `due`. A key equal to that of the lock would be taken for it while the lock is
-/// still on disk.
+/// Returns `until`, moved away from `due`. A key equal to that of the lock would be taken for it
+/// while the lock is still on disk.
 fn avoid_due(until: Timestamp, due: Timestamp) -> Timestamp {
-    if due == until { due.after(Duration::from_micros(1)) } else { due }
+    if due == until {
+        due.after(Duration::from_micros(1))
+    } else {
+        due
+    }
 }

@@ -1,5 +1,5 @@
-//! A question to the disk about pending deliveries that memory does not hold. One question at a time; it is repeated if
-//! a decision made its answer stale.
+//! A question to the disk about pending deliveries that memory does not hold. One question at a
+//! time; it is repeated if a decision made its answer stale.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,11 @@ impl Lookup {
         match std::mem::take(self) {
             Self::Ready(keys) => {
                 let distinct = keys.iter().copied().collect();
-                *self = Self::Asked(Box::new(OpenLookup { keys: keys.clone(), distinct, is_stale: false }));
+                *self = Self::Asked(Box::new(OpenLookup {
+                    keys: keys.clone(),
+                    distinct,
+                    is_stale: false,
+                }));
                 Some(Effect::ReadPending(keys))
             }
             other @ (Self::None | Self::Asked(_)) => {
@@ -68,13 +72,27 @@ impl Lookup {
         }
     }
 
-    /// Takes the answer. [`None`] if it belongs to another question, of this incarnation or an earlier one.
-    pub(super) fn answer(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)]) -> Option<LookupResult> {
-        let Self::Asked(open) = &*self else { return None };
-        if !found.iter().map(|(lane, seq, _)| (*lane, *seq)).eq(open.keys.iter().copied()) {
+    /// Takes the answer. [`None`] if it belongs to another question, of this incarnation or an
+    /// earlier one.
+    pub(super) fn answer(
+        &mut self,
+        found: &[(Lane, Seq, Option<PendingDelivery>)],
+    ) -> Option<LookupResult> {
+        let Self::Asked(open) = &*self else {
+            return None;
+        };
+        if !found
+            .iter()
+            .map(|(lane, seq, _)| (*lane, *seq))
+            .eq(open.keys.iter().copied())
+        {
             return None;
         }
-        let result = if open.is_stale { LookupResult::Stale } else { LookupResult::Good };
+        let result = if open.is_stale {
+            LookupResult::Stale
+        } else {
+            LookupResult::Good
+        };
         *self = Self::None;
         Some(result)
     }

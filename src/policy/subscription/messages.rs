@@ -3,8 +3,8 @@
 //! Invariants:
 //! - Each effect names the input that answers it. Each write is answered by [`Input::Durable`].
 //! - A repeated or outdated answer does no harm: an answer names its question.
-//! - All messages are plain values without handles, addresses or channels. A recorded sequence of inputs can be
-//!   replayed.
+//! - All messages are plain values without handles, addresses or channels. A recorded sequence of
+//!   inputs can be replayed.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -15,8 +15,8 @@ use crate::{
     order::{OrderHash, OrderSettings},
     outcome::RequestResult,
     record::{
-        Command, DueKey, EndpointId, FetchedPending, PendingDelivery, Rate, RecordChange, RedrivePage, RetryRequest,
-        Traffic, WriteUrgency,
+        Command, DueKey, EndpointId, FetchedPending, PendingDelivery, Rate, RecordChange,
+        RedrivePage, RetryRequest, Traffic, WriteUrgency,
         lease::{Lease, LeaseClaim, LeaseResult, ReceiveId},
     },
     transform::Program,
@@ -38,8 +38,8 @@ pub struct SubscriptionSettings {
     pub attempts_max: u32,
     /// How long after its append an event is tried.
     pub time_to_live: Duration,
-    /// Events appended before this time count as appended at this time, so that a subscription that starts in the past
-    /// does not find all of them expired.
+    /// Events appended before this time count as appended at this time, so that a subscription that
+    /// starts in the past does not find all of them expired.
     pub since: Timestamp,
     /// Limits of one request.
     pub batch: BatchLimits,
@@ -49,9 +49,11 @@ pub struct SubscriptionSettings {
     pub order: Option<Arc<OrderSettings>>,
     /// Maximum requests in flight.
     pub concurrency_max: u32,
-    /// The maximum rate of requests: the smaller of what the endpoint granted and what the subscription sets.
+    /// The maximum rate of requests: the smaller of what the endpoint granted and what the
+    /// subscription sets.
     pub rate_max: Option<Rate>,
-    /// Minimum unread events that form a backlog when an endpoint recovers. Fewer stay in the live lane.
+    /// Minimum unread events that form a backlog when an endpoint recovers. Fewer stay in the live
+    /// lane.
     pub backlog_min: u32,
     /// Consecutive failed requests that suspend the endpoint.
     pub suspend_after: u32,
@@ -85,7 +87,8 @@ impl SubscriptionSettings {
 pub struct PullSettings {
     /// How long a client holds the lock of a received event.
     pub lock: Duration,
-    /// Maximum events that are received and neither settled nor given up. At the limit no new events are handed out.
+    /// Maximum events that are received and neither settled nor given up. At the limit no new
+    /// events are handed out.
     pub leases_max: u32,
 }
 
@@ -102,8 +105,8 @@ pub struct SendItem {
     pub attempts: u32,
     /// When it was due; [`None`] for a first attempt.
     pub due: Option<Timestamp>,
-    /// Start of the time to live, if it is not the append. For pull delivery it is the first receive; for an edition
-    /// that counts retries from the first attempt it is that attempt.
+    /// Start of the time to live, if it is not the append. For pull delivery it is the first
+    /// receive; for an edition that counts retries from the first attempt it is that attempt.
     pub since: Option<Timestamp>,
 }
 
@@ -124,10 +127,11 @@ pub struct OutgoingBatch {
     pub id: RequestId,
     /// The endpoint that it was sent to.
     pub endpoint: EndpointId,
-    /// Its events, all with the same number of attempts, without those that a late success settled since.
+    /// Its events, all with the same number of attempts, without those that a late success settled
+    /// since.
     pub items: Vec<SendItem>,
-    /// Ordered events that it carried and that a late success settled. The later events of their keys wait until it ends,
-    /// because the endpoint may still process them.
+    /// Ordered events that it carried and that a late success settled. The later events of their
+    /// keys wait until it ends, because the endpoint may still process them.
     pub lingering: Vec<(Seq, OrderHash)>,
     /// The number of events when it was sent.
     pub events: usize,
@@ -140,7 +144,9 @@ pub struct OutgoingBatch {
 impl OutgoingBatch {
     /// Removes events that a late success settled. Those that have an order key linger.
     pub fn detach(&mut self, events: &DetachedEvents) {
-        let detached = self.items.extract_if(.., |item| events.contains_key(&item.key()));
+        let detached = self
+            .items
+            .extract_if(.., |item| events.contains_key(&item.key()));
         let lingering = detached.filter_map(|item| Some((item.seq, events[&item.key()]?)));
         self.lingering.extend(lingering);
     }
@@ -210,13 +216,14 @@ pub enum Input {
         /// Its outcome.
         answer: RequestResult,
     },
-    /// A success arrived after the response timeout, and after the [`Input::Finished`] of its request. It is repeated
-    /// until its settlement is durable ([`SubscriptionWrite::late`]).
+    /// A success arrived after the response timeout, and after the [`Input::Finished`] of its
+    /// request. It is repeated until its settlement is durable ([`SubscriptionWrite::late`]).
     Late {
         /// The request as it was sent.
         request: Arc<OutgoingBatch>,
     },
-    /// The pending records that were asked for, in the same order; [`None`] where nothing is pending.
+    /// The pending records that were asked for, in the same order; [`None`] where nothing is
+    /// pending.
     PendingRead(Vec<(Lane, Seq, Option<PendingDelivery>)>),
     /// Whether a connection to the endpoint succeeded.
     Connected(bool),
@@ -257,7 +264,8 @@ pub enum Effect {
         /// Its events, in the order of its items.
         events: Vec<Event>,
     },
-    /// Hand events to a waiting client; empty if the client should ask again. Their locks are durable.
+    /// Hand events to a waiting client; empty if the client should ask again. Their locks are
+    /// durable.
     HandOver {
         /// The client.
         to: ReceiveId,
@@ -311,7 +319,8 @@ pub struct SubscriptionWrite {
     pub late: Vec<RequestId>,
     /// Events that requests in flight no longer carry because a late success settled them.
     pub detached: Vec<(RequestId, DetachedEvents)>,
-    /// If all commands absorbed so far are in this write or in earlier ones: the number of deliveries that they moved.
+    /// If all commands absorbed so far are in this write or in earlier ones: the number of
+    /// deliveries that they moved.
     pub commanded: Option<u64>,
     /// How soon the write must be durable.
     pub urgency: WriteUrgency,

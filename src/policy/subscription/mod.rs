@@ -1,9 +1,9 @@
-//! The state machine of one subscription in one partition: what it has read, what is pending, what is in flight. The actor
-//! that runs it is in `gridhook_subscription`.
+//! The state machine of one subscription in one partition: what it has read, what is pending, what
+//! is in flight. The actor that runs it is in `gridhook_subscription`.
 //!
-//! [`Subscription::absorb`] takes an input and returns what follows from it: changes for the journal, and effects for
-//! the actor to carry out. [`Subscription::next_due`] returns when to call it again if no input arrives. All delivery
-//! decisions are made here.
+//! [`Subscription::absorb`] takes an input and returns what follows from it: changes for the
+//! journal, and effects for the actor to carry out. [`Subscription::next_due`] returns when to call
+//! it again if no input arrives. All delivery decisions are made here.
 //!
 //! | part | what it holds |
 //! | --- | --- |
@@ -28,17 +28,19 @@
 //! | `pending_write` | changes that wait for the next write |
 //!
 //! Invariants:
-//! - Memory is a view of the records. A state machine recovered from its records and from the requests without a
-//!   durable outcome continues where the previous one stopped.
+//! - Memory is a view of the records. A state machine recovered from its records and from the
+//!   requests without a durable outcome continues where the previous one stopped.
 //! - Every waiting state has a deadline: a request in flight, a suspension, a pending delivery.
-//! - While the endpoint may not be called, no attempt is made and none is consumed. Events are then read only to be
-//!   given up: expired ones, and those that the subscription dead-letters instead of keeping.
-//! - A push request leaves before anything is written. After a crash, requests without a durable outcome are sent
-//!   again.
-//! - A pull client receives an event only after its lease is durable, because the lease promises exclusive access.
+//! - While the endpoint may not be called, no attempt is made and none is consumed. Events are then
+//!   read only to be given up: expired ones, and those that the subscription dead-letters instead
+//!   of keeping.
+//! - A push request leaves before anything is written. After a crash, requests without a durable
+//!   outcome are sent again.
+//! - A pull client receives an event only after its lease is durable, because the lease promises
+//!   exclusive access.
 //!
-//! What it does not do: it has no timer, no I/O and no event store. It sees events only as long as they are read ahead
-//! or in flight.
+//! What it does not do: it has no timer, no I/O and no event store. It sees events only as long as
+//! they are read ahead or in flight.
 
 mod blocking;
 mod excerpt;
@@ -74,8 +76,8 @@ use late_responses::LateResponses;
 use lease::Leases;
 use lookup::Lookup;
 pub use messages::{
-    CoreStep, DetachedEvents, Effect, Input, OutgoingBatch, PullSettings, SendItem, SubscriptionSettings,
-    SubscriptionWrite,
+    CoreStep, DetachedEvents, Effect, Input, OutgoingBatch, PullSettings, SendItem,
+    SubscriptionSettings, SubscriptionWrite,
 };
 use ordering::Ordering;
 use pending_write::PendingWrite;
@@ -86,8 +88,8 @@ use crate::{
     endpoint::Endpoint,
     lane::LaneReader,
     record::{
-        BLOCKING, Command, CommandRefused, Counters, Cursor, EndpointView, Health, OutcomeCounts, Traffic,
-        lease::RELEASED_FOR,
+        BLOCKING, Command, CommandRefused, Counters, Cursor, EndpointView, Health, OutcomeCounts,
+        Traffic, lease::RELEASED_FOR,
     },
     retry::{self, Jitter},
     retry_window::RetryWindow,
@@ -102,7 +104,8 @@ pub struct Subscription {
     /// The lane of newly published events comes first.
     lanes: Vec<LaneReader>,
     aging: ExpiryScan,
-    /// The end of the log when the endpoint was last known to be unavailable. Events below it are the backlog.
+    /// The end of the log when the endpoint was last known to be unavailable. Events below it are
+    /// the backlog.
     away: Seq,
     /// Pending deliveries of published events.
     own: SendQueue,
@@ -129,14 +132,14 @@ pub struct Subscription {
     retry: RetryNow,
     /// Deliveries that commands moved and no answer has reported yet.
     commanded: u64,
-    /// Results of earlier incarnations, those that wait for room in a write, and inputs that wait until the order is
-    /// recovered.
+    /// Results of earlier incarnations, those that wait for room in a write, and inputs that wait
+    /// until the order is recovered.
     postponed: VecDeque<Input>,
 }
 
 impl Subscription {
-    /// Recovers the state machine from its records. `requests` were sent, by any incarnation, and have no durable
-    /// outcome.
+    /// Recovers the state machine from its records. `requests` were sent, by any incarnation, and
+    /// have no durable outcome.
     pub fn recover(
         settings: impl Into<Arc<SubscriptionSettings>>,
         cursor: &Cursor,
@@ -147,43 +150,75 @@ impl Subscription {
     ) -> Self {
         let settings: Arc<SubscriptionSettings> = settings.into();
         let mut lanes: Vec<LaneReader> = cursor.lanes.iter().map(LaneReader::recover).collect();
-        let in_flight: HashSet<(Lane, Seq)> =
-            requests.iter().flat_map(|request| &request.items).map(SendItem::key).collect();
-        let open = lanes.iter().flat_map(|lane| lane.in_flight().iter().map(|seq| (lane.lane(), seq)));
+        let in_flight: HashSet<(Lane, Seq)> = requests
+            .iter()
+            .flat_map(|request| &request.items)
+            .map(SendItem::key)
+            .collect();
+        let open = lanes
+            .iter()
+            .flat_map(|lane| lane.in_flight().iter().map(|seq| (lane.lane(), seq)));
         let lost: Vec<(Lane, Seq)> = open.filter(|key| !in_flight.contains(key)).collect();
-        let lost_of = |of| lost.iter().copied().filter(move |(lane, _)| Traffic::of(*lane) == of);
-        // A first attempt sent after the previous incarnation's last write is open, although the cursor does not
-        // include it.
-        for item in requests.iter().flat_map(|request| &request.items).filter(|item| item.due.is_none()) {
+        let lost_of = |of| {
+            lost.iter()
+                .copied()
+                .filter(move |(lane, _)| Traffic::of(*lane) == of)
+        };
+        // A first attempt sent after the previous incarnation's last write is open, although the
+        // cursor does not include it.
+        for item in requests
+            .iter()
+            .flat_map(|request| &request.items)
+            .filter(|item| item.due.is_none())
+        {
             if let Some(lane) = lane_mut(&mut lanes, item.lane) {
                 lane.note_in_flight(item.seq);
             }
         }
-        let of_endpoint = requests.iter().filter(|request| request.endpoint == settings.endpoint);
+        let of_endpoint = requests
+            .iter()
+            .filter(|request| request.endpoint == settings.endpoint);
         let left = of_endpoint.map(|request| (request.id, request.sent));
         let longest_wait = match settings.pull {
             None => retry::longest_wait(&settings.edition, settings.destination),
             Some(pull) => RELEASED_FOR.max(pull.lock),
         };
         let ordering = settings.order.as_ref().map(|order| {
-            let open = requests.iter().flat_map(|request| &request.items).map(SendItem::key);
-            let open = open.chain(lost.iter().copied()).filter(|(lane, _)| !lane.is_job());
-            let lingering = requests.iter().flat_map(|request| request.lingering.iter().copied());
+            let open = requests
+                .iter()
+                .flat_map(|request| &request.items)
+                .map(SendItem::key);
+            let open = open
+                .chain(lost.iter().copied())
+                .filter(|(lane, _)| !lane.is_job());
+            let lingering = requests
+                .iter()
+                .flat_map(|request| request.lingering.iter().copied());
             let one_of_a_key = settings.pull.is_some() || order.one_of_a_key;
-            Box::new(Ordering::recover(order, one_of_a_key, open, lingering, cursor.next_due.is_some()))
+            Box::new(Ordering::recover(
+                order,
+                one_of_a_key,
+                open,
+                lingering,
+                cursor.next_due.is_some(),
+            ))
         });
         // An event that is held back is not in the window, unless the order was removed.
-        let next_due = cursor.next_due.filter(|due| ordering.is_none() || *due < BLOCKING);
+        let next_due = cursor
+            .next_due
+            .filter(|due| ordering.is_none() || *due < BLOCKING);
         let due = match settings.pull {
             None => RetryWindow::recover(next_due, longest_wait),
-            // The number of leased events is bounded, and due events are examined even if no client waits.
+            // The number of leased events is bounded, and due events are examined even if no client
+            // waits.
             Some(_) => RetryWindow::recover_roomy(next_due, longest_wait),
         };
         // Without a job no job delivery is pending.
         let jobs_due = next_due.filter(|_| !cursor.jobs.is_empty());
         let lost_by_jobs: Vec<(Lane, Seq)> = lost_of(Traffic::Jobs).collect();
         let has_replays = jobs_due.is_some() || !lost_by_jobs.is_empty();
-        let replays = has_replays.then(|| Box::new(SendQueue::of_jobs(jobs_due, longest_wait, lost_by_jobs)));
+        let replays =
+            has_replays.then(|| Box::new(SendQueue::of_jobs(jobs_due, longest_wait, lost_by_jobs)));
         let settings_ordered = ordering.is_some();
         Self {
             endpoint: Endpoint::recover(&settings, cursor, left, now),
@@ -214,21 +249,31 @@ impl Subscription {
         }
     }
 
-    /// Takes the results that earlier incarnations received and that are not durable. They are absorbed before a
-    /// deadline passes and before anything is sent: what an earlier incarnation sent may rely on them.
+    /// Takes the results that earlier incarnations received and that are not durable. They are
+    /// absorbed before a deadline passes and before anything is sent: what an earlier incarnation
+    /// sent may rely on them.
     pub fn inherit(&mut self, results: Vec<Input>) {
         self.postponed.extend(results);
     }
 
-    /// Notes the new end of the log. If nothing but a read of the live lane would follow, begins it and returns its start:
-    /// the answer may be absorbed together with other inputs, in place of [`Input::Appended`].
+    /// Notes the new end of the log. If nothing but a read of the live lane would follow, begins it
+    /// and returns its start: the answer may be absorbed together with other inputs, in place of
+    /// [`Input::Appended`].
     pub fn read_on(&mut self, end: Seq, now: Timestamp) -> Option<Seq> {
         self.end = self.end.max(end);
-        let is_plain = self.ordering.is_none() && self.settings.pull.is_none() && self.jobs.is_empty();
-        let is_steady = self.aging.is_steady() && !self.awaits_lane_assignment() && self.postponed.is_empty();
-        let may_read = is_plain && is_steady && self.endpoint.is_open(now) && !self.pending_write.is_ahead();
+        let is_plain =
+            self.ordering.is_none() && self.settings.pull.is_none() && self.jobs.is_empty();
+        let is_steady =
+            self.aging.is_steady() && !self.awaits_lane_assignment() && self.postponed.is_empty();
+        let may_read =
+            is_plain && is_steady && self.endpoint.is_open(now) && !self.pending_write.is_ahead();
         match &mut self.lanes[..] {
-            [lane] if may_read && lane.lane() == Lane::LIVE && lane.end().is_none() && lane.ready() == 0 => {
+            [lane]
+                if may_read
+                    && lane.lane() == Lane::LIVE
+                    && lane.end().is_none()
+                    && lane.ready() == 0 =>
+            {
                 lane.next_read(self.end).map(|(from, _)| from)
             }
             _ => None,
@@ -240,16 +285,23 @@ impl Subscription {
         self.absorb_all([(input, jitter)], now)
     }
 
-    /// Processes inputs that arrived together, in order, and decides once what follows. Without inputs it acts as at a
-    /// tick.
-    pub fn absorb_all(&mut self, inputs: impl IntoIterator<Item = (Input, Jitter)>, now: Timestamp) -> CoreStep {
+    /// Processes inputs that arrived together, in order, and decides once what follows. Without
+    /// inputs it acts as at a tick.
+    pub fn absorb_all(
+        &mut self,
+        inputs: impl IntoIterator<Item = (Input, Jitter)>,
+        now: Timestamp,
+    ) -> CoreStep {
         let mut effects = Vec::new();
         let mut jitter = Jitter(0.0);
-        self.requests.begin_inputs(self.endpoint.concurrency() as usize);
+        self.requests
+            .begin_inputs(self.endpoint.concurrency() as usize);
         for (input, drawn) in inputs {
             jitter = drawn;
             match self.recovers_order(input) {
-                Some(input) if input.is_result() && self.postpones_results() => self.postponed.push_back(input),
+                Some(input) if input.is_result() && self.postpones_results() => {
+                    self.postponed.push_back(input)
+                }
                 Some(input) => self.on_input(input, &mut effects, now, jitter),
                 None => {}
             }
@@ -257,7 +309,10 @@ impl Subscription {
         self.finish_recovery();
         if self.is_recovering() {
             self.ask_for_order(&mut effects);
-            return CoreStep { write: self.write(now), effects };
+            return CoreStep {
+                write: self.write(now),
+                effects,
+            };
         }
         while !self.pending_write.is_full()
             && let Some(postponed) = self.postponed.pop_front()
@@ -280,20 +335,47 @@ impl Subscription {
             effects.extend(self.late.lookup().next_effect());
             effects.extend(self.leases.lookup().and_then(Lookup::next_effect));
         }
-        CoreStep { write: self.write(now), effects }
+        CoreStep {
+            write: self.write(now),
+            effects,
+        }
     }
 
-    fn on_input(&mut self, input: Input, effects: &mut Vec<Effect>, now: Timestamp, jitter: Jitter) {
+    fn on_input(
+        &mut self,
+        input: Input,
+        effects: &mut Vec<Effect>,
+        now: Timestamp,
+        jitter: Jitter,
+    ) {
         match input {
             Input::Appended { end } => self.end = self.end.max(end),
-            Input::Read { lane, from, upto, total, events } => {
+            Input::Read {
+                lane,
+                from,
+                upto,
+                total,
+                events,
+            } => {
                 // Events that are given up are not transformed.
-                let events = if is_sent(lane) { self.transform_all(events) } else { events };
+                let events = if is_sent(lane) {
+                    self.transform_all(events)
+                } else {
+                    events
+                };
                 self.note_log_read();
                 // Events that are given up keep their order and form no batches.
-                let grouping = if is_sent(lane) { &self.settings.grouping[..] } else { &[] };
+                let grouping = if is_sent(lane) {
+                    &self.settings.grouping[..]
+                } else {
+                    &[]
+                };
                 if let Some(lane) = lane_mut(&mut self.lanes, lane) {
-                    let order = self.settings.order.as_deref().filter(|_| is_own(lane.lane()));
+                    let order = self
+                        .settings
+                        .order
+                        .as_deref()
+                        .filter(|_| is_own(lane.lane()));
                     lane.add_read(from..upto, total, events, grouping, order);
                 }
             }
@@ -301,7 +383,11 @@ impl Subscription {
                 self.note_log_read();
                 self.on_unreadable(lane, from, upto);
             }
-            Input::Position { before, at, appended } => self.on_position(before, at, appended, now),
+            Input::Position {
+                before,
+                at,
+                appended,
+            } => self.on_position(before, at, appended, now),
             Input::Overflow { below } => self.on_overflow(below),
             Input::ReleaseMemory => self.release_memory(),
             Input::DueRead { of, keys, all } => self.on_due_read(of, &keys, all),
@@ -341,8 +427,9 @@ impl Subscription {
         }
     }
 
-    /// Whether something waits for the end of the write in progress. If not, [`Subscription::end_write`] may be called
-    /// when the next input arrives, instead of [`Input::Durable`].
+    /// Whether something waits for the end of the write in progress. If not,
+    /// [`Subscription::end_write`] may be called when the next input arrives, instead of
+    /// [`Input::Durable`].
     pub fn waits_for_write(&self) -> bool {
         self.pending_write.waits() || self.pending_write.is_writing() && self.follows_writes()
     }
@@ -363,8 +450,8 @@ impl Subscription {
         self.pending_write.durable();
     }
 
-    /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at once, and the backlog
-    /// of the downtime does not precede new events.
+    /// Notes that the server has started. Nothing is in flight: a suspended endpoint is probed at
+    /// once, and the backlog of the downtime does not precede new events.
     pub fn start(&mut self, now: Timestamp) {
         self.endpoint.start(now);
         self.away = self.end;
@@ -386,16 +473,16 @@ impl Subscription {
         self.expiry_paused = paused;
     }
 
-    /// Sends nothing before `until`: the endpoint requested that of another subscription. The same value counts once, so
-    /// that an operator can end the wait.
+    /// Sends nothing before `until`: the endpoint requested that of another subscription. The same
+    /// value counts once, so that an operator can end the wait.
     pub fn delay_until(&mut self, until: Option<Timestamp>, now: Timestamp) {
         if self.endpoint.delay_until(until, now) {
             self.pending_write.cursor_now();
         }
     }
 
-    /// The end of the wait that the endpoint requested since the last call. It concerns every subscription of the
-    /// endpoint.
+    /// The end of the wait that the endpoint requested since the last call. It concerns every
+    /// subscription of the endpoint.
     pub fn take_requested_wait(&mut self) -> Option<Timestamp> {
         self.endpoint.take_requested_wait()
     }
@@ -421,7 +508,10 @@ impl Subscription {
     /// The endpoint's state, for people.
     pub fn endpoint(&self, now: Timestamp) -> EndpointView {
         EndpointView {
-            order: self.ordering.as_deref().map(|ordering| Box::new(ordering.view())),
+            order: self
+                .ordering
+                .as_deref()
+                .map(|ordering| Box::new(ordering.view())),
             ..self.endpoint.view(now)
         }
     }
@@ -431,12 +521,14 @@ impl Subscription {
         match command {
             Command::Job(command) => self.refuses_job(command).map(CommandRefused::Job),
             Command::Unblock { key, .. } => self.refuses_unblock(key),
-            Command::Hold | Command::Resume | Command::Probe | Command::Release => self.endpoint.refuses(command),
+            Command::Hold | Command::Resume | Command::Probe | Command::Release => {
+                self.endpoint.refuses(command)
+            }
         }
     }
 
-    /// Whether a command is not carried out completely, or no write contains what it moved. The next one waits, so that
-    /// each is answered with its own number of deliveries.
+    /// Whether a command is not carried out completely, or no write contains what it moved. The
+    /// next one waits, so that each is answered with its own number of deliveries.
     pub fn is_deciding(&self) -> bool {
         self.is_carrying_out() || self.commanded > 0
     }
@@ -447,9 +539,15 @@ impl Subscription {
 
     /// Bytes of events that are read and not sent.
     pub fn read_ahead_bytes(&self) -> usize {
-        self.lanes.iter().map(LaneReader::ready_bytes).sum::<usize>()
+        self.lanes
+            .iter()
+            .map(LaneReader::ready_bytes)
+            .sum::<usize>()
             + self.own.ready_bytes()
-            + self.replays.as_ref().map_or(0, |replays| replays.ready_bytes())
+            + self
+                .replays
+                .as_ref()
+                .map_or(0, |replays| replays.ready_bytes())
     }
 
     /// Number of requests in flight.
@@ -468,11 +566,12 @@ impl Subscription {
     /// The queue of the pending deliveries of jobs.
     fn replays(&mut self) -> &mut SendQueue {
         let longest_wait = self.own.due.longest();
-        self.replays.get_or_insert_with(|| Box::new(SendQueue::of_jobs(None, longest_wait, Vec::new())))
+        self.replays
+            .get_or_insert_with(|| Box::new(SendQueue::of_jobs(None, longest_wait, Vec::new())))
     }
 
-    /// Counts an outcome of an event or a request of this lane. Jobs have counters of their own, in total and for each
-    /// job.
+    /// Counts an outcome of an event or a request of this lane. Jobs have counters of their own, in
+    /// total and for each job.
     fn count(&mut self, lane: Lane, count: impl Fn(&mut Counters)) {
         match Traffic::of(lane) {
             Traffic::Own => count(&mut self.counters),

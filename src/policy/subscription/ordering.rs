@@ -1,21 +1,22 @@
 //! Order by key: an event is sent only once the one before it with the same key has ended.
 //!
-//! An event of a free key is sent from its lane. If it fails, the events behind it in its key are held back: each gets a
-//! pending record that is due at [`HELD_BACK`], and the lane passes it, so that other keys go on. When an event ends,
-//! the first one held back behind it is released. A key in flight holds back nothing at first: its next events stay in
-//! the lane, unless they are so many that other keys would not be read.
+//! An event of a free key is sent from its lane. If it fails, the events behind it in its key are
+//! held back: each gets a pending record that is due at [`HELD_BACK`], and the lane passes it, so
+//! that other keys go on. When an event ends, the first one held back behind it is released. A key
+//! in flight holds back nothing at first: its next events stay in the lane, unless they are so many
+//! that other keys would not be read.
 //!
 //! Where the settings say so, an event that would be given up blocks its key instead (`blocking`).
 //!
 //! Invariants:
-//! - Of a key either one request is in flight, or one event waits for a retry or is released. All others are held back
-//!   or unread. The first in the order of the log goes first.
-//! - Only keys with an event in flight, pending or held back are in memory, and their number is bounded: at the bound
-//!   no event is sent for the first time.
+//! - Of a key either one request is in flight, or one event waits for a retry or is released. All
+//!   others are held back or unread. The first in the order of the log goes first.
+//! - Only keys with an event in flight, pending or held back are in memory, and their number is
+//!   bounded: at the bound no event is sent for the first time.
 //! - A released event is fetched only once its record is durable.
-//! - An event leaves only once the earlier ones of its key were sent, or are given up by a durable write. Whatever
-//!   crashes, no event is sent for the first time after a later one of its key. An attempt whose result was not durable
-//!   may be repeated after a later event.
+//! - An event leaves only once the earlier ones of its key were sent, or are given up by a durable
+//!   write. Whatever crashes, no event is sent for the first time after a later one of its key. An
+//!   attempt whose result was not durable may be repeated after a later event.
 //! - Nothing is sent before the order is recovered ([`recovery`]).
 //!
 //! What it does not do: jobs keep no order by key. They send one request at a time.
@@ -36,7 +37,8 @@ use crate::{
 };
 use gridhook_event::{Lane, Seq, Timestamp};
 
-/// Events that wait in a lane for events in flight. Above this they are held back, so that other keys are read.
+/// Events that wait in a lane for events in flight. Above this they are held back, so that other
+/// keys are read.
 pub(super) const LANE_WAITING_MAX: usize = 256;
 
 /// The same in bytes.
@@ -111,7 +113,11 @@ impl Ordering {
             holding_keys: 0,
             released: Vec::new(),
             ending: Vec::new(),
-            writes: WriteNumbers { next: 1, in_progress: 0, durable: 0 },
+            writes: WriteNumbers {
+                next: 1,
+                in_progress: 0,
+                durable: 0,
+            },
             recovery: Some(recovery).filter(|recovery| !recovery.is_read()),
             one_of_a_key,
         };
@@ -120,9 +126,21 @@ impl Ordering {
     }
 
     pub(super) fn view(&self) -> OrderView {
-        let Self { holding_keys: keys, held_back: events, tracked_max, .. } = *self;
+        let Self {
+            holding_keys: keys,
+            held_back: events,
+            tracked_max,
+            ..
+        } = *self;
         let (blocked, first_blocking) = (self.blocking.len(), self.blocking.first());
-        OrderView { keys, events, blocked, first_blocking, tracked: self.tracked.len(), tracked_max }
+        OrderView {
+            keys,
+            events,
+            blocked,
+            first_blocking,
+            tracked: self.tracked.len(),
+            tracked_max,
+        }
     }
 
     /// Pending deliveries that are not attempted before another event ends or an operator decides.
@@ -138,15 +156,21 @@ impl Ordering {
     pub(super) fn may_hold_back(&self) -> bool {
         self.waiting() > 0
             || !self.released.is_empty()
-            || self.recovery.as_ref().is_some_and(|recovery| recovery.is_any_due)
+            || self
+                .recovery
+                .as_ref()
+                .is_some_and(|recovery| recovery.is_any_due)
     }
 
-    /// Tells the turn of events of a lane. `crowded` tells that the lane has no room for those of other keys.
+    /// Tells the turn of events of a lane. `crowded` tells that the lane has no room for those of
+    /// other keys.
     pub(super) fn turns(&self, crowded: bool) -> impl FnMut(&ReadyEvent) -> Turn + '_ {
         let mut room = self.tracked_max.saturating_sub(self.tracked.len());
         let mut taken: HashSet<OrderHash> = HashSet::new();
         move |ready| {
-            let Some(key) = ready.order else { return Turn::Go };
+            let Some(key) = ready.order else {
+                return Turn::Go;
+            };
             if room == 0 {
                 return Turn::Wait;
             }
@@ -173,13 +197,27 @@ impl Ordering {
         let state = self.keys.entry(key).or_default();
         state.going.remove(&seq);
         self.holding_keys += usize::from(state.held_back.is_empty());
-        self.held_back +=
-            usize::from(state.held_back.insert(seq, HeldBack { lane, due, write: self.writes.next }).is_none());
+        self.held_back += usize::from(
+            state
+                .held_back
+                .insert(
+                    seq,
+                    HeldBack {
+                        lane,
+                        due,
+                        write: self.writes.next,
+                    },
+                )
+                .is_none(),
+        );
     }
 
-    /// An event is to be tried again. Returns true if it is to be held back: an earlier one of its key goes first.
+    /// An event is to be tried again. Returns true if it is to be held back: an earlier one of its
+    /// key goes first.
     pub(super) fn fails(&mut self, lane: Lane, seq: Seq) -> bool {
-        let Some(key) = self.tracked.get(&seq).copied() else { return false };
+        let Some(key) = self.tracked.get(&seq).copied() else {
+            return false;
+        };
         let state = self.keys.entry(key).or_default();
         state.failed = true;
         let waits = state.going.first().is_some_and(|first| *first < seq);
@@ -195,8 +233,8 @@ impl Ordering {
         self.advance(key)
     }
 
-    /// An event is given up by the next write. The others of its key wait for that write: an incarnation that does not
-    /// find it would send the event after them.
+    /// An event is given up by the next write. The others of its key wait for that write: an
+    /// incarnation that does not find it would send the event after them.
     pub(super) fn end_with_write(&mut self, seq: Seq) {
         let Some(key) = self.forget(seq) else { return };
         self.keys.entry(key).or_default().ending += 1;
@@ -235,7 +273,10 @@ impl Ordering {
             self.released.push((next, event));
             return None;
         }
-        Some(WantedEvent { key: (event.lane, next), due: event.due })
+        Some(WantedEvent {
+            key: (event.lane, next),
+            due: event.due,
+        })
     }
 
     /// The order key of an event that has not ended.
@@ -249,8 +290,16 @@ impl Ordering {
             return Some(BLOCKING);
         }
         let key = self.tracked.get(&seq)?;
-        let held_back = self.keys.get(key).and_then(|state| state.held_back.get(&seq));
-        let released = || self.released.iter().find(|(released, _)| *released == seq).map(|(_, event)| event);
+        let held_back = self
+            .keys
+            .get(key)
+            .and_then(|state| state.held_back.get(&seq));
+        let released = || {
+            self.released
+                .iter()
+                .find(|(released, _)| *released == seq)
+                .map(|(_, event)| event)
+        };
         held_back.or_else(released)?.due
     }
 
@@ -264,10 +313,19 @@ impl Ordering {
     pub(super) fn durable(&mut self) -> Vec<WantedEvent> {
         let durable = self.writes.in_progress;
         self.writes.durable = durable;
-        let released = self.released.extract_if(.., |(_, event)| event.write <= durable);
-        let mut released: Vec<_> =
-            released.map(|(seq, event)| WantedEvent { key: (event.lane, seq), due: event.due }).collect();
-        let ended: Vec<_> = self.ending.extract_if(.., |(_, write)| *write <= durable).collect();
+        let released = self
+            .released
+            .extract_if(.., |(_, event)| event.write <= durable);
+        let mut released: Vec<_> = released
+            .map(|(seq, event)| WantedEvent {
+                key: (event.lane, seq),
+                due: event.due,
+            })
+            .collect();
+        let ended: Vec<_> = self
+            .ending
+            .extract_if(.., |(_, write)| *write <= durable)
+            .collect();
         for (key, _) in ended {
             self.keys.entry(key).and_modify(|state| state.ending -= 1);
             released.extend(self.advance(key));
@@ -279,12 +337,16 @@ impl Ordering {
 impl Subscription {
     /// Whether the order is not recovered yet.
     pub(super) fn is_recovering(&self) -> bool {
-        self.ordering.as_deref().is_some_and(Ordering::is_recovering)
+        self.ordering
+            .as_deref()
+            .is_some_and(Ordering::is_recovering)
     }
 
     /// The number of events that are held back.
     pub(super) fn held_back(&self) -> usize {
-        self.ordering.as_ref().map_or(0, |ordering| ordering.held_back)
+        self.ordering
+            .as_ref()
+            .map_or(0, |ordering| ordering.held_back)
     }
 
     /// Whether this is the due time of an event that is held back or blocks its key.
@@ -294,20 +356,31 @@ impl Subscription {
 
     /// The order key of an event that has not ended. Events of jobs have none.
     pub(super) fn order_key(&self, (lane, seq): (Lane, Seq)) -> Option<OrderHash> {
-        self.ordering.as_ref().filter(|_| !lane.is_job())?.key_of(seq)
+        self.ordering
+            .as_ref()
+            .filter(|_| !lane.is_job())?
+            .key_of(seq)
     }
 
     /// Holds back an event that left its lane.
     pub(super) fn set_aside(&mut self, ready: ReadyEvent, now: Timestamp) {
-        let (Some(ordering), Some(key)) = (&mut self.ordering, ready.order) else { return };
+        let (Some(ordering), Some(key)) = (&mut self.ordering, ready.order) else {
+            return;
+        };
         let SendItem { lane, seq, .. } = ready.item;
         ordering.hold_back(key, lane, seq, Some(HELD_BACK));
-        self.defer(ready.item, HELD_BACK, LastAttempt::of_client(Outcome::Aborted, now));
+        self.defer(
+            ready.item,
+            HELD_BACK,
+            LastAttempt::of_client(Outcome::Aborted, now),
+        );
     }
 
     /// An event is to be tried again. Returns true if it is held back instead.
     pub(super) fn is_behind_in_order(&mut self, (lane, seq): (Lane, Seq)) -> bool {
-        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else { return false };
+        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
+            return false;
+        };
         // Events behind it in its lane can be set aside now.
         self.lanes.iter_mut().for_each(LaneReader::unstall);
         ordering.fails(lane, seq)
@@ -315,7 +388,9 @@ impl Subscription {
 
     /// An event of a published lane has ended.
     pub(super) fn end_of_turn(&mut self, (lane, seq): (Lane, Seq)) {
-        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else { return };
+        let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
+            return;
+        };
         if self.requests.lingers(seq) {
             return;
         }
@@ -335,7 +410,9 @@ impl Subscription {
 
     /// The write in progress is durable.
     pub(super) fn release_durable(&mut self) {
-        let Some(ordering) = &mut self.ordering else { return };
+        let Some(ordering) = &mut self.ordering else {
+            return;
+        };
         if !ordering.ending.is_empty() {
             self.lanes.iter_mut().for_each(LaneReader::unstall);
         }

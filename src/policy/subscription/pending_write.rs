@@ -1,15 +1,17 @@
 //! Changes that wait for the next write to the journal.
 //!
 //! Invariants:
-//! - At most one write is in progress. Changes made meanwhile accumulate here, so that one cursor covers a group of
-//!   outcomes, and there is always room for an outcome.
-//! - A write contains the cursor as it stands after the write's other changes. They become durable together or not at
-//!   all.
-//! - An advance over filtered events alone is not urgent: it waits for other changes, for a bounded time.
+//! - At most one write is in progress. Changes made meanwhile accumulate here, so that one cursor
+//!   covers a group of outcomes, and there is always room for an outcome.
+//! - A write contains the cursor as it stands after the write's other changes. They become durable
+//!   together or not at all.
+//! - An advance over filtered events alone is not urgent: it waits for other changes, for a bounded
+//!   time.
 //! - Events of a lane with the same outcome share one ledger entry, which lists their runs.
-//! - Filtered events do not cost an entry per run or per write. For each lane the cursor holds one range from the first
-//!   filtered event to the last; it becomes a ledger entry at the end of a ledger block. An event in the range without
-//!   another entry of the lane was rejected by that version of the filter.
+//! - Filtered events do not cost an entry per run or per write. For each lane the cursor holds one
+//!   range from the first filtered event to the last; it becomes a ledger entry at the end of a
+//!   ledger block. An event in the range without another entry of the lane was rejected by that
+//!   version of the filter.
 //!
 //! What it does not do: it knows neither keys nor bytes of records. `gridhook_store` encodes them.
 
@@ -17,23 +19,27 @@ use std::time::Duration;
 
 use crate::{
     DetachedEvents, SubscriptionWrite,
-    record::{Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns, WriteUrgency},
+    record::{
+        Cursor, FilteredOut, LEDGER_BLOCK, LedgerEntry, LedgerEvent, RecordChange, SeqRuns,
+        WriteUrgency,
+    },
 };
 use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 
-/// Maximum outcomes accumulated while a write is in progress. At the limit nothing is sent until the write is durable.
-/// A crash sends unwritten requests again, and a write to a full disk can take long.
+/// Maximum outcomes accumulated while a write is in progress. At the limit nothing is sent until
+/// the write is durable. A crash sends unwritten requests again, and a write to a full disk can
+/// take long.
 const FINISHED_MAX: usize = 1024;
 
-/// Maximum outcomes of a relaxed write. With more of them a longer wait would save little, and a crash would repeat many
-/// requests.
+/// Maximum outcomes of a relaxed write. With more of them a longer wait would save little, and a
+/// crash would repeat many requests.
 const RELAXED_OUTCOMES: usize = 16;
 
 /// Maximum changes accumulated in the same time: more than one slice of an overflowing log.
 const CHANGES_MAX: usize = 8192;
 
-/// Results wait for the next write once a write has this many changes, so that no other topic waits for a wave of failures:
-/// with the largest batch behind them about 20,000 records.
+/// Results wait for the next write once a write has this many changes, so that no other topic waits
+/// for a wave of failures: with the largest batch behind them about 20,000 records.
 const WRITE_CHANGES_MAX: usize = 4096;
 
 /// A cursor that only passed filtered events is written after this many …
@@ -42,12 +48,12 @@ const FILTERED_MAX: u64 = 4096;
 /// … or after this time. A crash before only means that they are filtered again.
 const FILTERED_WAIT: Duration = Duration::from_secs(5);
 
-/// Maximum events given up by ranges in one write. Batches sent meanwhile wait for this write at most. With a dead
-/// letter for each event it has about 200 KiB.
+/// Maximum events given up by ranges in one write. Batches sent meanwhile wait for this write at
+/// most. With a dead letter for each event it has about 200 KiB.
 pub(super) const GIVEN_UP_MAX: usize = 1024;
 
-/// Maximum runs in one ledger entry, and approximate maximum accumulated while a write is in progress: 12 bytes each in
-/// memory.
+/// Maximum runs in one ledger entry, and approximate maximum accumulated while a write is in
+/// progress: 12 bytes each in memory.
 const RUNS_MAX: usize = 1024;
 
 /// The state of events that moved from one lane to another.
@@ -86,7 +92,8 @@ pub(super) struct PendingWrite {
     filtered_since: Option<Timestamp>,
     /// Whether a write is in progress.
     writing: bool,
-    /// Whether the write in progress has only ledger entries and the cursor, so that nothing follows from its end.
+    /// Whether the write in progress has only ledger entries and the cursor, so that nothing
+    /// follows from its end.
     is_quiet: bool,
     /// Whether nothing may be written, because the disk is asked what it has.
     frozen: bool,
@@ -95,7 +102,10 @@ pub(super) struct PendingWrite {
 impl PendingWrite {
     /// No changes, and the ranges of filtered events as recovered from the cursor.
     pub(super) fn recover(filtered: &[FilteredOut]) -> Self {
-        Self { filtered_out: filtered.to_vec(), ..Self::default() }
+        Self {
+            filtered_out: filtered.to_vec(),
+            ..Self::default()
+        }
     }
 
     /// Adds a change.
@@ -105,7 +115,11 @@ impl PendingWrite {
 
     /// Adds a ledger entry.
     pub(super) fn note(&mut self, lane: Lane, attempt: u32, entry: LedgerEntry) {
-        self.change(RecordChange::Note { lane, attempt, entry });
+        self.change(RecordChange::Note {
+            lane,
+            attempt,
+            entry,
+        });
     }
 
     /// Notes a change of the cursor.
@@ -138,18 +152,31 @@ impl PendingWrite {
 
     /// Notes events of a lane that the filter rejected.
     pub(super) fn skip(&mut self, lane: Lane, version: u32, skipped: &SeqRuns, now: Timestamp) {
-        let (Some(first), Some(end)) = (skipped.first(), skipped.end()) else { return };
+        let (Some(first), Some(end)) = (skipped.first(), skipped.end()) else {
+            return;
+        };
         self.filtered_count += skipped.count();
         self.filtered_since.get_or_insert(now);
-        match self.filtered_out.iter_mut().find(|filtered| filtered.lane == lane && filtered.version == version) {
+        match self
+            .filtered_out
+            .iter_mut()
+            .find(|filtered| filtered.lane == lane && filtered.version == version)
+        {
             Some(filtered) => filtered.end = filtered.end.max(end),
             None => {
                 self.close_filtered_out(|filtered| filtered.lane == lane);
-                self.filtered_out.push(FilteredOut { lane, version, first, end });
+                self.filtered_out.push(FilteredOut {
+                    lane,
+                    version,
+                    first,
+                    end,
+                });
             }
         }
         // A range ends with its ledger block, so that it never covers more than one block.
-        self.close_filtered_out(|filtered| filtered.first.0 / LEDGER_BLOCK != filtered.end.0 / LEDGER_BLOCK);
+        self.close_filtered_out(|filtered| {
+            filtered.first.0 / LEDGER_BLOCK != filtered.end.0 / LEDGER_BLOCK
+        });
     }
 
     /// Ends the ranges of a lane that is finished or continues elsewhere.
@@ -158,7 +185,10 @@ impl PendingWrite {
     }
 
     fn close_filtered_out(&mut self, is_closed: impl Fn(&FilteredOut) -> bool) {
-        self.filtered_out_closed.extend(self.filtered_out.extract_if(.., |filtered| is_closed(filtered)));
+        self.filtered_out_closed.extend(
+            self.filtered_out
+                .extract_if(.., |filtered| is_closed(filtered)),
+        );
     }
 
     /// The ranges that have no ledger entry after the next write.
@@ -166,8 +196,14 @@ impl PendingWrite {
         &self.filtered_out
     }
 
-    /// Notes events of a lane that are given up in order and without an attempt; `why` is [`LedgerEvent::GivenUp`].
-    pub(super) fn give_up(&mut self, lane: Lane, why: LedgerEvent, events: impl IntoIterator<Item = Seq>) {
+    /// Notes events of a lane that are given up in order and without an attempt; `why` is
+    /// [`LedgerEvent::GivenUp`].
+    pub(super) fn give_up(
+        &mut self,
+        lane: Lane,
+        why: LedgerEvent,
+        events: impl IntoIterator<Item = Seq>,
+    ) {
         self.give_up_runs(lane, why, events.into_iter().collect());
     }
 
@@ -183,16 +219,17 @@ impl PendingWrite {
         self.given_up += events;
     }
 
-    /// How many of `wanted` events may be given up before the next write. If not all of them, the end of that write wakes
-    /// the subscription for the others.
+    /// How many of `wanted` events may be given up before the next write. If not all of them, the
+    /// end of that write wakes the subscription for the others.
     pub(super) fn may_give_up(&mut self, wanted: usize) -> usize {
         let room = GIVEN_UP_MAX.saturating_sub(self.given_up);
         self.is_exhausted |= wanted > room;
         wanted.min(room)
     }
 
-    /// Notes that events move from one lane to another. They may be sent only once the move is durable. Otherwise the
-    /// next incarnation would find them in flight in a lane that it does not have.
+    /// Notes that events move from one lane to another. They may be sent only once the move is
+    /// durable. Otherwise the next incarnation would find them in flight in a lane that it does not
+    /// have.
     pub(super) fn move_events(&mut self) {
         self.moved = LaneMove::Unwritten;
         self.cursor_now();
@@ -208,7 +245,11 @@ impl PendingWrite {
         if runs.is_empty() {
             return;
         }
-        match self.ranges.iter_mut().find(|(of, became, _)| *of == lane && *became == what) {
+        match self
+            .ranges
+            .iter_mut()
+            .find(|(of, became, _)| *of == lane && *became == what)
+        {
             Some((_, _, known)) => known.append(runs),
             None => self.ranges.push((lane, what, runs)),
         }
@@ -216,7 +257,12 @@ impl PendingWrite {
 
     /// Whether so much is unwritten that nothing more is done before the next write.
     pub(super) fn is_ahead(&self) -> bool {
-        let runs = || self.ranges.iter().map(|(_, _, runs)| runs.len()).sum::<usize>();
+        let runs = || {
+            self.ranges
+                .iter()
+                .map(|(_, _, runs)| runs.len())
+                .sum::<usize>()
+        };
         let full = self.finished.len() >= FINISHED_MAX || self.changes.len() >= CHANGES_MAX;
         (self.writing || self.frozen) && (full || runs() >= RUNS_MAX)
     }
@@ -228,12 +274,15 @@ impl PendingWrite {
 
     /// When there is something to write if nothing happens before.
     pub(super) fn wakes(&self) -> Option<Timestamp> {
-        self.filtered_since.filter(|_| !self.writing && !self.frozen).map(|since| since.after(FILTERED_WAIT))
+        self.filtered_since
+            .filter(|_| !self.writing && !self.frozen)
+            .map(|since| since.after(FILTERED_WAIT))
     }
 
     /// Whether there is something to write now. Never while a write is in progress.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        let filtered = self.filtered_count >= FILTERED_MAX || self.wakes().is_some_and(|at| at <= now);
+        let filtered =
+            self.filtered_count >= FILTERED_MAX || self.wakes().is_some_and(|at| at <= now);
         !self.writing && !self.frozen && (self.cursor || filtered || !self.changes.is_empty())
     }
 
@@ -253,7 +302,8 @@ impl PendingWrite {
         self.writing && (!self.is_quiet || is_next())
     }
 
-    /// Takes all changes as the write in progress; `follows` tells whether something follows from its end in any case.
+    /// Takes all changes as the write in progress; `follows` tells whether something follows from
+    /// its end in any case.
     pub(super) fn take(
         &mut self,
         cursor: Box<Cursor>,
@@ -264,18 +314,54 @@ impl PendingWrite {
         let is_quiet = self.moved == LaneMove::Durable
             && !self.is_exhausted
             && (self.late.is_empty() && self.detached.is_empty())
-            && self.changes.iter().all(|change| matches!(change, RecordChange::Note { .. }));
-        let moved = if self.moved == LaneMove::Unwritten { LaneMove::Written } else { self.moved };
+            && self
+                .changes
+                .iter()
+                .all(|change| matches!(change, RecordChange::Note { .. }));
+        let moved = if self.moved == LaneMove::Unwritten {
+            LaneMove::Written
+        } else {
+            self.moved
+        };
         let filtered = std::mem::take(&mut self.filtered_out);
-        let Self { mut changes, finished, late, detached, urgent, ranges, filtered_out_closed: closed, .. } =
-            std::mem::replace(self, Self { writing: true, is_quiet, moved, filtered_out: filtered, ..Self::default() });
+        let Self {
+            mut changes,
+            finished,
+            late,
+            detached,
+            urgent,
+            ranges,
+            filtered_out_closed: closed,
+            ..
+        } = std::mem::replace(
+            self,
+            Self {
+                writing: true,
+                is_quiet,
+                moved,
+                filtered_out: filtered,
+                ..Self::default()
+            },
+        );
         for filtered in closed {
-            changes.push(RecordChange::Note { lane: filtered.lane, attempt: 0, entry: filtered.line(now) });
+            changes.push(RecordChange::Note {
+                lane: filtered.lane,
+                attempt: 0,
+                entry: filtered.line(now),
+            });
         }
         for (lane, what, runs) in ranges {
             for part in runs.into_runs().chunks(RUNS_MAX) {
-                let entry = LedgerEntry { at: now, runs: part.to_vec(), what: what.clone() };
-                changes.push(RecordChange::Note { lane, attempt: 0, entry });
+                let entry = LedgerEntry {
+                    at: now,
+                    runs: part.to_vec(),
+                    what: what.clone(),
+                };
+                changes.push(RecordChange::Note {
+                    lane,
+                    attempt: 0,
+                    entry,
+                });
             }
         }
         changes.push(RecordChange::Cursor(cursor));
@@ -286,7 +372,14 @@ impl PendingWrite {
         } else {
             WriteUrgency::Usual
         };
-        SubscriptionWrite { changes, finished, late, detached, commanded, urgency }
+        SubscriptionWrite {
+            changes,
+            finished,
+            late,
+            detached,
+            commanded,
+            urgency,
+        }
     }
 
     /// Notes that the write in progress is durable.

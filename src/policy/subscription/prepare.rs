@@ -1,5 +1,5 @@
-//! What is done with events before they are sent: they are transformed when they are read, and a batch is freed of events that
-//! expired or cannot be transformed when it leaves.
+//! What is done with events before they are sent: they are transformed when they are read, and a
+//! batch is freed of events that expired or cannot be transformed when it leaves.
 
 use std::collections::HashSet;
 
@@ -8,12 +8,16 @@ use crate::{batch::ReadyEvent, order::OrderHash, outcome::Reason};
 use gridhook_event::{Event, Timestamp, Transformation};
 
 impl Subscription {
-    /// The events with what is delivered instead of them. Their size decides which of them are in a request.
+    /// The events with what is delivered instead of them. Their size decides which of them are in a
+    /// request.
     pub(super) fn transform_all(&self, events: Vec<Event>) -> Vec<Event> {
         if self.settings.transform.is_none() {
             return events;
         }
-        events.into_iter().map(|event| self.transform(event)).collect()
+        events
+            .into_iter()
+            .map(|event| self.transform(event))
+            .collect()
     }
 
     pub(super) fn transform(&self, event: Event) -> Event {
@@ -23,10 +27,13 @@ impl Subscription {
         }
     }
 
-    /// Gives up the events of a batch that expired or cannot be transformed; returns the others. The later ones of the same
-    /// order key are held back: the key may be blocked, and no write has the end of the event.
+    /// Gives up the events of a batch that expired or cannot be transformed; returns the others.
+    /// The later ones of the same order key are held back: the key may be blocked, and no write has
+    /// the end of the event.
     pub(super) fn prepare(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Vec<ReadyEvent> {
-        if self.settings.transform.is_none() && !batch.iter().any(|ready| self.is_expired(ready, now)) {
+        if self.settings.transform.is_none()
+            && !batch.iter().any(|ready| self.is_expired(ready, now))
+        {
             return batch;
         }
         let mut given_up: HashSet<OrderHash> = HashSet::new();

@@ -1,5 +1,5 @@
-//! The way of a pending delivery from the disk to a request. Published events and jobs have one queue each, so that
-//! neither blocks the other.
+//! The way of a pending delivery from the disk to a request. Published events and jobs have one
+//! queue each, so that neither blocks the other.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -28,7 +28,10 @@ pub(super) struct WantedEvent {
 
 impl WantedEvent {
     fn of_due(DueKey { due, lane, seq }: DueKey) -> Self {
-        Self { key: (lane, seq), due: Some(due) }
+        Self {
+            key: (lane, seq),
+            due: Some(due),
+        }
     }
 }
 
@@ -48,7 +51,11 @@ pub(super) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(super) fn new(due: RetryWindow, lost: impl Iterator<Item = (Lane, Seq)>, ordered: bool) -> Self {
+    pub(super) fn new(
+        due: RetryWindow,
+        lost: impl Iterator<Item = (Lane, Seq)>,
+        ordered: bool,
+    ) -> Self {
         let released = ordered.then(VecDeque::new);
         Self {
             due,
@@ -61,15 +68,28 @@ impl SendQueue {
     }
 
     /// The queue of jobs.
-    pub(super) fn of_jobs(next_due: Option<Timestamp>, longest: Duration, lost: Vec<(Lane, Seq)>) -> Self {
-        Self::new(RetryWindow::recover_roomy(next_due, longest), lost.into_iter(), false)
+    pub(super) fn of_jobs(
+        next_due: Option<Timestamp>,
+        longest: Duration,
+        lost: Vec<(Lane, Seq)>,
+    ) -> Self {
+        Self::new(
+            RetryWindow::recover_roomy(next_due, longest),
+            lost.into_iter(),
+            false,
+        )
     }
 
     /// Keys that are being fetched, ready or idle.
     pub(super) fn engaged(&self) -> impl Iterator<Item = (Lane, Seq)> {
         let ready = self.retries.iter().map(|ready| ready.item.key());
         let released = self.released.iter().flatten().copied();
-        self.fetching.iter().map(|wanted| wanted.key).chain(ready).chain(self.idle.keys()).chain(released)
+        self.fetching
+            .iter()
+            .map(|wanted| wanted.key)
+            .chain(ready)
+            .chain(self.idle.keys())
+            .chain(released)
     }
 
     /// An event is no longer held back.
@@ -89,7 +109,9 @@ impl SendQueue {
 
     /// Whether anything is to be sent at once.
     pub(super) fn waits(&self) -> bool {
-        !self.lost.is_empty() || !self.retries.is_empty() || self.released.iter().flatten().next().is_some()
+        !self.lost.is_empty()
+            || !self.retries.is_empty()
+            || self.released.iter().flatten().next().is_some()
     }
 
     /// Whether events of these lanes were open at recovery and are to be fetched.
@@ -122,7 +144,10 @@ impl SendQueue {
 
     /// Takes a batch of ready events of a lane.
     pub(super) fn take_ready_of(&mut self, lane: Lane, limits: BatchLimits) -> Vec<ReadyEvent> {
-        let (mut own, others) = self.take_all_ready().into_iter().partition::<VecDeque<_>, _>(|r| r.item.lane == lane);
+        let (mut own, others) = self
+            .take_all_ready()
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|r| r.item.lane == lane);
         let batch = batch::take(&mut own, limits);
         self.retries = others;
         self.retries.extend(own);
@@ -151,7 +176,10 @@ impl SendQueue {
 
     /// Bytes of the ready events.
     pub(super) fn ready_bytes(&self) -> usize {
-        self.retries.iter().map(|ready| ready.event.memory_len()).sum()
+        self.retries
+            .iter()
+            .map(|ready| ready.event.memory_len())
+            .sum()
     }
 
     /// When the first of these is due, wherever it is.
@@ -159,11 +187,23 @@ impl SendQueue {
         let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
         let ready = self.retries.iter().filter_map(|ready| ready.item.due);
         let released = self.released.iter().flatten().map(|_| HELD_BACK).next();
-        self.due.first().into_iter().chain(fetching).chain(ready).chain(self.idle.first_due()).chain(released).min()
+        self.due
+            .first()
+            .into_iter()
+            .chain(fetching)
+            .chain(ready)
+            .chain(self.idle.first_due())
+            .chain(released)
+            .min()
     }
 
     /// Keys to fetch next, of the lanes that may send now. Empty while a fetch is in progress.
-    pub(super) fn fetch(&mut self, now: Timestamp, batch: usize, may_go: impl Fn(Lane) -> bool) -> Vec<(Lane, Seq)> {
+    pub(super) fn fetch(
+        &mut self,
+        now: Timestamp,
+        batch: usize,
+        may_go: impl Fn(Lane) -> bool,
+    ) -> Vec<(Lane, Seq)> {
         if !self.fetching.is_empty() {
             return Vec::new();
         }
@@ -180,11 +220,19 @@ impl SendQueue {
         // Neither retries nor released events starve the others.
         let room = max - self.fetching.len();
         let released = self.released.iter().flatten().count().min(room.div_ceil(2));
-        self.fetching.extend(self.due.take(now, room - released, may_go).into_iter().map(WantedEvent::of_due));
+        self.fetching.extend(
+            self.due
+                .take(now, room - released, may_go)
+                .into_iter()
+                .map(WantedEvent::of_due),
+        );
         if let Some(released) = &mut self.released {
             let room = (max - self.fetching.len()).min(released.len());
             let first = released.drain(..room);
-            self.fetching.extend(first.map(|key| WantedEvent { key, due: Some(HELD_BACK) }));
+            self.fetching.extend(first.map(|key| WantedEvent {
+                key,
+                due: Some(HELD_BACK),
+            }));
         }
         self.fetching.iter().map(|wanted| wanted.key).collect()
     }
@@ -192,27 +240,37 @@ impl SendQueue {
     /// Returns ready events of these lanes to the window. They are fetched again.
     pub(super) fn forget_ready(&mut self, is_such: impl Fn(Lane) -> bool) {
         let retries = std::mem::take(&mut self.retries);
-        let (back, stay): (Vec<ReadyEvent>, Vec<ReadyEvent>) =
-            retries.into_iter().partition(|ready| is_such(ready.item.lane));
+        let (back, stay): (Vec<ReadyEvent>, Vec<ReadyEvent>) = retries
+            .into_iter()
+            .partition(|ready| is_such(ready.item.lane));
         self.retries = stay.into();
-        self.put_back(back.into_iter().map(|ReadyEvent { item, .. }| WantedEvent { key: item.key(), due: item.due }));
+        self.put_back(back.into_iter().map(|ReadyEvent { item, .. }| WantedEvent {
+            key: item.key(),
+            due: item.due,
+        }));
     }
 
-    /// Stops sending for a lane and returns what is being fetched to the window. The result is the keys without a
-    /// pending record.
+    /// Stops sending for a lane and returns what is being fetched to the window. The result is the
+    /// keys without a pending record.
     pub(super) fn withdraw(&mut self, lane: Lane) -> Vec<Seq> {
-        let (back, stay): (Vec<WantedEvent>, Vec<WantedEvent>) =
-            std::mem::take(&mut self.fetching).into_iter().partition(|wanted| wanted.key.0 == lane);
+        let (back, stay): (Vec<WantedEvent>, Vec<WantedEvent>) = std::mem::take(&mut self.fetching)
+            .into_iter()
+            .partition(|wanted| wanted.key.0 == lane);
         self.fetching = stay;
         self.put_back(back);
-        let (lost, stay): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(&mut self.lost).into_iter().partition(|(of, _)| *of == lane);
+        let (lost, stay): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut self.lost)
+            .into_iter()
+            .partition(|(of, _)| *of == lane);
         self.lost = stay;
         lost.into_iter().map(|(_, seq)| seq).collect()
     }
 
     pub(super) fn put_back(&mut self, wanted: impl IntoIterator<Item = WantedEvent>) {
-        for WantedEvent { key: (lane, seq), due } in wanted {
+        for WantedEvent {
+            key: (lane, seq),
+            due,
+        } in wanted
+        {
             match (due, &mut self.released) {
                 (Some(HELD_BACK), Some(released)) => released.push_back((lane, seq)),
                 (Some(due), _) => self.due.put_back(DueKey { due, lane, seq }),
@@ -226,18 +284,32 @@ impl SendQueue {
         if self.retries.is_empty() && self.fetching.is_empty() {
             return Vec::new();
         }
-        let wanted: HashMap<(Lane, Seq), SendItem> = items.iter().map(|item| (item.key(), *item)).collect();
-        let (ready, others): (VecDeque<ReadyEvent>, VecDeque<ReadyEvent>) =
-            self.take_all_ready().into_iter().partition(|ready| wanted.contains_key(&ready.item.key()));
+        let wanted: HashMap<(Lane, Seq), SendItem> =
+            items.iter().map(|item| (item.key(), *item)).collect();
+        let (ready, others): (VecDeque<ReadyEvent>, VecDeque<ReadyEvent>) = self
+            .take_all_ready()
+            .into_iter()
+            .partition(|ready| wanted.contains_key(&ready.item.key()));
         self.retries = others;
-        let fetching = self.fetching.extract_if(.., |fetching| wanted.contains_key(&fetching.key));
-        let fetching = fetching.map(|WantedEvent { key, due }| SendItem { due, ..wanted[&key] });
-        ready.into_iter().map(|ready| ready.item).chain(fetching).collect()
+        let fetching = self
+            .fetching
+            .extract_if(.., |fetching| wanted.contains_key(&fetching.key));
+        let fetching = fetching.map(|WantedEvent { key, due }| SendItem {
+            due,
+            ..wanted[&key]
+        });
+        ready
+            .into_iter()
+            .map(|ready| ready.item)
+            .chain(fetching)
+            .collect()
     }
 
     /// Removes an event that is released.
     pub(super) fn take_released(&mut self, key: (Lane, Seq)) -> bool {
-        let Some(released) = &mut self.released else { return false };
+        let Some(released) = &mut self.released else {
+            return false;
+        };
         let index = released.iter().position(|released| *released == key);
         index.and_then(|index| released.remove(index)).is_some()
     }

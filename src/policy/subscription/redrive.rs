@@ -1,10 +1,11 @@
-//! Redrives: dead letters that are sent again. They return to the lane of their job one page at a time.
+//! Redrives: dead letters that are sent again. They return to the lane of their job one page at a
+//! time.
 //!
 //! Invariants:
-//! - A dead letter becomes a pending delivery in the same write that removes it from the dead letters. It is always in
-//!   exactly one of the two.
-//! - It starts again without attempts, and with its full time to live. If it fails, it becomes a dead letter again, and
-//!   the same redrive does not send it a second time.
+//! - A dead letter becomes a pending delivery in the same write that removes it from the dead
+//!   letters. It is always in exactly one of the two.
+//! - It starts again without attempts, and with its full time to live. If it fails, it becomes a
+//!   dead letter again, and the same redrive does not send it a second time.
 //! - The pending deliveries of a canceled redrive become dead letters again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,8 @@ use crate::{
     SendItem,
     outcome::{Outcome, Reason},
     record::{
-        CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange, RedrivePage, SeqRuns,
+        CommandRefused, DueKey, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
+        RedrivePage, SeqRuns,
         job::{JobKind, JobRefused, JobState},
     },
 };
@@ -42,18 +44,37 @@ impl Subscription {
         }
         let dead_letters = page.dead_letters.len() as u64;
         if let Some(job) = self.jobs.job_mut(lane) {
-            job.kind = JobKind::Redrive { drained: page.drained };
+            job.kind = JobKind::Redrive {
+                drained: page.drained,
+            };
         }
-        let seqs: Vec<_> = page.dead_letters.iter().map(|dead_letter| dead_letter.seq).collect();
+        let seqs: Vec<_> = page
+            .dead_letters
+            .iter()
+            .map(|dead_letter| dead_letter.seq)
+            .collect();
         let mut waited: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
-        for (_, seq, of) in page.dead_letters.iter().filter_map(|dead_letter| dead_letter.waited) {
+        for (_, seq, of) in page
+            .dead_letters
+            .iter()
+            .filter_map(|dead_letter| dead_letter.waited)
+        {
             waited.entry(of).or_default().insert(seq);
         }
         for (of, seqs) in waited {
             let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
-            self.pending_write.note(of, 0, LedgerEntry { at: now, runs, what: LedgerEvent::Redriven { into: lane } });
+            self.pending_write.note(
+                of,
+                0,
+                LedgerEntry {
+                    at: now,
+                    runs,
+                    what: LedgerEvent::Redriven { into: lane },
+                },
+            );
         }
-        self.pending_write.change(RecordChange::Redrive(Box::new(page)));
+        self.pending_write
+            .change(RecordChange::Redrive(Box::new(page)));
         self.count(lane, |counters| {
             counters.passed += dead_letters;
             counters.matched += dead_letters;
@@ -61,17 +82,41 @@ impl Subscription {
         });
         for seq in seqs {
             let (last, status) = (Outcome::Aborted.into(), None);
-            let pending = PendingDelivery { attempts: 0, due: now, last, status, tried: now, received: Some(now) };
-            self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: None });
-            self.queue(lane).due.insert(DueKey { due: now, lane, seq });
+            let pending = PendingDelivery {
+                attempts: 0,
+                due: now,
+                last,
+                status,
+                tried: now,
+                received: Some(now),
+            };
+            self.pending_write.change(RecordChange::Defer {
+                lane,
+                seq,
+                pending,
+                was_due: None,
+            });
+            self.queue(lane).due.insert(DueKey {
+                due: now,
+                lane,
+                seq,
+            });
         }
         self.pending_write.cursor_now();
     }
 
-    /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The result is the
-    /// others.
-    pub(super) fn give_back(&mut self, lane: Lane, items: Vec<SendItem>, now: Timestamp) -> Vec<SendItem> {
-        let redrives = self.jobs.job(lane).is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
+    /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The
+    /// result is the others.
+    pub(super) fn give_back(
+        &mut self,
+        lane: Lane,
+        items: Vec<SendItem>,
+        now: Timestamp,
+    ) -> Vec<SendItem> {
+        let redrives = self
+            .jobs
+            .job(lane)
+            .is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
         if !redrives || !self.settings.dead_letter {
             return items;
         }
@@ -91,7 +136,10 @@ impl Subscription {
                 LedgerEntry {
                     at: now,
                     runs,
-                    what: LedgerEvent::GivenUp { reason: Reason::RedriveCanceled, dead_lettered: true },
+                    what: LedgerEvent::GivenUp {
+                        reason: Reason::RedriveCanceled,
+                        dead_lettered: true,
+                    },
                 },
             );
         }

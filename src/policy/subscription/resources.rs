@@ -1,5 +1,5 @@
-//! File descriptors and memory for requests, which all subscriptions share. The caller says what is free before each turn, and
-//! ticks a subscription that waits once something is released.
+//! File descriptors and memory for requests, which all subscriptions share. The caller says what is
+//! free before each turn, and ticks a subscription that waits once something is released.
 
 use super::Subscription;
 use gridhook_event::Timestamp;
@@ -10,7 +10,8 @@ impl Subscription {
         self.requests.limit(most);
     }
 
-    /// Limits what is sent next to this many bytes of bodies, for lack of memory. The last request may exceed it.
+    /// Limits what is sent next to this many bytes of bodies, for lack of memory. The last request
+    /// may exceed it.
     pub fn limit_bytes(&mut self, most: usize) {
         self.bytes_left = most;
     }
@@ -23,14 +24,17 @@ impl Subscription {
             && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
-    /// Whether a request could leave now if the request limit allowed it. The caller ticks it again once there is room.
+    /// Whether a request could leave now if the request limit allowed it. The caller ticks it again
+    /// once there is room.
     pub fn waits_for_room(&self, now: Timestamp) -> bool {
-        !self.requests.has_room() && !self.is_pulled() && self.endpoint.free_requests(self.requests.count(), now) > 0
+        !self.requests.has_room()
+            && !self.is_pulled()
+            && self.endpoint.free_requests(self.requests.count(), now) > 0
     }
 
-    /// Whether there are a file descriptor and memory for another request, whose release wakes the subscription; a pull client
-    /// needs none. Where events have an order, a late success is settled first: an earlier incarnation may have sent later
-    /// events of a key after it.
+    /// Whether there are a file descriptor and memory for another request, whose release wakes the
+    /// subscription; a pull client needs none. Where events have an order, a late success is
+    /// settled first: an earlier incarnation may have sent later events of a key after it.
     pub(super) fn may_request(&self) -> bool {
         let is_in_order = self.ordering.is_none() || !self.late.is_any_unsettled();
         self.is_pulled() || self.requests.has_room() && self.bytes_left > 0 && is_in_order

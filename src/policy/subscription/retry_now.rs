@@ -1,13 +1,14 @@
 //! Retries that an operator brings forward: pending deliveries become due now.
 //!
-//! The disk is asked for their records, because memory has only keys, and not all of them. Until it answers nothing is
-//! written. What it says therefore holds, except for decisions that are in memory only.
+//! The disk is asked for their records, because memory has only keys, and not all of them. Until it
+//! answers nothing is written. What it says therefore holds, except for decisions that are in
+//! memory only.
 //!
 //! Invariants:
 //! - The new due time is durable before the operator is answered.
 //! - A delivery that is on its way, or about which memory has decided, is left as it is.
-//! - Neither a hold nor a wait of the endpoint nor the order by key ends: the delivery leaves as soon as it may. The attempt
-//!   counts like any other.
+//! - Neither a hold nor a wait of the endpoint nor the order by key ends: the delivery leaves as
+//!   soon as it may. The attempt counts like any other.
 //! - A request names a bounded number of deliveries, which are one write.
 
 use std::collections::HashSet;
@@ -44,7 +45,8 @@ impl Subscription {
             return Some(CommandRefused::Held);
         }
         // What is due then is given up.
-        self.is_dead_lettering(now).then_some(CommandRefused::DeadLettering)
+        self.is_dead_lettering(now)
+            .then_some(CommandRefused::DeadLettering)
     }
 
     /// Whether a retry is not carried out yet.
@@ -58,10 +60,11 @@ impl Subscription {
         }
     }
 
-    /// Asks the disk once no write and no other question about pending records is in progress. Memory tells what is decided
-    /// and not written.
+    /// Asks the disk once no write and no other question about pending records is in progress.
+    /// Memory tells what is decided and not written.
     pub(super) fn ask_for_retry(&mut self) -> Option<Effect> {
-        let is_asking = self.late.lookup().is_open() || self.leases.lookup().is_some_and(|lookup| lookup.is_open());
+        let is_asking = self.late.lookup().is_open()
+            || self.leases.lookup().is_some_and(|lookup| lookup.is_open());
         if self.pending_write.is_writing() || is_asking {
             return None;
         }
@@ -85,26 +88,50 @@ impl Subscription {
     }
 
     /// Takes the disk's answer. Returns false if it belongs to another question.
-    pub(super) fn on_retry_read(&mut self, found: &[(Lane, Seq, Option<PendingDelivery>)], now: Timestamp) -> bool {
-        let RetryNow::Asked(RetryRequest { keys, tried_before }) = &self.retry else { return false };
-        if !found.iter().map(|(lane, seq, _)| (*lane, *seq)).eq(keys.iter().copied()) {
+    pub(super) fn on_retry_read(
+        &mut self,
+        found: &[(Lane, Seq, Option<PendingDelivery>)],
+        now: Timestamp,
+    ) -> bool {
+        let RetryNow::Asked(RetryRequest { keys, tried_before }) = &self.retry else {
+            return false;
+        };
+        if !found
+            .iter()
+            .map(|(lane, seq, _)| (*lane, *seq))
+            .eq(keys.iter().copied())
+        {
             return false;
         }
         let tried_before = *tried_before;
         self.retry = RetryNow::None;
         self.pending_write.freeze(false);
         self.pending_write.cursor_now();
-        let engaged: HashSet<(Lane, Seq)> =
-            self.requests.items().map(SendItem::key).chain(self.own.engaged()).collect();
+        let engaged: HashSet<(Lane, Seq)> = self
+            .requests
+            .items()
+            .map(SendItem::key)
+            .chain(self.own.engaged())
+            .collect();
         // A probation may have begun meanwhile in which due events become dead letters.
         let is_refused = self.refuses_retry(now).is_some();
         for (lane, seq, pending) in found {
             let (lane, seq) = (*lane, *seq);
             let may_move = |pending: &&PendingDelivery| {
-                let key = DueKey { due: pending.due, lane, seq };
+                let key = DueKey {
+                    due: pending.due,
+                    lane,
+                    seq,
+                };
                 // Neither held back nor blocking, and not attempted since the operator asked.
-                let waits = !is_refused && now < pending.due && pending.due < BLOCKING && pending.tried < tried_before;
-                waits && !lane.is_job() && !engaged.contains(&(lane, seq)) && !self.own.due.has_left(key)
+                let waits = !is_refused
+                    && now < pending.due
+                    && pending.due < BLOCKING
+                    && pending.tried < tried_before;
+                waits
+                    && !lane.is_job()
+                    && !engaged.contains(&(lane, seq))
+                    && !self.own.due.has_left(key)
             };
             if let Some(pending) = pending.as_ref().filter(may_move) {
                 self.commanded += 1;

@@ -1,11 +1,13 @@
-//! Selects what is sent next: first attempts from the lanes, and pending deliveries that are due. Both are read ahead.
+//! Selects what is sent next: first attempts from the lanes, and pending deliveries that are due.
+//! Both are read ahead.
 //!
 //! Invariants:
-//! - A pending delivery is in exactly one place: on disk, in the retry window, being fetched, ready, or in flight.
-//! - At most one fetch per queue is in progress, and none while enough is ready. Memory is bounded by one fetch and one
-//!   batch per lane, however much is pending.
-//! - Ready events are dropped as soon as the endpoint may not be called. Their expiry, schedule and record are checked
-//!   again later.
+//! - A pending delivery is in exactly one place: on disk, in the retry window, being fetched,
+//!   ready, or in flight.
+//! - At most one fetch per queue is in progress, and none while enough is ready. Memory is bounded
+//!   by one fetch and one batch per lane, however much is pending.
+//! - Ready events are dropped as soon as the endpoint may not be called. Their expiry, schedule and
+//!   record are checked again later.
 //! - An expired event is never sent: it is given up without another attempt.
 
 use std::collections::{HashMap, HashSet};
@@ -22,13 +24,16 @@ use crate::{
     lane::LaneReader,
     outcome::Reason,
     property::PropertyGroup,
-    record::{BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns, Traffic, is_exempt},
+    record::{
+        BLOCKING, DueKey, FetchedPending, Health, OPEN_EVENTS_MAX, PendingDelivery, SeqRuns,
+        Traffic, is_exempt,
+    },
     retry_window::WindowEntry,
 };
 use gridhook_event::{Event, Lane, Seq, Timestamp};
 
-/// Events with an outcome that a lane has yet to pass. With more, because a damaged log has none that can be read, the lane is
-/// not read on before it has passed some.
+/// Events with an outcome that a lane has yet to pass. With more, because a damaged log has none
+/// that can be read, the lane is not read on before it has passed some.
 const DONE_READ_MAX: usize = 3 * OPEN_EVENTS_MAX;
 
 /// The shares of the sending capacity.
@@ -42,8 +47,9 @@ enum SendShare {
     Retries,
 }
 
-/// The order of the shares in each turn: the first with something to send sends. While first attempts wait, retries
-/// have one turn in five, the live lane and the backlog two each. No share starves another, and no turn is lost.
+/// The order of the shares in each turn: the first with something to send sends. While first
+/// attempts wait, retries have one turn in five, the live lane and the backlog two each. No share
+/// starves another, and no turn is lost.
 const TURNS: [[SendShare; 3]; 5] = [
     [SendShare::Retries, SendShare::Live, SendShare::Backlog],
     [SendShare::Live, SendShare::Backlog, SendShare::Retries],
@@ -53,13 +59,16 @@ const TURNS: [[SendShare; 3]; 5] = [
 ];
 
 impl Subscription {
-    /// One turn of the sending pipeline, in three stages. `tests/policy/order.rs` has a case for each reason:
+    /// One turn of the sending pipeline, in three stages. `tests/policy/order.rs` has a case for
+    /// each reason:
     ///
-    /// 1. Prepare: assign positions of the log to lanes, and drop what is ready if the endpoint may not be called. This
-    ///    comes before sending: an event that leaves from the live lane cannot be assigned to the backlog any more.
+    /// 1. Prepare: assign positions of the log to lanes, and drop what is ready if the endpoint may
+    ///    not be called. This comes before sending: an event that leaves from the live lane cannot
+    ///    be assigned to the backlog any more.
     /// 2. Give up and send what is ready.
-    /// 3. Read ahead, and end lanes and jobs. This comes last: what was given up or sent has made room for reading, or
-    ///    was the last event of its lane, and a probe that has just left has closed the endpoint again.
+    /// 3. Read ahead, and end lanes and jobs. This comes last: what was given up or sent has made
+    ///    room for reading, or was the last event of its lane, and a probe that has just left has
+    ///    closed the endpoint again.
     ///
     /// The order within a stage does not matter.
     pub(super) fn pump(&mut self, effects: &mut Vec<Effect>, now: Timestamp) {
@@ -72,7 +81,8 @@ impl Subscription {
             self.send_batches(effects, now);
 
             self.read_ahead(effects, dead_lettering, now);
-            // Others may have waited for a lane that ended: events that expired behind it, or the live lane for a probe.
+            // Others may have waited for a lane that ended: events that expired behind it, or the
+            // live lane for a probe.
             if !self.end_finished(now) {
                 return;
             }
@@ -120,7 +130,8 @@ impl Subscription {
 
     fn read_ahead(&mut self, effects: &mut Vec<Effect>, dead_lettering: bool, now: Timestamp) {
         let is_open = self.endpoint.is_open(now);
-        if !self.pending_write.is_ahead() && !self.awaits_position() && (dead_lettering || is_open) {
+        if !self.pending_write.is_ahead() && !self.awaits_position() && (dead_lettering || is_open)
+        {
             self.request_reads(effects, now);
         }
         self.ask_for_jobs(effects, self.is_wanted() && is_open, now);
@@ -137,8 +148,9 @@ impl Subscription {
 
     /// Whether a lane waits because of events that have an outcome and are not passed.
     fn is_any_full(&self) -> bool {
-        let is_full =
-            |(index, lane): (usize, &LaneReader)| lane.done_count() >= DONE_READ_MAX || self.open_room(index) == 0;
+        let is_full = |(index, lane): (usize, &LaneReader)| {
+            lane.done_count() >= DONE_READ_MAX || self.open_room(index) == 0
+        };
         self.lanes.iter().enumerate().any(is_full)
     }
 
@@ -153,11 +165,16 @@ impl Subscription {
     /// Maximum events that leave together.
     pub(super) fn batch_max(&self) -> u32 {
         let most = self.endpoint.batch_max();
-        if self.is_pulled() { most.min(self.leases.wanted()) } else { most }
+        if self.is_pulled() {
+            most.min(self.leases.wanted())
+        } else {
+            most
+        }
     }
 
-    /// Whether events that are due become dead letters at once: the endpoint is in probation after a client error, and
-    /// the subscription is configured not to wait. While a probe is in flight its outcome is awaited.
+    /// Whether events that are due become dead letters at once: the endpoint is in probation after
+    /// a client error, and the subscription is configured not to wait. While a probe is in flight
+    /// its outcome is awaited.
     pub(super) fn is_dead_lettering(&self, now: Timestamp) -> bool {
         self.settings.dead_letter_in_probation && self.endpoint.is_suspended_by_client_error(now)
     }
@@ -179,11 +196,21 @@ impl Subscription {
 
     /// Why a due event is given up during probation.
     fn end_reason(&self, ready: &ReadyEvent, now: Timestamp) -> Reason {
-        if self.is_expired(ready, now) { Reason::TimeToLiveExceeded } else { Reason::ProbationCausedByClientError }
+        if self.is_expired(ready, now) {
+            Reason::TimeToLiveExceeded
+        } else {
+            Reason::ProbationCausedByClientError
+        }
     }
 
     pub(super) fn is_expired(&self, ready: &ReadyEvent, now: Timestamp) -> bool {
-        let SendItem { lane, appended, since, due, .. } = ready.item;
+        let SendItem {
+            lane,
+            appended,
+            since,
+            due,
+            ..
+        } = ready.item;
         match (since, lane.is_job()) {
             _ if self.expiry_paused || is_exempt(due) => false,
             (Some(since), true) => since.after(self.settings.time_to_live) <= now,
@@ -199,35 +226,65 @@ impl Subscription {
     }
 
     pub(super) fn on_due_read(&mut self, of: Traffic, keys: &[DueKey], all: bool) {
-        let queues = [Some(&self.own), self.replays.as_deref()].into_iter().flatten().flat_map(SendQueue::engaged);
-        let engaged: HashSet<(Lane, Seq)> = self.requests.items().map(SendItem::key).chain(queues).collect();
+        let queues = [Some(&self.own), self.replays.as_deref()]
+            .into_iter()
+            .flatten()
+            .flat_map(SendQueue::engaged);
+        let engaged: HashSet<(Lane, Seq)> = self
+            .requests
+            .items()
+            .map(SendItem::key)
+            .chain(queues)
+            .collect();
         // Events that are held back are last, and known.
-        let due = if self.ordering.is_some() { keys.partition_point(|key| key.due < BLOCKING) } else { keys.len() };
+        let due = if self.ordering.is_some() {
+            keys.partition_point(|key| key.due < BLOCKING)
+        } else {
+            keys.len()
+        };
         let queue = match of {
             Traffic::Own => &mut self.own,
             Traffic::Jobs => self.replays(),
         };
-        queue.due.answer(&keys[..due], all || due < keys.len(), |key| engaged.contains(&(key.lane, key.seq)));
+        queue
+            .due
+            .answer(&keys[..due], all || due < keys.len(), |key| {
+                engaged.contains(&(key.lane, key.seq))
+            });
     }
 
     pub(super) fn on_fetched(&mut self, fetched: Vec<FetchedPending>, now: Timestamp) {
-        let Some(of) = fetched.first().map(|fetched| fetched.lane) else { return };
+        let Some(of) = fetched.first().map(|fetched| fetched.lane) else {
+            return;
+        };
         let wanted = self.queue(of).take_fetching();
-        let indexes = wanted.iter().enumerate().map(|(index, wanted)| (wanted.key, index));
+        let indexes = wanted
+            .iter()
+            .enumerate()
+            .map(|(index, wanted)| (wanted.key, index));
         let indexes: HashMap<(Lane, Seq), usize> = indexes.collect();
         let mut wanted: Vec<Option<WantedEvent>> = wanted.into_iter().map(Some).collect();
-        for FetchedPending { lane, seq, pending, event } in fetched {
-            let Some(WantedEvent { due, .. }) =
-                indexes.get(&(lane, seq)).and_then(|index| wanted.get_mut(*index)?.take())
+        for FetchedPending {
+            lane,
+            seq,
+            pending,
+            event,
+        } in fetched
+        {
+            let Some(WantedEvent { due, .. }) = indexes
+                .get(&(lane, seq))
+                .and_then(|index| wanted.get_mut(*index)?.take())
             else {
                 continue;
             };
             if due != pending.as_ref().map(|pending| pending.due) {
-                // The record is authoritative: a damaged store may return the key of a pending delivery that has ended.
+                // The record is authoritative: a damaged store may return the key of a pending
+                // delivery that has ended.
                 continue;
             }
-            let is_misdated =
-                |pending: &&PendingDelivery| pending.due < BLOCKING && self.own.due.is_out_of_range(pending.due, now);
+            let is_misdated = |pending: &&PendingDelivery| {
+                pending.due < BLOCKING && self.own.due.is_out_of_range(pending.due, now)
+            };
             if let Some(misdated) = pending.as_ref().filter(is_misdated) {
                 // The clock was set back. It waits no longer than any retry can.
                 let due = self.own.due.latest(now);
@@ -248,12 +305,25 @@ impl Subscription {
             // A batch that was too large for the endpoint was not an attempt at its events.
             let last = last.filter(|_| attempts > 0);
             let appended = event.as_ref().map_or(now, |event| event.appended);
-            let item = SendItem { lane, seq, appended, attempts, due, since };
+            let item = SendItem {
+                lane,
+                seq,
+                appended,
+                attempts,
+                due,
+                since,
+            };
             match event {
                 Some(event) => {
                     let event = self.transform(event);
                     let group = PropertyGroup::of(&self.settings.grouping, &event);
-                    let ready = ReadyEvent { item, event, last, group, order: None };
+                    let ready = ReadyEvent {
+                        item,
+                        event,
+                        last,
+                        group,
+                        order: None,
+                    };
                     if self.is_pulled() {
                         self.take_up(ready, now);
                     } else {
@@ -285,16 +355,20 @@ impl Subscription {
 
     fn next_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
         let events_max = self.batch_max();
-        let limits = BatchLimits { events_max, ..self.settings.batch };
+        let limits = BatchLimits {
+            events_max,
+            ..self.settings.batch
+        };
         let turn = (self.turn + 1) % TURNS.len();
         let first = self.first_lane();
         for share in TURNS[turn] {
             let lane = match share {
-                SendShare::Live => {
-                    self.lane_ready(|lane| lane == Lane::LIVE && first.is_none_or(|first| lane == first))
-                }
-                SendShare::Backlog => self
-                    .lane_ready(|lane| lane != Lane::LIVE && is_own(lane) && first.is_none_or(|first| lane == first)),
+                SendShare::Live => self.lane_ready(|lane| {
+                    lane == Lane::LIVE && first.is_none_or(|first| lane == first)
+                }),
+                SendShare::Backlog => self.lane_ready(|lane| {
+                    lane != Lane::LIVE && is_own(lane) && first.is_none_or(|first| lane == first)
+                }),
                 SendShare::Retries if self.own.ready().is_empty() => None,
                 SendShare::Retries => {
                     self.turn = turn;
@@ -303,7 +377,10 @@ impl Subscription {
             };
             if let Some(lane) = lane {
                 self.turn = turn;
-                let limits = BatchLimits { events_max: events_max.min(self.room()), ..limits };
+                let limits = BatchLimits {
+                    events_max: events_max.min(self.room()),
+                    ..limits
+                };
                 let batch = self.take(lane, limits, now);
                 if !batch.is_empty() {
                     return batch;
@@ -316,35 +393,53 @@ impl Subscription {
     /// The first such lane with something to send, if first attempts may leave.
     fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
         let settled = !self.awaits_lane_assignment() && self.room() > 0;
-        self.lanes.iter().position(|lane| settled && is_such(lane.lane()) && lane.has_sendable())
+        self.lanes
+            .iter()
+            .position(|lane| settled && is_such(lane.lane()) && lane.has_sendable())
     }
 
     /// The only lane that may send if events have an order: the one with the oldest unread events.
     fn first_lane(&self) -> Option<Lane> {
         self.ordering.as_ref()?;
-        let behind = self.lanes.iter().filter(|lane| !lane.lane().is_job() && lane.is_behind(self.end));
+        let behind = self
+            .lanes
+            .iter()
+            .filter(|lane| !lane.lane().is_job() && lane.is_behind(self.end));
         behind.min_by_key(|lane| lane.read()).map(LaneReader::lane)
     }
 
-    /// How many more events a lane may send for the first time. Those of the live lane are done in another lane once a part of the
-    /// log is cut off, so that events which are done there count, too.
+    /// How many more events a lane may send for the first time. Those of the live lane are done in
+    /// another lane once a part of the log is cut off, so that events which are done there count,
+    /// too.
     fn open_room(&self, lane: usize) -> u32 {
         let lane = &self.lanes[lane];
-        let others = self.lanes.iter().filter(|other| lane.lane() == Lane::LIVE && other.lane() != Lane::LIVE);
+        let others = self
+            .lanes
+            .iter()
+            .filter(|other| lane.lane() == Lane::LIVE && other.lane() != Lane::LIVE);
         lane.open_room(others.map(LaneReader::done_count).sum())
     }
 
     /// Takes a batch from a lane, which passes the filtered events before it.
-    pub(super) fn take(&mut self, lane: usize, limits: BatchLimits, now: Timestamp) -> Vec<ReadyEvent> {
+    pub(super) fn take(
+        &mut self,
+        lane: usize,
+        limits: BatchLimits,
+        now: Timestamp,
+    ) -> Vec<ReadyEvent> {
         let events_max = limits.events_max.min(self.open_room(lane));
         if events_max == 0 {
             return Vec::new();
         }
-        let limits = BatchLimits { events_max, ..limits };
+        let limits = BatchLimits {
+            events_max,
+            ..limits
+        };
         let lane = &mut self.lanes[lane];
         let (batch, aside) = match &self.ordering {
             Some(ordering) if is_own(lane.lane()) => {
-                let crowded = lane.ready() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
+                let crowded =
+                    lane.ready() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
                 lane.take(limits, ordering.turns(crowded))
             }
             Some(_) | None => lane.take(limits, |_| Turn::Go),
@@ -374,7 +469,10 @@ impl Subscription {
         // A batch cut at the preferred size has more behind it.
         let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
         // With the exact capacity: `unzip` makes room for four, and most batches have one event.
-        let (mut items, mut events) = (Vec::with_capacity(batch.len()), Vec::<Event>::with_capacity(batch.len()));
+        let (mut items, mut events) = (
+            Vec::with_capacity(batch.len()),
+            Vec::<Event>::with_capacity(batch.len()),
+        );
         for ReadyEvent { item, event, .. } in batch {
             let bytes = event.delivered_len(self.settings.batch.schema);
             self.bytes_left = self.bytes_left.saturating_sub(bytes);
@@ -396,14 +494,18 @@ impl Subscription {
         let dividing = self.awaits_lane_assignment();
         // A probe takes the oldest event, so that the backlog stays contiguous.
         let probes = !matches!(self.endpoint.health(), Health::Healthy { .. });
-        let is_old = |lane: &LaneReader| lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end);
+        let is_old = |lane: &LaneReader| {
+            lane.lane() != Lane::LIVE && is_own(lane.lane()) && lane.is_behind(self.end)
+        };
         let old_only = probes && self.lanes.iter().any(is_old);
         let may_read = self.is_wanted() && self.room() > 0;
         let first = self.first_lane();
         let has_room = |lane: &LaneReader| {
             // Events of keys in flight must not hide those of other keys.
             lane.ready() < batch
-                || lane.is_stalled() && lane.ready() < LANE_WAITING_MAX && lane.ready_bytes() < WAITING_BYTES
+                || lane.is_stalled()
+                    && lane.ready() < LANE_WAITING_MAX
+                    && lane.ready_bytes() < WAITING_BYTES
         };
         let wanting = |lane: &&mut LaneReader| {
             !dividing
@@ -415,7 +517,11 @@ impl Subscription {
         };
         for lane in self.lanes.iter_mut().filter(wanting).filter(|_| may_read) {
             if let Some((from, end)) = lane.next_read(self.end) {
-                effects.push(Effect::ReadLog { lane: lane.lane(), from, end });
+                effects.push(Effect::ReadLog {
+                    lane: lane.lane(),
+                    from,
+                    end,
+                });
             }
         }
         if self.fetches_enough() {
@@ -427,11 +533,15 @@ impl Subscription {
             effects.push(Effect::Fetch(fetch));
         }
         if let Some(from) = self.own.due.next_lookup(now) {
-            effects.push(Effect::ReadDue { of: Traffic::Own, from });
+            effects.push(Effect::ReadDue {
+                of: Traffic::Own,
+                from,
+            });
         }
     }
 
-    /// Drops ready events while the endpoint is suspended. They are read again when it may be called.
+    /// Drops ready events while the endpoint is suspended. They are read again when it may be
+    /// called.
     fn forget_ready(&mut self) {
         for lane in self.lanes.iter_mut().filter(|lane| is_own(lane.lane())) {
             lane.forget_ready();
@@ -467,8 +577,10 @@ impl Subscription {
         }
         let events = skipped.count();
         self.count(lane, |counters| {
-            (counters.passed, counters.filtered) = (counters.passed + events, counters.filtered + events)
+            (counters.passed, counters.filtered) =
+                (counters.passed + events, counters.filtered + events)
         });
-        self.pending_write.skip(lane, self.settings.version, &skipped, now);
+        self.pending_write
+            .skip(lane, self.settings.version, &skipped, now);
     }
 }

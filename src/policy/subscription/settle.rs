@@ -1,11 +1,13 @@
-//! The consequences of a request's outcome: each of its events is delivered, pending again, or given up.
+//! The consequences of a request's outcome: each of its events is delivered, pending again, or
+//! given up.
 //!
 //! Invariants:
-//! - A request has one outcome. Anything that arrives after the outcome or after the deadline changes nothing here.
-//! - A matched event ends exactly once, and its pending record is removed in the same write. The counters therefore add
-//!   up after every write.
-//! - An attempt is counted only where the endpoint judged the event: not where it rejected a batch as too large, and not where
-//!   gridhook aborted the request.
+//! - A request has one outcome. Anything that arrives after the outcome or after the deadline
+//!   changes nothing here.
+//! - A matched event ends exactly once, and its pending record is removed in the same write. The
+//!   counters therefore add up after every write.
+//! - An attempt is counted only where the endpoint judged the event: not where it rejected a batch
+//!   as too large, and not where gridhook aborted the request.
 //! - Every request ends: one without an outcome at its deadline counts as aborted.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -18,8 +20,8 @@ use crate::{
     endpoint::RequestReport,
     outcome::{EventResult, Failure, LastOutcome, Outcome, Reason, RequestResult},
     record::{
-        BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent, PendingDelivery, RecordChange,
-        SeqRun, SeqRuns,
+        BLOCKING, DeadLetterRecord, DueKey, HELD_BACK, HeldBy, LedgerEntry, LedgerEvent,
+        PendingDelivery, RecordChange, SeqRun, SeqRuns,
     },
     retry::{self, Jitter, RetryDecision},
 };
@@ -29,8 +31,15 @@ use gridhook_event::{Lane, RequestId, Seq, Timestamp};
 const GONE: u16 = 410;
 
 impl Subscription {
-    /// A request that was aborted uses none of the attempts at its events: nothing was sent, or gridhook ended it.
-    pub(super) fn on_finished(&mut self, id: RequestId, answer: &RequestResult, now: Timestamp, jitter: Jitter) {
+    /// A request that was aborted uses none of the attempts at its events: nothing was sent, or
+    /// gridhook ended it.
+    pub(super) fn on_finished(
+        &mut self,
+        id: RequestId,
+        answer: &RequestResult,
+        now: Timestamp,
+        jitter: Jitter,
+    ) {
         self.finish_request(id, answer, answer.outcome != Outcome::Aborted, now, jitter);
     }
 
@@ -43,15 +52,20 @@ impl Subscription {
         jitter: Jitter,
     ) {
         // After the deadline the request counts as lost, and its events are sent again.
-        let Some(request) = self.requests.end(id) else { return };
+        let Some(request) = self.requests.end(id) else {
+            return;
+        };
         for (seq, _) in &request.lingering {
             self.end_of_turn((Lane::LIVE, *seq));
         }
         let edition = Arc::clone(&self.settings.edition);
-        let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
+        let terms = edition
+            .rules(self.settings.destination)
+            .terms(self.settings.dead_letter);
         let too_large = is_too_large(answer, request.events);
         let lane = request.items.first().map_or(Lane::LIVE, |item| item.lane);
-        // An answer of an endpoint that the subscription had before settles its events, and says nothing about this one.
+        // An answer of an endpoint that the subscription had before settles its events, and says
+        // nothing about this one.
         if request.endpoint == self.settings.endpoint {
             // An endpoint that accepts smaller batches has not failed.
             let refused = too_large || retry::blames_events(&edition, terms, answer);
@@ -65,7 +79,11 @@ impl Subscription {
         if !answer.is_delivered() {
             self.count(lane, |counters| counters.requests_failed += 1);
         }
-        let attempt = Attempt { sent: request.sent, is_counted: is_attempt && !too_large, is_too_large: too_large };
+        let attempt = Attempt {
+            sent: request.sent,
+            is_counted: is_attempt && !too_large,
+            is_too_large: too_large,
+        };
         if answer.events.is_empty() {
             return self.settle_events(&request.items, attempt, answer, now, jitter);
         }
@@ -75,7 +93,11 @@ impl Subscription {
             if is_too_large {
                 self.endpoint.halve_batches(request.events);
             }
-            let attempt = Attempt { is_counted: !is_too_large, is_too_large, ..attempt };
+            let attempt = Attempt {
+                is_counted: !is_too_large,
+                is_too_large,
+                ..attempt
+            };
             self.settle_events(&items, attempt, &answer, now, jitter);
         }
     }
@@ -102,30 +124,60 @@ impl Subscription {
             return self.cancel(items.to_vec(), now);
         }
         let edition = Arc::clone(&self.settings.edition);
-        let terms = edition.rules(self.settings.destination).terms(self.settings.dead_letter);
-        let Attempt { sent, is_counted, is_too_large } = attempt;
-        let attempts_max = if is_counted { self.settings.attempts_max } else { u32::MAX };
-        // All events of a request have the same number of attempts. The times of their first attempts may differ.
+        let terms = edition
+            .rules(self.settings.destination)
+            .terms(self.settings.dead_letter);
+        let Attempt {
+            sent,
+            is_counted,
+            is_too_large,
+        } = attempt;
+        let attempts_max = if is_counted {
+            self.settings.attempts_max
+        } else {
+            u32::MAX
+        };
+        // All events of a request have the same number of attempts. The times of their first
+        // attempts may differ.
         let judged = |item: &SendItem| {
             if is_too_large {
                 // A batch that was merely too large is not an attempt at its events.
                 return (*item, RetryDecision::Again(now));
             }
             let number = item.attempts + 1;
-            let failed = retry::Failed { number, first: first_sent(item, sent), sent, ended: now };
+            let failed = retry::Failed {
+                number,
+                first: first_sent(item, sent),
+                sent,
+                ended: now,
+            };
             let decision = retry::judge(&edition, terms, attempts_max, failed, answer, jitter);
-            (SendItem { attempts: item.attempts + u32::from(is_counted), ..*item }, decision)
+            (
+                SendItem {
+                    attempts: item.attempts + u32::from(is_counted),
+                    ..*item
+                },
+                decision,
+            )
         };
         let judged: Vec<(SendItem, RetryDecision)> = items.iter().map(judged).collect();
         let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
         for (item, (_, decision)) in items.iter().zip(&judged) {
-            let next = if let RetryDecision::Again(due) = decision { Some(*due) } else { None };
+            let next = if let RetryDecision::Again(due) = decision {
+                Some(*due)
+            } else {
+                None
+            };
             nexts.entry(next).or_default().push(*item);
         }
         for (next, items) in nexts {
             self.note_attempt(&items, answer, next, now);
         }
-        let last = LastAttempt { outcome: answer.outcome.into(), status: answer.status, tried: sent };
+        let last = LastAttempt {
+            outcome: answer.outcome.into(),
+            status: answer.status,
+            tried: sent,
+        };
         for (item, decision) in judged {
             match decision {
                 RetryDecision::Again(due) => self.defer(item, due, last),
@@ -134,7 +186,8 @@ impl Subscription {
         }
     }
 
-    /// Notes what a response says about the endpoint. `refused`: it refused these events, and has not failed.
+    /// Notes what a response says about the endpoint. `refused`: it refused these events, and has
+    /// not failed.
     fn note_response(
         &mut self,
         request: &OutgoingBatch,
@@ -143,7 +196,9 @@ impl Subscription {
         now: Timestamp,
         jitter: Jitter,
     ) {
-        let OutgoingBatch { id, sent, events, .. } = *request;
+        let OutgoingBatch {
+            id, sent, events, ..
+        } = *request;
         let report = RequestReport {
             request: id,
             sent,
@@ -165,12 +220,18 @@ impl Subscription {
                 self.away = self.end;
             }
         }
-        let failing_for = self.endpoint.failing_for(now).filter(|_| matches!(answer.outcome, Outcome::Failed(_)));
+        let failing_for = self
+            .endpoint
+            .failing_for(now)
+            .filter(|_| matches!(answer.outcome, Outcome::Failed(_)));
         let cause = if self.settings.hold_when_gone && answer.status == Some(GONE) {
             Some(HeldBy::Gone)
         } else {
             let limit = self.settings.hold_after_failing;
-            failing_for.zip(limit).filter(|(failing, limit)| failing >= limit).map(|_| HeldBy::EndpointFailing)
+            failing_for
+                .zip(limit)
+                .filter(|(failing, limit)| failing >= limit)
+                .map(|_| HeldBy::EndpointFailing)
         };
         if cause.is_some() && self.endpoint.held().is_none() {
             self.endpoint.hold(cause);
@@ -179,16 +240,33 @@ impl Subscription {
     }
 
     pub(super) fn fail_overdue_requests(&mut self, now: Timestamp, jitter: Jitter) {
-        while let Some((id, _)) = self.requests.oldest().filter(|(_, deadline)| *deadline <= now) {
+        while let Some((id, _)) = self
+            .requests
+            .oldest()
+            .filter(|(_, deadline)| *deadline <= now)
+        {
             // The endpoint may have seen its events.
-            self.finish_request(id, &RequestResult::bare(Outcome::Aborted), true, now, jitter);
+            self.finish_request(
+                id,
+                &RequestResult::bare(Outcome::Aborted),
+                true,
+                now,
+                jitter,
+            );
         }
     }
 
     pub(super) fn on_quarantine(&mut self, item: SendItem, now: Timestamp, jitter: Jitter) {
         if let Some((id, _)) = self.requests.remove_item(item.key()) {
-            // The response may have caused the panic. The other events of the request are tried again.
-            self.finish_request(id, &RequestResult::bare(Outcome::Aborted), true, now, jitter);
+            // The response may have caused the panic. The other events of the request are tried
+            // again.
+            self.finish_request(
+                id,
+                &RequestResult::bare(Outcome::Aborted),
+                true,
+                now,
+                jitter,
+            );
         }
         if item.due.is_none()
             && let Some(lane) = lane_mut(&mut self.lanes, item.lane)
@@ -199,41 +277,84 @@ impl Subscription {
         self.give_up(item, Reason::Quarantined, None, now);
     }
 
-    /// Gives up an event that cannot be transformed: every further attempt would fail in the same way. It counts as an
-    /// attempt, so that the history has the error.
+    /// Gives up an event that cannot be transformed: every further attempt would fail in the same
+    /// way. It counts as an attempt, so that the history has the error.
     pub(super) fn fail_transformation(&mut self, item: SendItem, detail: String, now: Timestamp) {
         let failure = Failure::TransformationFailed;
-        let result = RequestResult { detail, ..RequestResult::bare(failure) };
+        let result = RequestResult {
+            detail,
+            ..RequestResult::bare(failure)
+        };
         self.note_attempt(&[item], &result, None, now);
         self.counts.fail(failure.into());
-        let last = LastAttempt { outcome: failure.into(), status: None, tried: now };
-        let item = SendItem { attempts: item.attempts + 1, ..item };
+        let last = LastAttempt {
+            outcome: failure.into(),
+            status: None,
+            tried: now,
+        };
+        let item = SendItem {
+            attempts: item.attempts + 1,
+            ..item
+        };
         self.give_up(item, Reason::Undeliverable(failure), Some(last), now);
     }
 
     /// Gives up an event after `item.attempts` attempts; `last` is the outcome of the last one.
-    pub(super) fn give_up(&mut self, item: SendItem, reason: Reason, last: Option<LastAttempt>, now: Timestamp) {
+    pub(super) fn give_up(
+        &mut self,
+        item: SendItem,
+        reason: Reason,
+        last: Option<LastAttempt>,
+        now: Timestamp,
+    ) {
         if self.blocks_key(&item, reason) {
             // A pull client no longer holds it.
-            let aborted = LastAttempt::of_client(Outcome::Aborted, last.map_or(now, |last| last.tried));
-            return self.defer(item, BLOCKING, last.filter(|_| !self.is_pulled()).unwrap_or(aborted));
+            let aborted =
+                LastAttempt::of_client(Outcome::Aborted, last.map_or(now, |last| last.tried));
+            return self.defer(
+                item,
+                BLOCKING,
+                last.filter(|_| !self.is_pulled()).unwrap_or(aborted),
+            );
         }
         self.end_given_up(item, reason, last, now);
     }
 
     /// The same for an event that blocks no key, or no longer.
-    pub(super) fn end_given_up(&mut self, item: SendItem, reason: Reason, last: Option<LastAttempt>, now: Timestamp) {
+    pub(super) fn end_given_up(
+        &mut self,
+        item: SendItem,
+        reason: Reason,
+        last: Option<LastAttempt>,
+        now: Timestamp,
+    ) {
         if !self.abandon(item, reason, last, now) {
             return;
         }
-        let SendItem { lane, seq, attempts, .. } = item;
-        let what = LedgerEvent::GivenUp { reason, dead_lettered: self.dead_letters(reason) };
-        self.pending_write.note(lane, attempts, LedgerEntry { at: now, runs: vec![SeqRun::one(seq)], what });
+        let SendItem {
+            lane,
+            seq,
+            attempts,
+            ..
+        } = item;
+        let what = LedgerEvent::GivenUp {
+            reason,
+            dead_lettered: self.dead_letters(reason),
+        };
+        self.pending_write.note(
+            lane,
+            attempts,
+            LedgerEntry {
+                at: now,
+                runs: vec![SeqRun::one(seq)],
+                what,
+            },
+        );
         self.pending_write.cursor_now();
     }
 
-    /// Counts the event as given up and dead-letters it if there is a destination. The caller adds the ledger entry.
-    /// Returns false if the event has ended already.
+    /// Counts the event as given up and dead-letters it if there is a destination. The caller adds
+    /// the ledger entry. Returns false if the event has ended already.
     pub(super) fn abandon(
         &mut self,
         item: SendItem,
@@ -245,7 +366,12 @@ impl Subscription {
             return false;
         }
         self.end_of_turn_with_write(item.key());
-        let SendItem { lane, seq, attempts, .. } = item;
+        let SendItem {
+            lane,
+            seq,
+            attempts,
+            ..
+        } = item;
         self.counts.give_up(reason, self.dead_letters(reason));
         if !self.dead_letters(reason) {
             self.count(lane, |counters| counters.dropped += 1);
@@ -264,14 +390,21 @@ impl Subscription {
             given_up: now,
         };
         let due = now.after(self.settings.edition.dead_letter.delay);
-        self.pending_write.change(RecordChange::DeadLetter { lane, seq, due, dead });
+        self.pending_write.change(RecordChange::DeadLetter {
+            lane,
+            seq,
+            due,
+            dead,
+        });
         true
     }
 
-    /// Gives up events that cannot be read. They count as matched, because it is unknown whether the filter would
-    /// match.
+    /// Gives up events that cannot be read. They count as matched, because it is unknown whether
+    /// the filter would match.
     pub(super) fn on_unreadable(&mut self, name: Lane, from: Seq, upto: Seq) {
-        let Some(lane) = lane_mut(&mut self.lanes, name) else { return };
+        let Some(lane) = lane_mut(&mut self.lanes, name) else {
+            return;
+        };
         let missing = lane.miss(from, upto);
         let events = missing.count();
         if events == 0 {
@@ -284,16 +417,24 @@ impl Subscription {
             counters.dropped += events;
         });
         self.order_behind_write();
-        let why = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
+        let why = LedgerEvent::GivenUp {
+            reason: Reason::Missing,
+            dead_lettered: false,
+        };
         self.pending_write.give_up_runs(name, why, missing);
     }
 
     /// The outcome of an event that ends without an attempt.
     fn unattempted(&self) -> LastOutcome {
-        if self.is_pulled() { LastOutcome::Delivering } else { LastOutcome::Probation }
+        if self.is_pulled() {
+            LastOutcome::Delivering
+        } else {
+            LastOutcome::Probation
+        }
     }
 
-    /// Whether an event given up for this reason becomes a dead letter. An unreadable event has no content to keep.
+    /// Whether an event given up for this reason becomes a dead letter. An unreadable event has no
+    /// content to keep.
     pub(super) fn dead_letters(&self, reason: Reason) -> bool {
         self.settings.dead_letter && reason != Reason::Missing
     }
@@ -307,9 +448,23 @@ impl Subscription {
 
     /// Makes the event pending after `item.attempts` attempts, of which this was the last.
     pub(super) fn defer(&mut self, item: SendItem, due: Timestamp, last: LastAttempt) {
-        let LastAttempt { outcome: last, status, tried } = last;
-        let SendItem { lane, seq, attempts, due: was_due, .. } = item;
-        let due = if self.is_behind_in_order((lane, seq)) { HELD_BACK } else { due };
+        let LastAttempt {
+            outcome: last,
+            status,
+            tried,
+        } = last;
+        let SendItem {
+            lane,
+            seq,
+            attempts,
+            due: was_due,
+            ..
+        } = item;
+        let due = if self.is_behind_in_order((lane, seq)) {
+            HELD_BACK
+        } else {
+            due
+        };
         if was_due.is_none() {
             if !self.first_outcome(item) {
                 return;
@@ -317,18 +472,41 @@ impl Subscription {
             self.count(lane, |counters| counters.pending += 1);
         }
         // The age of an event in a job counts from its first attempt there.
-        let counts = lane.is_job() || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
+        let counts = lane.is_job()
+            || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
         let received = item.since.or_else(|| counts.then_some(tried));
-        let pending = PendingDelivery { attempts, due, last, status, tried, received };
+        let pending = PendingDelivery {
+            attempts,
+            due,
+            last,
+            status,
+            tried,
+            received,
+        };
         if let Some(ordering) = self.ordering.as_mut().filter(|_| due == BLOCKING) {
-            let event = BlockingEvent { lane, appended: item.appended, pending: pending.clone() };
+            let event = BlockingEvent {
+                lane,
+                appended: item.appended,
+                pending: pending.clone(),
+            };
             ordering.blocking.insert(seq, event);
             self.pending_write.cursor_now();
         }
-        self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due });
+        self.pending_write.change(RecordChange::Defer {
+            lane,
+            seq,
+            pending,
+            was_due,
+        });
         self.invalidate_lookups((lane, seq));
-        if let Some(was_due) = was_due.filter(|was_due| *was_due != due && !self.is_held_back(*was_due)) {
-            self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
+        if let Some(was_due) =
+            was_due.filter(|was_due| *was_due != due && !self.is_held_back(*was_due))
+        {
+            self.queue(lane).due.leave(DueKey {
+                due: was_due,
+                lane,
+                seq,
+            });
         }
         if !self.is_held_back(due) {
             self.queue(lane).due.insert(DueKey { due, lane, seq });
@@ -336,27 +514,51 @@ impl Subscription {
     }
 
     /// Moves the due time of a pending delivery without an attempt.
-    pub(super) fn reschedule(&mut self, lane: Lane, seq: Seq, pending: PendingDelivery, due: Timestamp) {
+    pub(super) fn reschedule(
+        &mut self,
+        lane: Lane,
+        seq: Seq,
+        pending: PendingDelivery,
+        due: Timestamp,
+    ) {
         let was_due = pending.due;
         let pending = PendingDelivery { due, ..pending };
-        self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
+        self.pending_write.change(RecordChange::Defer {
+            lane,
+            seq,
+            pending,
+            was_due: Some(was_due),
+        });
         self.invalidate_lookups((lane, seq));
         if !self.is_held_back(was_due) {
-            self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
+            self.queue(lane).due.leave(DueKey {
+                due: was_due,
+                lane,
+                seq,
+            });
         }
         self.queue(lane).due.insert(DueKey { due, lane, seq });
     }
 
     /// Ends the pending delivery. Returns false if its end has been written already.
     pub(super) fn leave(&mut self, item: SendItem) -> bool {
-        let Some(was_due) = item.due else { return self.first_outcome(item) };
+        let Some(was_due) = item.due else {
+            return self.first_outcome(item);
+        };
         let SendItem { lane, seq, .. } = item;
         self.invalidate_lookups((lane, seq));
         self.leases.end((lane, seq));
-        self.count(lane, |counters| counters.pending = counters.pending.saturating_sub(1));
-        self.pending_write.change(RecordChange::Settle { lane, seq, was_due });
+        self.count(lane, |counters| {
+            counters.pending = counters.pending.saturating_sub(1)
+        });
+        self.pending_write
+            .change(RecordChange::Settle { lane, seq, was_due });
         if !self.is_held_back(was_due) {
-            self.queue(lane).due.leave(DueKey { due: was_due, lane, seq });
+            self.queue(lane).due.leave(DueKey {
+                due: was_due,
+                lane,
+                seq,
+            });
         }
         true
     }
@@ -381,24 +583,52 @@ impl Subscription {
         open
     }
 
-    fn note_attempt(&mut self, items: &[SendItem], answer: &RequestResult, next: Option<Timestamp>, now: Timestamp) {
+    fn note_attempt(
+        &mut self,
+        items: &[SendItem],
+        answer: &RequestResult,
+        next: Option<Timestamp>,
+        now: Timestamp,
+    ) {
         let Some(first) = items.first() else { return };
         let runs = match items {
             [item] => vec![SeqRun::one(item.seq)],
             items => runs_of(items.iter().map(|item| item.seq).collect()),
         };
-        let RequestResult { outcome, status, latency, .. } = *answer;
+        let RequestResult {
+            outcome,
+            status,
+            latency,
+            ..
+        } = *answer;
         let mut excerpt = None;
         if outcome != Outcome::Delivered
             && let Some(kept) = self.excerpts.keep(answer, now)
         {
             excerpt = Some(kept.key.hash);
             if let Some(excerpt) = kept.unwritten {
-                self.pending_write.change(RecordChange::StoreExcerpt { key: kept.key, excerpt });
+                self.pending_write.change(RecordChange::StoreExcerpt {
+                    key: kept.key,
+                    excerpt,
+                });
             }
         }
-        let what = LedgerEvent::Attempted { outcome, status, latency, next, excerpt };
-        self.pending_write.note(first.lane, first.attempts + 1, LedgerEntry { at: now, runs, what });
+        let what = LedgerEvent::Attempted {
+            outcome,
+            status,
+            latency,
+            next,
+            excerpt,
+        };
+        self.pending_write.note(
+            first.lane,
+            first.attempts + 1,
+            LedgerEntry {
+                at: now,
+                runs,
+                what,
+            },
+        );
     }
 }
 
@@ -413,12 +643,18 @@ struct Attempt {
 }
 
 /// The events of a request of which a service has taken some only, by their results.
-fn group_by_result<'a>(items: &[SendItem], results: &'a [EventResult]) -> Vec<(Vec<SendItem>, &'a EventResult)> {
+fn group_by_result<'a>(
+    items: &[SendItem],
+    results: &'a [EventResult],
+) -> Vec<(Vec<SendItem>, &'a EventResult)> {
     let mut groups: Vec<(Vec<SendItem>, &EventResult)> = Vec::new();
     for item in items {
         // All have one.
-        let Some(result) = results.iter().find(|result| result.seq == item.seq) else { continue };
-        let is_same = |other: &EventResult| (other.outcome, other.status) == (result.outcome, result.status);
+        let Some(result) = results.iter().find(|result| result.seq == item.seq) else {
+            continue;
+        };
+        let is_same =
+            |other: &EventResult| (other.outcome, other.status) == (result.outcome, result.status);
         match groups.iter_mut().find(|(_, other)| is_same(other)) {
             Some((group, _)) => group.push(*item),
             None => groups.push((vec![*item], result)),

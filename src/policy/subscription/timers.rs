@@ -1,7 +1,7 @@
 //! When the state machine must act again if no input arrives.
 //!
-//! Invariant: where only an input can change something (the outcome of a request, an answer of the disk), no time is
-//! returned, because that input wakes the state machine.
+//! Invariant: where only an input can change something (the outcome of a request, an answer of the
+//! disk), no time is returned, because that input wakes the state machine.
 
 use super::Subscription;
 use crate::record::{BLOCKING, Health};
@@ -14,12 +14,24 @@ impl Subscription {
             return None;
         }
         // The results that wait for room in a write are absorbed first.
-        let request = self.requests.oldest().filter(|_| self.postponed.is_empty()).map(|(_, deadline)| deadline);
-        [request, self.pending_write.wakes(), self.ages(), self.next_work(now)].into_iter().flatten().min()
+        let request = self
+            .requests
+            .oldest()
+            .filter(|_| self.postponed.is_empty())
+            .map(|(_, deadline)| deadline);
+        [
+            request,
+            self.pending_write.wakes(),
+            self.ages(),
+            self.next_work(now),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
-    /// When something can be sent that cannot be sent now. Where only the concurrency limit blocks, the next outcome
-    /// wakes the state machine.
+    /// When something can be sent that cannot be sent now. Where only the concurrency limit blocks,
+    /// the next outcome wakes the state machine.
     fn next_work(&self, now: Timestamp) -> Option<Timestamp> {
         if self.endpoint.is_shut() {
             return None;
@@ -30,16 +42,28 @@ impl Subscription {
         match self.endpoint.opens().filter(|opens| *opens > now) {
             Some(until) => {
                 let probe = self.work(now).map(|work| work.max(until));
-                let dead_lettering = self.next_due_key(now).filter(|_| self.is_dead_lettering(now));
-                probe.into_iter().chain(self.connects(now)).chain(dead_lettering).min()
+                let dead_lettering = self
+                    .next_due_key(now)
+                    .filter(|_| self.is_dead_lettering(now));
+                probe
+                    .into_iter()
+                    .chain(self.connects(now))
+                    .chain(dead_lettering)
+                    .min()
             }
             // Ready events wait for the pace or for a request to finish.
             None => {
                 let paced = self.endpoint.pace_opens(self.requests.count(), now);
                 // Retries leave also while lanes are assigned.
-                let is_ready = !self.own.ready().is_empty() || self.is_ready() && !self.awaits_lane_assignment();
-                let paced = paced.filter(|_| is_ready && self.may_request() && !self.pending_write.is_ahead());
-                paced.into_iter().chain(self.next_due_key(now)).chain(self.next_of_jobs(now)).min()
+                let is_ready = !self.own.ready().is_empty()
+                    || self.is_ready() && !self.awaits_lane_assignment();
+                let paced = paced
+                    .filter(|_| is_ready && self.may_request() && !self.pending_write.is_ahead());
+                paced
+                    .into_iter()
+                    .chain(self.next_due_key(now))
+                    .chain(self.next_of_jobs(now))
+                    .min()
             }
         }
     }
@@ -47,29 +71,51 @@ impl Subscription {
     /// When there is something to send, if the endpoint may be called.
     fn work(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = self.is_behind() || self.own.waits();
-        let work = if waits { Some(now) } else { self.own.first_due() };
+        let work = if waits {
+            Some(now)
+        } else {
+            self.own.first_due()
+        };
         work.into_iter().chain(self.wait_of_jobs(now)).min()
     }
 
     /// When to try a bare connection: the endpoint is suspended and there is something to send.
     pub(super) fn connects(&self, now: Timestamp) -> Option<Timestamp> {
-        let due = self.endpoint.connects().filter(|_| self.endpoint.opens().is_some_and(|until| until > now))?;
+        let due = self
+            .endpoint
+            .connects()
+            .filter(|_| self.endpoint.opens().is_some_and(|until| until > now))?;
         self.work(now).map(|work| work.max(due))
     }
 
-    /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or wait for room.
+    /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or
+    /// wait for room.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let blocked = self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
+        let blocked =
+            self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
         let expiry = self.own.first_idle_expiry().filter(|_| !self.expiry_paused);
-        self.own.due.wakes(now).into_iter().chain(expiry).min().filter(|_| !blocked)
+        self.own
+            .due
+            .wakes(now)
+            .into_iter()
+            .chain(expiry)
+            .min()
+            .filter(|_| !blocked)
     }
 
     /// When the first pending delivery is due, wherever it is.
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let in_flight = self.requests.items().filter_map(|item| item.due);
-        let blocking = self.ordering.as_ref().filter(|ordering| ordering.may_hold_back()).map(|_| BLOCKING);
-        let pending =
-            self.own.first_due().into_iter().chain(self.replays.as_ref().and_then(|replays| replays.first_due()));
+        let blocking = self
+            .ordering
+            .as_ref()
+            .filter(|ordering| ordering.may_hold_back())
+            .map(|_| BLOCKING);
+        let pending = self.own.first_due().into_iter().chain(
+            self.replays
+                .as_ref()
+                .and_then(|replays| replays.first_due()),
+        );
         pending.chain(in_flight).chain(blocking).min()
     }
 }

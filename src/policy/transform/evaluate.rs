@@ -1,7 +1,8 @@
 //! Evaluates JMESPath expressions on values whose numbers are exact.
 //!
-//! The crate jmespath parses expressions. It evaluates with doubles, so it is not used for that. Two results differ
-//! from those of doubles: numbers are compared by their digits, and whole numbers stay whole numbers.
+//! The crate jmespath parses expressions. It evaluates with doubles, so it is not used for that.
+//! Two results differ from those of doubles: numbers are compared by their digits, and whole
+//! numbers stay whole numbers.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -29,8 +30,8 @@ pub(super) struct EvaluationError {
 pub(super) struct Source<'a>(pub(super) &'a str);
 
 impl Source<'_> {
-    /// The result of `node` for `data`. Each kind of node has a function, so that a level of the recursion takes little of
-    /// the stack.
+    /// The result of `node` for `data`. Each kind of node has a function, so that a level of the
+    /// recursion takes little of the stack.
     ///
     /// # Errors
     /// A function gets what it cannot take.
@@ -40,13 +41,22 @@ impl Source<'_> {
             Ast::Field { name, .. } => Ok(data.member(name)),
             Ast::Literal { offset, value } => Ok(self.read_literal(*offset, value)),
             Ast::Index { idx, .. } => Ok(item_at(data, *idx)),
-            Ast::Slice { start, stop, step, .. } => Ok(slice(data, *start, *stop, *step)),
+            Ast::Slice {
+                start, stop, step, ..
+            } => Ok(slice(data, *start, *stop, *step)),
             Ast::Subexpr { lhs, rhs, .. } => self.evaluate_subexpression(lhs, rhs, data),
             Ast::Or { lhs, rhs, .. } => self.evaluate_or(lhs, rhs, data),
             Ast::And { lhs, rhs, .. } => self.evaluate_and(lhs, rhs, data),
             Ast::Not { node, .. } => self.evaluate_not(node, data),
-            Ast::Condition { predicate, then, .. } => self.evaluate_condition(predicate, then, data),
-            Ast::Comparison { comparator, lhs, rhs, .. } => self.evaluate_comparison(comparator, lhs, rhs, data),
+            Ast::Condition {
+                predicate, then, ..
+            } => self.evaluate_condition(predicate, then, data),
+            Ast::Comparison {
+                comparator,
+                lhs,
+                rhs,
+                ..
+            } => self.evaluate_comparison(comparator, lhs, rhs, data),
             Ast::ObjectValues { node, .. } => self.list_values(node, data),
             Ast::Projection { lhs, rhs, .. } => self.project(lhs, rhs, data),
             Ast::Flatten { node, .. } => self.evaluate_flatten(node, data),
@@ -65,19 +75,32 @@ impl Source<'_> {
         exact.unwrap_or_else(|| Value::from_variable(value))
     }
 
-    fn evaluate_subexpression(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
+    fn evaluate_subexpression(
+        self,
+        lhs: &Ast,
+        rhs: &Ast,
+        data: &Value,
+    ) -> Result<Value, EvaluationError> {
         let left = self.evaluate(lhs, data)?;
         self.evaluate(rhs, &left)
     }
 
     fn evaluate_or(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
         let left = self.evaluate(lhs, data)?;
-        if left.is_true() { Ok(left) } else { self.evaluate(rhs, data) }
+        if left.is_true() {
+            Ok(left)
+        } else {
+            self.evaluate(rhs, data)
+        }
     }
 
     fn evaluate_and(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
         let left = self.evaluate(lhs, data)?;
-        if left.is_true() { self.evaluate(rhs, data) } else { Ok(left) }
+        if left.is_true() {
+            self.evaluate(rhs, data)
+        } else {
+            Ok(left)
+        }
     }
 
     fn evaluate_not(self, node: &Ast, data: &Value) -> Result<Value, EvaluationError> {
@@ -85,8 +108,17 @@ impl Source<'_> {
         Ok(Value::Bool(!value.is_true()))
     }
 
-    fn evaluate_condition(self, predicate: &Ast, then: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        if self.evaluate(predicate, data)?.is_true() { self.evaluate(then, data) } else { Ok(Value::Null) }
+    fn evaluate_condition(
+        self,
+        predicate: &Ast,
+        then: &Ast,
+        data: &Value,
+    ) -> Result<Value, EvaluationError> {
+        if self.evaluate(predicate, data)?.is_true() {
+            self.evaluate(then, data)
+        } else {
+            Ok(Value::Null)
+        }
     }
 
     fn evaluate_comparison(
@@ -109,7 +141,9 @@ impl Source<'_> {
     }
 
     fn project(self, lhs: &Ast, rhs: &Ast, data: &Value) -> Result<Value, EvaluationError> {
-        let Value::Array(items) = self.evaluate(lhs, data)? else { return Ok(Value::Null) };
+        let Value::Array(items) = self.evaluate(lhs, data)? else {
+            return Ok(Value::Null);
+        };
         let mut results = Vec::new();
         for item in items.iter() {
             let result = self.evaluate(rhs, item)?;
@@ -128,25 +162,42 @@ impl Source<'_> {
     }
 
     fn make_list(self, elements: &[Ast], data: &Value) -> Result<Value, EvaluationError> {
-        let items: Result<Vec<Value>, _> = elements.iter().map(|node| self.evaluate(node, data)).collect();
+        let items: Result<Vec<Value>, _> = elements
+            .iter()
+            .map(|node| self.evaluate(node, data))
+            .collect();
         Ok(Value::Array(items?.into()))
     }
 
-    fn make_object(self, elements: &[KeyValuePair], data: &Value) -> Result<Value, EvaluationError> {
+    fn make_object(
+        self,
+        elements: &[KeyValuePair],
+        data: &Value,
+    ) -> Result<Value, EvaluationError> {
         let mut members = BTreeMap::new();
         for pair in elements {
-            members.insert(Arc::from(pair.key.as_str()), self.evaluate(&pair.value, data)?);
+            members.insert(
+                Arc::from(pair.key.as_str()),
+                self.evaluate(&pair.value, data)?,
+            );
         }
         Ok(Value::Object(Arc::new(members)))
     }
 
-    fn call(self, offset: usize, name: &str, args: &[Ast], data: &Value) -> Result<Value, EvaluationError> {
+    fn call(
+        self,
+        offset: usize,
+        name: &str,
+        args: &[Ast],
+        data: &Value,
+    ) -> Result<Value, EvaluationError> {
         let failed = |error| EvaluationError { offset, error };
         match (name, args) {
             ("map", [Ast::Expref { ast, .. }, list]) => {
                 let list = self.evaluate(list, data)?;
                 let items = functions::array(name, 2, &list).map_err(failed)?;
-                let results: Result<Vec<Value>, _> = items.iter().map(|item| self.evaluate(ast, item)).collect();
+                let results: Result<Vec<Value>, _> =
+                    items.iter().map(|item| self.evaluate(ast, item)).collect();
                 Ok(Value::Array(results?.into()))
             }
             ("sort_by" | "min_by" | "max_by", [list, Ast::Expref { ast, .. }]) => {
@@ -159,7 +210,8 @@ impl Source<'_> {
                 functions::choose_by(name, keyed).map_err(failed)
             }
             _ => {
-                let args: Result<Vec<Value>, _> = args.iter().map(|node| self.evaluate(node, data)).collect();
+                let args: Result<Vec<Value>, _> =
+                    args.iter().map(|node| self.evaluate(node, data)).collect();
                 functions::call(name, &args?).map_err(failed)
             }
         }
@@ -186,14 +238,22 @@ pub(super) fn literal_json(expression: &str, offset: usize) -> Option<String> {
 }
 
 fn item_at(data: &Value, index: i32) -> Value {
-    let Value::Array(items) = data else { return Value::Null };
+    let Value::Array(items) = data else {
+        return Value::Null;
+    };
     let at = i64::from(index) + if index < 0 { items.len() as i64 } else { 0 };
-    usize::try_from(at).ok().and_then(|at| items.get(at)).cloned().unwrap_or(Value::Null)
+    usize::try_from(at)
+        .ok()
+        .and_then(|at| items.get(at))
+        .cloned()
+        .unwrap_or(Value::Null)
 }
 
 /// As Python slices a list. `bound` limits the step.
 fn slice(data: &Value, start: Option<i32>, stop: Option<i32>, step: i32) -> Value {
-    let Value::Array(items) = data else { return Value::Null };
+    let Value::Array(items) = data else {
+        return Value::Null;
+    };
     let len = items.len() as i64;
     let (first, last) = if step < 0 { (-1, len - 1) } else { (0, len) };
     let limit = |end: i32| (i64::from(end) + if end < 0 { len } else { 0 }).clamp(first, last);
@@ -201,7 +261,12 @@ fn slice(data: &Value, start: Option<i32>, stop: Option<i32>, step: i32) -> Valu
     let stop = stop.map_or(if step < 0 { first } else { last }, limit);
     let mut chosen = Vec::new();
     while if step < 0 { at > stop } else { at < stop } {
-        chosen.extend(usize::try_from(at).ok().and_then(|at| items.get(at)).cloned());
+        chosen.extend(
+            usize::try_from(at)
+                .ok()
+                .and_then(|at| items.get(at))
+                .cloned(),
+        );
         at += i64::from(step);
     }
     Value::Array(chosen.into())

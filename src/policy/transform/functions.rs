@@ -8,10 +8,21 @@ use super::value::Value;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FunctionError {
     #[error("argument {position} of {function} is {actual}; allowed is {allowed}")]
-    Argument { function: String, position: usize, actual: String, allowed: &'static str },
+    Argument {
+        function: String,
+        position: usize,
+        actual: String,
+        allowed: &'static str,
+    },
     #[error("{function} has {actual} arguments; allowed are {allowed}")]
-    Arity { function: String, actual: usize, allowed: String },
-    #[error("the values that {function} compares are {actual}; allowed are numbers only or strings only")]
+    Arity {
+        function: String,
+        actual: usize,
+        allowed: String,
+    },
+    #[error(
+        "the values that {function} compares are {actual}; allowed are numbers only or strings only"
+    )]
     Mixed { function: String, actual: String },
     #[error("the result of {function} is not a number that JSON can have")]
     Overflow { function: String },
@@ -22,9 +33,10 @@ pub(super) enum FunctionError {
 /// The numbers of arguments that a function takes.
 fn arity(function: &str) -> Option<Range<usize>> {
     Some(match function {
-        "abs" | "avg" | "ceil" | "floor" | "keys" | "length" | "max" | "min" | "reverse" | "sort" | "sum"
-        | "to_array" | "to_number" | "to_string" | "type" | "values" => 1..2,
-        "contains" | "ends_with" | "join" | "map" | "max_by" | "min_by" | "sort_by" | "starts_with" => 2..3,
+        "abs" | "avg" | "ceil" | "floor" | "keys" | "length" | "max" | "min" | "reverse"
+        | "sort" | "sum" | "to_array" | "to_number" | "to_string" | "type" | "values" => 1..2,
+        "contains" | "ends_with" | "join" | "map" | "max_by" | "min_by" | "sort_by"
+        | "starts_with" => 2..3,
         "merge" => 0..usize::MAX,
         "not_null" => 1..usize::MAX,
         _ => return None,
@@ -33,13 +45,23 @@ fn arity(function: &str) -> Option<Range<usize>> {
 
 /// Calls a function whose arguments are values.
 pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionError> {
-    let arity = arity(function).ok_or_else(|| FunctionError::Unknown { function: function.to_owned() })?;
+    let arity = arity(function).ok_or_else(|| FunctionError::Unknown {
+        function: function.to_owned(),
+    })?;
     if !arity.contains(&args.len()) {
-        let allowed =
-            if arity.end == usize::MAX { format!("{} or more", arity.start) } else { arity.start.to_string() };
-        return Err(FunctionError::Arity { function: function.to_owned(), actual: args.len(), allowed });
+        let allowed = if arity.end == usize::MAX {
+            format!("{} or more", arity.start)
+        } else {
+            arity.start.to_string()
+        };
+        return Err(FunctionError::Arity {
+            function: function.to_owned(),
+            actual: args.len(),
+            allowed,
+        });
     }
-    let refuse = |position: usize, allowed| Err(refused(function, position, &args[position - 1], allowed));
+    let refuse =
+        |position: usize, allowed| Err(refused(function, position, &args[position - 1], allowed));
     Ok(match (function, args) {
         ("abs", [Value::Number(number)]) => Value::Number(number.trim_start_matches('-').into()),
         ("ceil", [Value::Number(number)]) => round(function, number, 1)?,
@@ -47,7 +69,11 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
         ("abs" | "ceil" | "floor", _) => return refuse(1, "a number"),
         ("avg", [list]) => {
             let numbers = numbers(function, list)?;
-            if numbers.is_empty() { Value::Null } else { divide(function, &numbers)? }
+            if numbers.is_empty() {
+                Value::Null
+            } else {
+                divide(function, &numbers)?
+            }
         }
         ("sum", [list]) => sum(function, &numbers(function, list)?)?,
         ("contains", [Value::String(text), part]) => match part {
@@ -56,20 +82,28 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
         },
         ("contains", [Value::Array(items), item]) => Value::Bool(items.contains(item)),
         ("contains", _) => return refuse(1, "a string or an array"),
-        ("ends_with", [Value::String(text), Value::String(end)]) => Value::Bool(text.ends_with(&**end)),
-        ("starts_with", [Value::String(text), Value::String(start)]) => Value::Bool(text.starts_with(&**start)),
+        ("ends_with", [Value::String(text), Value::String(end)]) => {
+            Value::Bool(text.ends_with(&**end))
+        }
+        ("starts_with", [Value::String(text), Value::String(start)]) => {
+            Value::Bool(text.starts_with(&**start))
+        }
         ("ends_with" | "starts_with", [Value::String(_), _]) => return refuse(2, "a string"),
         ("ends_with" | "starts_with", _) => return refuse(1, "a string"),
         ("join", [Value::String(glue), list]) => {
             let mut texts = Vec::new();
             for item in array(function, 2, list)? {
-                let Value::String(text) = item else { return refuse(2, "an array of strings") };
+                let Value::String(text) = item else {
+                    return refuse(2, "an array of strings");
+                };
                 texts.push(&**text);
             }
             Value::from_text(&texts.join(glue))
         }
         ("join", _) => return refuse(1, "a string"),
-        ("keys", [Value::Object(members)]) => Value::Array(members.keys().cloned().map(Value::String).collect()),
+        ("keys", [Value::Object(members)]) => {
+            Value::Array(members.keys().cloned().map(Value::String).collect())
+        }
         ("values", [Value::Object(members)]) => Value::Array(members.values().cloned().collect()),
         ("keys" | "values", _) => return refuse(1, "an object"),
         ("length", [Value::String(text)]) => count(text.chars().count()),
@@ -77,19 +111,34 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
         ("length", [Value::Object(members)]) => count(members.len()),
         ("length", _) => return refuse(1, "a string, an array or an object"),
         ("max" | "min" | "sort", [list]) => {
-            let keyed = array(function, 1, list)?.iter().map(|item| (item.clone(), item.clone())).collect();
+            let keyed = array(function, 1, list)?
+                .iter()
+                .map(|item| (item.clone(), item.clone()))
+                .collect();
             choose_by(function, keyed)?
         }
         ("merge", _) => {
             let mut all = BTreeMap::new();
             for (index, arg) in args.iter().enumerate() {
-                let Value::Object(members) = arg else { return refuse(index + 1, "an object") };
-                all.extend(members.iter().map(|(name, value)| (Arc::clone(name), value.clone())));
+                let Value::Object(members) = arg else {
+                    return refuse(index + 1, "an object");
+                };
+                all.extend(
+                    members
+                        .iter()
+                        .map(|(name, value)| (Arc::clone(name), value.clone())),
+                );
             }
             Value::Object(Arc::new(all))
         }
-        ("not_null", _) => args.iter().find(|arg| !arg.is_null()).cloned().unwrap_or(Value::Null),
-        ("reverse", [Value::String(text)]) => Value::from_text(&text.chars().rev().collect::<String>()),
+        ("not_null", _) => args
+            .iter()
+            .find(|arg| !arg.is_null())
+            .cloned()
+            .unwrap_or(Value::Null),
+        ("reverse", [Value::String(text)]) => {
+            Value::from_text(&text.chars().rev().collect::<String>())
+        }
         ("reverse", [Value::Array(items)]) => Value::Array(items.iter().rev().cloned().collect()),
         ("reverse", _) => return refuse(1, "a string or an array"),
         ("to_array", [list @ Value::Array(_)]) => list.clone(),
@@ -105,12 +154,20 @@ pub(super) fn call(function: &str, args: &[Value]) -> Result<Value, FunctionErro
         }
         ("type", [value]) => Value::from_text(value.type_name()),
         // Those that take an expression, which `bound` has checked.
-        _ => return Err(FunctionError::Unknown { function: function.to_owned() }),
+        _ => {
+            return Err(FunctionError::Unknown {
+                function: function.to_owned(),
+            });
+        }
     })
 }
 
 /// The items of an argument.
-pub(super) fn array<'a>(function: &str, position: usize, value: &'a Value) -> Result<&'a [Value], FunctionError> {
+pub(super) fn array<'a>(
+    function: &str,
+    position: usize,
+    value: &'a Value,
+) -> Result<&'a [Value], FunctionError> {
     match value {
         Value::Array(items) => Ok(items),
         other => Err(refused(function, position, other, "an array")),
@@ -118,7 +175,10 @@ pub(super) fn array<'a>(function: &str, position: usize, value: &'a Value) -> Re
 }
 
 /// Sorts values by their keys, or chooses the one with the least or greatest key.
-pub(super) fn choose_by(function: &str, mut keyed: Vec<(Value, Value)>) -> Result<Value, FunctionError> {
+pub(super) fn choose_by(
+    function: &str,
+    mut keyed: Vec<(Value, Value)>,
+) -> Result<Value, FunctionError> {
     let is_comparable = |(key, _): &&(Value, Value)| key.compare(&keyed[0].0).is_some();
     if let Some((key, _)) = keyed.iter().find(|pair| !is_comparable(pair)) {
         let actual = if matches!(keyed[0].0, Value::Number(_) | Value::String(_)) {
@@ -126,15 +186,22 @@ pub(super) fn choose_by(function: &str, mut keyed: Vec<(Value, Value)>) -> Resul
         } else {
             keyed[0].0.type_name().to_owned()
         };
-        return Err(FunctionError::Mixed { function: function.to_owned(), actual });
+        return Err(FunctionError::Mixed {
+            function: function.to_owned(),
+            actual,
+        });
     }
-    let compare = |left: &(Value, Value), right: &(Value, Value)| left.0.compare(&right.0).unwrap_or(Ordering::Equal);
+    let compare = |left: &(Value, Value), right: &(Value, Value)| {
+        left.0.compare(&right.0).unwrap_or(Ordering::Equal)
+    };
     let chosen = match function {
         "max" | "max_by" => keyed.into_iter().rev().max_by(compare),
         "min" | "min_by" => keyed.into_iter().min_by(compare),
         _ => {
             keyed.sort_by(compare);
-            return Ok(Value::Array(keyed.into_iter().map(|(_, value)| value).collect()));
+            return Ok(Value::Array(
+                keyed.into_iter().map(|(_, value)| value).collect(),
+            ));
         }
     };
     Ok(chosen.map_or(Value::Null, |(_, value)| value))
@@ -142,9 +209,22 @@ pub(super) fn choose_by(function: &str, mut keyed: Vec<(Value, Value)>) -> Resul
 
 fn refused(function: &str, position: usize, value: &Value, allowed: &'static str) -> FunctionError {
     let name = value.type_name();
-    let article = if name.starts_with(['a', 'o']) { "an " } else { "a " };
-    let actual = if value.is_null() { name.to_owned() } else { format!("{article}{name}") };
-    FunctionError::Argument { function: function.to_owned(), position, actual, allowed }
+    let article = if name.starts_with(['a', 'o']) {
+        "an "
+    } else {
+        "a "
+    };
+    let actual = if value.is_null() {
+        name.to_owned()
+    } else {
+        format!("{article}{name}")
+    };
+    FunctionError::Argument {
+        function: function.to_owned(),
+        position,
+        actual,
+        allowed,
+    }
 }
 
 fn count(count: usize) -> Value {
@@ -162,9 +242,12 @@ fn numbers<'a>(function: &str, list: &'a Value) -> Result<Vec<&'a str>, Function
     Ok(numbers)
 }
 
-/// The sum of whole numbers; [`None`] if one of them is not written as such, or the sum is too large.
+/// The sum of whole numbers; [`None`] if one of them is not written as such, or the sum is too
+/// large.
 fn sum_whole(numbers: &[&str]) -> Option<i128> {
-    numbers.iter().try_fold(0_i128, |sum, number| sum.checked_add(number.parse().ok()?))
+    numbers
+        .iter()
+        .try_fold(0_i128, |sum, number| sum.checked_add(number.parse().ok()?))
 }
 
 fn sum(function: &str, numbers: &[&str]) -> Result<Value, FunctionError> {
@@ -177,18 +260,25 @@ fn sum(function: &str, numbers: &[&str]) -> Result<Value, FunctionError> {
 fn divide(function: &str, numbers: &[&str]) -> Result<Value, FunctionError> {
     let count = numbers.len();
     match sum_whole(numbers) {
-        Some(sum) if sum % count as i128 == 0 => Ok(Value::Number((sum / count as i128).to_string().into())),
+        Some(sum) if sum % count as i128 == 0 => {
+            Ok(Value::Number((sum / count as i128).to_string().into()))
+        }
         _ => from_double(function, sum_doubles(numbers) / count as f64),
     }
 }
 
 fn sum_doubles(numbers: &[&str]) -> f64 {
-    numbers.iter().map(|number| number.parse::<f64>().unwrap_or(f64::NAN)).sum()
+    numbers
+        .iter()
+        .map(|number| number.parse::<f64>().unwrap_or(f64::NAN))
+        .sum()
 }
 
 /// Rounds up or down to a whole number.
 fn round(function: &str, number: &str, direction: i128) -> Result<Value, FunctionError> {
-    let is_whole = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+    let is_whole = number
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'-');
     if is_whole {
         return Ok(Value::Number(number.into()));
     }
@@ -198,7 +288,11 @@ fn round(function: &str, number: &str, direction: i128) -> Result<Value, Functio
     {
         let is_exact = fraction.bytes().all(|digit| digit == b'0');
         let is_away_from_zero = number.starts_with('-') == (direction < 0);
-        let rounded = if is_exact || !is_away_from_zero { truncated } else { truncated + direction };
+        let rounded = if is_exact || !is_away_from_zero {
+            truncated
+        } else {
+            truncated + direction
+        };
         return Ok(Value::Number(rounded.to_string().into()));
     }
     let double = number.parse::<f64>().unwrap_or(f64::NAN);
@@ -206,7 +300,14 @@ fn round(function: &str, number: &str, direction: i128) -> Result<Value, Functio
         // So large that it has no fraction.
         return Ok(Value::Number(number.into()));
     }
-    from_double(function, if direction > 0 { double.ceil() } else { double.floor() })
+    from_double(
+        function,
+        if direction > 0 {
+            double.ceil()
+        } else {
+            double.floor()
+        },
+    )
 }
 
 /// A double as JSON, without a fraction if it is a whole number.
@@ -216,7 +317,9 @@ fn from_double(function: &str, double: f64) -> Result<Value, FunctionError> {
     }
     match serde_json::Number::from_f64(double) {
         Some(number) => Ok(Value::Number(number.to_string().into())),
-        None => Err(FunctionError::Overflow { function: function.to_owned() }),
+        None => Err(FunctionError::Overflow {
+            function: function.to_owned(),
+        }),
     }
 }
 

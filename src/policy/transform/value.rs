@@ -1,6 +1,7 @@
 //! JSON values whose numbers stay as they are written.
 //!
-//! A number is its text: it is never parsed as a double, which would round integers beyond 2^53 and refuse `1e400`.
+//! A number is its text: it is never parsed as a double, which would round integers beyond 2^53 and
+//! refuse `1e400`.
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
@@ -32,7 +33,9 @@ impl Value {
     pub(super) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         // The whole document is checked first, so that the parser below meets only JSON.
         let document: &RawValue = serde_json::from_slice(json)?;
-        let mut parser = JsonParser { rest: document.get() };
+        let mut parser = JsonParser {
+            rest: document.get(),
+        };
         parser.value(0)
     }
 
@@ -42,9 +45,13 @@ impl Value {
             Variable::Bool(value) => Self::Bool(*value),
             Variable::Number(number) => Self::Number(number.to_string().into()),
             Variable::String(text) => Self::String(text.as_str().into()),
-            Variable::Array(items) => Self::Array(items.iter().map(|item| Self::from_variable(item)).collect()),
+            Variable::Array(items) => {
+                Self::Array(items.iter().map(|item| Self::from_variable(item)).collect())
+            }
             Variable::Object(members) => {
-                let members = members.iter().map(|(name, value)| (name.as_str().into(), Self::from_variable(value)));
+                let members = members
+                    .iter()
+                    .map(|(name, value)| (name.as_str().into(), Self::from_variable(value)));
                 Self::Object(Arc::new(members.collect()))
             }
         }
@@ -98,7 +105,8 @@ impl Value {
         matches!(self, Self::Null)
     }
 
-    /// Whether a condition with this value holds: JMESPath has `null`, `false` and everything that is empty as false.
+    /// Whether a condition with this value holds: JMESPath has `null`, `false` and everything that
+    /// is empty as false.
     pub(super) fn is_true(&self) -> bool {
         match self {
             Self::Null => false,
@@ -125,7 +133,9 @@ impl Value {
     /// The order of two numbers or of two strings.
     pub(super) fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
-            (Self::Number(left), Self::Number(right)) => Some(ExactNumber::new(left).cmp(&ExactNumber::new(right))),
+            (Self::Number(left), Self::Number(right)) => {
+                Some(ExactNumber::new(left).cmp(&ExactNumber::new(right)))
+            }
             (Self::String(left), Self::String(right)) => Some(left.cmp(right)),
             _ => None,
         }
@@ -182,7 +192,9 @@ impl JsonParser<'_> {
             }
             _ => {
                 let is_end = |c: char| matches!(c, ',' | ']' | '}') || c.is_ascii_whitespace();
-                let (word, rest) = self.rest.split_at(self.rest.find(is_end).unwrap_or(self.rest.len()));
+                let (word, rest) = self
+                    .rest
+                    .split_at(self.rest.find(is_end).unwrap_or(self.rest.len()));
                 self.rest = rest;
                 Ok(match word {
                     "null" => Value::Null,

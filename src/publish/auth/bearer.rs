@@ -1,13 +1,16 @@
-//! Bearer tokens: a JWT that the configured issuer has signed for this server, a named token, or the admin token.
+//! Bearer tokens: a JWT that the configured issuer has signed for this server, a named token, or
+//! the admin token.
 //!
-//! `jsonwebtoken` checks only the signature. Its own check of `exp` and `nbf` reads the clock and ignores claims of a wrong
-//! type, so the claims are parsed strictly and compared here, with time as an argument.
+//! `jsonwebtoken` checks only the signature. Its own check of `exp` and `nbf` reads the clock and
+//! ignores claims of a wrong type, so the claims are parsed strictly and compared here, with time
+//! as an argument.
 //!
-//! Invariants: only asymmetric signatures are accepted (never `alg` `none` or `HS256`), and only with a key of the issuer of
-//! that kind; critical header extensions are refused; `exp`, `iss` and `aud` are required.
+//! Invariants: only asymmetric signatures are accepted (never `alg` `none` or `HS256`), and only
+//! with a key of the issuer of that kind; critical header extensions are refused; `exp`, `iss` and
+//! `aud` are required.
 //!
-//! What a token of the issuer permits follows from its claims ([`TokenIssuer::grants`]). Without a rule for claims, every token
-//! of the issuer may publish and consume.
+//! What a token of the issuer permits follows from its claims ([`TokenIssuer::grants`]). Without a
+//! rule for claims, every token of the issuer may publish and consume.
 
 use std::{
     sync::{Arc, PoisonError, RwLock},
@@ -127,8 +130,8 @@ enum Audience {
 }
 
 impl BearerAuth {
-    /// Whether the holder of `token` has this role for a resource. Returns a named token. Another node may have forwarded it
-    /// with its record.
+    /// Whether the holder of `token` has this role for a resource. Returns a named token. Another
+    /// node may have forwarded it with its record.
     pub fn check(
         &self,
         token: &[u8],
@@ -138,13 +141,23 @@ impl BearerAuth {
         wall: WallTime,
     ) -> Result<Option<Arc<Token>>, BearerProblem> {
         let token = std::str::from_utf8(token).map_err(|_| BearerProblem::Unreadable)?;
-        if self.operator.as_ref().is_some_and(|is_operator| is_operator(token)) {
+        if self
+            .operator
+            .as_ref()
+            .is_some_and(|is_operator| is_operator(token))
+        {
             return Ok(None);
         }
         let permits = |grants: &[Grant]| {
             let has_role = |grant: &Grant| grant.role == role || grant.role == TokenRole::Admin;
-            let is_permitted = grants.iter().any(|grant| has_role(grant) && grant.covers(Some(resource)));
-            if is_permitted { Ok(()) } else { Err(BearerProblem::Forbidden(role)) }
+            let is_permitted = grants
+                .iter()
+                .any(|grant| has_role(grant) && grant.covers(Some(resource)));
+            if is_permitted {
+                Ok(())
+            } else {
+                Err(BearerProblem::Forbidden(role))
+            }
         };
         if token.starts_with(tokens::PREFIX) {
             let found = match (forwarded, &self.tokens) {
@@ -159,7 +172,11 @@ impl BearerAuth {
         let Some(issuer) = &self.issuer else {
             let readable = decode_header(token).is_ok();
             let why = "This server accepts no access tokens; its operator has configured no issuer";
-            return Err(if readable { BearerProblem::Refused(why) } else { BearerProblem::Unreadable });
+            return Err(if readable {
+                BearerProblem::Refused(why)
+            } else {
+                BearerProblem::Unreadable
+            });
         };
         permits(&issuer.grants(token, wall)?.1).map(|()| None)
     }
@@ -175,30 +192,57 @@ impl From<TokenProblem> for BearerProblem {
 }
 
 impl ClaimRule {
-    /// Whether the claim has the value: as its text, as a word of its text (`scp`), or as an item of its list.
+    /// Whether the claim has the value: as its text, as a word of its text (`scp`), or as an item
+    /// of its list.
     fn fits(&self, claims: &Map<String, Value>) -> bool {
         match claims.get(&self.claim) {
-            Some(Value::String(text)) => *text == self.value || text.split(' ').any(|word| word == self.value),
+            Some(Value::String(text)) => {
+                *text == self.value || text.split(' ').any(|word| word == self.value)
+            }
             Some(Value::Array(list)) => list.iter().any(|item| item.as_str() == Some(&self.value)),
-            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => false,
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
+                false
+            }
         }
     }
 }
 
 impl TokenIssuer {
     /// The holder of `token`, and what it permits.
-    pub fn grants(&self, token: &str, wall: WallTime) -> Result<(TokenHolder, Vec<Grant>), BearerProblem> {
-        let TokenClaims { exp, others: claims, .. } = self.check(token, wall)?;
+    pub fn grants(
+        &self,
+        token: &str,
+        wall: WallTime,
+    ) -> Result<(TokenHolder, Vec<Grant>), BearerProblem> {
+        let TokenClaims {
+            exp,
+            others: claims,
+            ..
+        } = self.check(token, wall)?;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         let holder = TokenHolder {
-            name: ["preferred_username", "upn", "sub"].into_iter().find_map(text).unwrap_or_default().to_owned(),
+            name: ["preferred_username", "upn", "sub"]
+                .into_iter()
+                .find_map(text)
+                .unwrap_or_default()
+                .to_owned(),
             is_application: text("idtyp") == Some("app"),
             // The conversion saturates: a claim may have any number.
             expires: Timestamp(((exp + LEEWAY.as_secs_f64()) * 1e6) as u64),
         };
-        let grants = self.rules.iter().filter(|rule| rule.fits(&claims)).map(|rule| rule.grant.clone());
-        let unruled = self.rules.iter().all(|rule| rule.grant.role == TokenRole::Admin);
-        let usual = [TokenRole::Publish, TokenRole::Consume].into_iter().filter(|_| unruled).map(Grant::everywhere);
+        let grants = self
+            .rules
+            .iter()
+            .filter(|rule| rule.fits(&claims))
+            .map(|rule| rule.grant.clone());
+        let unruled = self
+            .rules
+            .iter()
+            .all(|rule| rule.grant.role == TokenRole::Admin);
+        let usual = [TokenRole::Publish, TokenRole::Consume]
+            .into_iter()
+            .filter(|_| unruled)
+            .map(Grant::everywhere);
         Ok((holder, grants.chain(usual).collect()))
     }
 
@@ -235,17 +279,27 @@ impl TokenIssuer {
             return Err(BearerProblem::Refused("The access token is not valid yet"));
         }
         if claims.iss != self.name {
-            return Err(BearerProblem::Refused("The access token is of another issuer"));
+            return Err(BearerProblem::Refused(
+                "The access token is of another issuer",
+            ));
         }
         let is_ours = |audience: &str| {
             let audience = audience.trim_end_matches('/');
-            self.audiences.iter().any(|ours| ours.trim_end_matches('/') == audience)
+            self.audiences
+                .iter()
+                .any(|ours| ours.trim_end_matches('/') == audience)
         };
         let ours = match &claims.aud {
             Audience::One(audience) => is_ours(audience),
             Audience::Several(audiences) => audiences.iter().any(|audience| is_ours(audience)),
         };
-        if ours { Ok(()) } else { Err(BearerProblem::Refused("The access token is for another audience")) }
+        if ours {
+            Ok(())
+        } else {
+            Err(BearerProblem::Refused(
+                "The access token is for another audience",
+            ))
+        }
     }
 }
 
@@ -283,14 +337,18 @@ struct KeySet {
 }
 
 impl Keyring {
-    /// Replaces the keys with those of a JSON Web Key Set, and returns their number. Keys of unknown kinds are ignored, as the
-    /// standard requires.
+    /// Replaces the keys with those of a JSON Web Key Set, and returns their number. Keys of
+    /// unknown kinds are ignored, as the standard requires.
     pub fn replace(&self, set: &[u8]) -> Result<usize, UnusableKeySet> {
         let KeySet { keys } = serde_json::from_slice(set)?;
         if keys.len() > KEYS_MAX {
             return Err(UnusableKeySet::TooMany(keys.len()));
         }
-        let keys: Vec<_> = keys.into_iter().filter_map(PublicKey::read).map(Arc::new).collect();
+        let keys: Vec<_> = keys
+            .into_iter()
+            .filter_map(PublicKey::read)
+            .map(Arc::new)
+            .collect();
         if keys.is_empty() {
             return Err(UnusableKeySet::Empty);
         }
@@ -304,9 +362,15 @@ impl Keyring {
         self.missing.notified().await;
     }
 
-    fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<PublicKey>, BearerProblem> {
+    fn find(
+        &self,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<Arc<PublicKey>, BearerProblem> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        let mut fitting = keys.iter().filter(|key| key.algorithms.contains(&algorithm));
+        let mut fitting = keys
+            .iter()
+            .filter(|key| key.algorithms.contains(&algorithm));
         let found = match id {
             Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)),
             // Without a key id, only a single matching key is unambiguous.
@@ -314,7 +378,9 @@ impl Keyring {
         };
         found.cloned().ok_or_else(|| {
             self.missing.notify_one();
-            BearerProblem::Refused("The access token is signed with a key that the issuer does not have")
+            BearerProblem::Refused(
+                "The access token is signed with a key that the issuer does not have",
+            )
         })
     }
 }
@@ -322,7 +388,12 @@ impl Keyring {
 impl PublicKey {
     fn read(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
-        if jwk.common.public_key_use.as_ref().is_some_and(|purpose| *purpose != PublicKeyUse::Signature) {
+        if jwk
+            .common
+            .public_key_use
+            .as_ref()
+            .is_some_and(|purpose| *purpose != PublicKeyUse::Signature)
+        {
             return None;
         }
         let mut algorithms = match &jwk.algorithm {
@@ -339,7 +410,9 @@ impl PublicKey {
                 EllipticCurve::P384 => vec![Algorithm::ES384],
                 EllipticCurve::P521 | EllipticCurve::Ed25519 => return None,
             },
-            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => vec![Algorithm::EdDSA],
+            AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+                vec![Algorithm::EdDSA]
+            }
             // With a symmetric key a verifier could also sign.
             AlgorithmParameters::OctetKeyPair(_) | AlgorithmParameters::OctetKey(_) => return None,
         };
@@ -348,7 +421,11 @@ impl PublicKey {
             algorithms.retain(|algorithm| Some(*algorithm) == only);
         }
         let key = DecodingKey::from_jwk(&jwk).ok()?;
-        Some(Self { id: jwk.common.key_id, algorithms, key })
+        Some(Self {
+            id: jwk.common.key_id,
+            algorithms,
+            key,
+        })
     }
 }
 
@@ -370,12 +447,16 @@ fn algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
     }
 }
 
-/// Refuses headers that `jsonwebtoken` ignores: `crit` names extensions that must be understood, and none is supported
-/// (RFC 7515, 4.1.11); `b64: false` means another signed payload (RFC 7797, 3), which a JWT must not have.
+/// Refuses headers that `jsonwebtoken` ignores: `crit` names extensions that must be understood,
+/// and none is supported (RFC 7515, 4.1.11); `b64: false` means another signed payload (RFC 7797,
+/// 3), which a JWT must not have.
 fn check_extensions(token: &str) -> Result<(), BearerProblem> {
     let header = token.split('.').next().unwrap_or_default();
-    let header = URL_SAFE_NO_PAD.decode(header).map_err(|_| BearerProblem::Unreadable)?;
-    let extensions: Extensions = serde_json::from_slice(&header).map_err(|_| BearerProblem::Unreadable)?;
+    let header = URL_SAFE_NO_PAD
+        .decode(header)
+        .map_err(|_| BearerProblem::Unreadable)?;
+    let extensions: Extensions =
+        serde_json::from_slice(&header).map_err(|_| BearerProblem::Unreadable)?;
     if extensions.crit.is_some() {
         return Err(BearerProblem::Refused(
             "The access token's header has 'crit', and no extension is understood here",
@@ -383,7 +464,9 @@ fn check_extensions(token: &str) -> Result<(), BearerProblem> {
     }
     match extensions.b64 {
         None | Some(Value::Bool(true)) => Ok(()),
-        Some(_) => Err(BearerProblem::Refused("The access token's header has 'b64', which may only be true")),
+        Some(_) => Err(BearerProblem::Refused(
+            "The access token's header has 'b64', which may only be true",
+        )),
     }
 }
 

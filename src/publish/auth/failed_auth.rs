@@ -1,11 +1,11 @@
 //! Limits failed authentications by address: delays their responses and counts them.
 //!
-//! A key has 256 bits, so it cannot be guessed; but attempts cost CPU time. After some failures the refusals of an address
-//! are delayed, each longer than the one before, up to a maximum.
+//! A key has 256 bits, so it cannot be guessed; but attempts cost CPU time. After some failures the
+//! refusals of an address are delayed, each longer than the one before, up to a maximum.
 //!
-//! Invariants: a valid key is never delayed, whatever its address sent before. The table is bounded, and a new address
-//! replaces the one that has been quiet for longest. At most [`FailedAuthLimits::waiting_max`] refusals are delayed at a time;
-//! further ones are sent at once.
+//! Invariants: a valid key is never delayed, whatever its address sent before. The table is
+//! bounded, and a new address replaces the one that has been quiet for longest. At most
+//! [`FailedAuthLimits::waiting_max`] refusals are delayed at a time; further ones are sent at once.
 
 use std::{
     collections::HashMap,
@@ -27,7 +27,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(50);
 /// The limits.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAuthLimits {
-    /// The number of failures of an address that are answered at once, for operators who mistype a key.
+    /// The number of failures of an address that are answered at once, for operators who mistype a
+    /// key.
     pub free: u32,
     /// The time after which failures are forgotten.
     pub memory: Duration,
@@ -94,7 +95,12 @@ impl Default for FailedAuthLimiter {
 impl FailedAuthLimiter {
     /// An empty table. The address of a request through one of `proxies` is taken from its headers.
     pub fn new(limits: FailedAuthLimits, proxies: Vec<IpNet>) -> Self {
-        Self { limits, proxies, known: Mutex::default(), waiting: Arc::new(Semaphore::new(limits.waiting_max)) }
+        Self {
+            limits,
+            proxies,
+            known: Mutex::default(),
+            waiting: Arc::new(Semaphore::new(limits.waiting_max)),
+        }
     }
 
     /// The address of a request: the client's, or that of the proxy behind which it cannot be seen.
@@ -104,11 +110,14 @@ impl FailedAuthLimiter {
 
     /// Records a failed authentication, and returns when the refusal may be sent.
     pub async fn refuse(&self, request: &HttpRequest, now: Timestamp) {
-        let Some(client) = self.client(request) else { return };
+        let Some(client) = self.client(request) else {
+            return;
+        };
         let delayed = self.failed(client, now);
         if delayed.failures == self.limits.free.saturating_add(1) {
             let DelayedRefusal { failures, .. } = delayed;
-            tracing::warn!(%client, failures, "repeated failed authentications: refusals to this address are delayed");
+            tracing::warn!(%client, failures, "repeated failed authentications: refusals to this \
+                address are delayed");
         }
         delayed.wait().await;
     }
@@ -119,10 +128,24 @@ impl FailedAuthLimiter {
         let beyond = failures.saturating_sub(self.limits.free);
         let wait = match beyond {
             0 => Duration::ZERO,
-            beyond => FIRST_WAIT.saturating_mul(1 << (beyond - 1).min(16)).min(self.limits.wait_max),
+            beyond => FIRST_WAIT
+                .saturating_mul(1 << (beyond - 1).min(16))
+                .min(self.limits.wait_max),
         };
-        let permit = if wait.is_zero() { None } else { Arc::clone(&self.waiting).try_acquire_owned().ok() };
-        DelayedRefusal { failures, wait: if permit.is_some() { wait } else { Duration::ZERO }, _permit: permit }
+        let permit = if wait.is_zero() {
+            None
+        } else {
+            Arc::clone(&self.waiting).try_acquire_owned().ok()
+        };
+        DelayedRefusal {
+            failures,
+            wait: if permit.is_some() {
+                wait
+            } else {
+                Duration::ZERO
+            },
+            _permit: permit,
+        }
     }
 
     /// The number of tracked addresses.
@@ -131,17 +154,28 @@ impl FailedAuthLimiter {
     }
 
     fn count(&self, address: IpAddr, now: Timestamp) -> u32 {
-        let FailedAuthLimits { memory, addresses_max, .. } = self.limits;
+        let FailedAuthLimits {
+            memory,
+            addresses_max,
+            ..
+        } = self.limits;
         let mut known = self.lock();
         if known.len() >= addresses_max && !known.contains_key(&address) {
             known.retain(|_, caller| now.since(caller.last) < memory);
-            // The table is still full, so the quietest address is removed. The search is bounded as the table is.
-            let quietest = known.iter().min_by_key(|(_, caller)| caller.last).map(|(address, _)| *address);
+            // The table is still full, so the quietest address is removed. The search is bounded as
+            // the table is.
+            let quietest = known
+                .iter()
+                .min_by_key(|(_, caller)| caller.last)
+                .map(|(address, _)| *address);
             if let Some(quietest) = quietest.filter(|_| known.len() >= addresses_max) {
                 known.remove(&quietest);
             }
         }
-        let caller = known.entry(address).or_insert(FailedCaller { failures: 0, last: now });
+        let caller = known.entry(address).or_insert(FailedCaller {
+            failures: 0,
+            last: now,
+        });
         if now.since(caller.last) >= memory {
             caller.failures = 0;
         }
@@ -155,10 +189,13 @@ impl FailedAuthLimiter {
     }
 }
 
-/// The address that is tracked for a client: an IPv6 client by its /64 network, because it has all of its addresses.
+/// The address that is tracked for a client: an IPv6 client by its /64 network, because it has all
+/// of its addresses.
 pub fn counted_as(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+        }
     }
 }

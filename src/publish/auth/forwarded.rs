@@ -1,20 +1,24 @@
-//! Reads what trusted proxies say of a client: the elements of `Forwarded` (RFC 7239), and addresses with or without
-//! ports.
+//! Reads what trusted proxies say of a client: the elements of `Forwarded` (RFC 7239), and
+//! addresses with or without ports.
 //!
-//! A client can send the beginning of such a header, and a proxy appends to it. What is read is therefore the end of a
-//! line, and only if the whole line is well formed: an unbalanced quote of the client must not swallow what the proxy
-//! wrote.
+//! A client can send the beginning of such a header, and a proxy appends to it. What is read is
+//! therefore the end of a line, and only if the whole line is well formed: an unbalanced quote of
+//! the client must not swallow what the proxy wrote.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The elements of a line of `Forwarded`, each with its pairs of a lower-case name and a value without quotes; [`None`]
-/// if the line is malformed.
+/// The elements of a line of `Forwarded`, each with its pairs of a lower-case name and a value
+/// without quotes; [`None`] if the line is malformed.
 pub(super) fn parse_elements(line: &str) -> Option<Vec<Vec<(String, String)>>> {
     split(line, ',')?.into_iter().map(parse_pairs).collect()
 }
 
 fn parse_pairs(element: &str) -> Option<Vec<(String, String)>> {
-    split(element, ';')?.into_iter().filter(|pair| !pair.trim().is_empty()).map(parse_pair).collect()
+    split(element, ';')?
+        .into_iter()
+        .filter(|pair| !pair.trim().is_empty())
+        .map(parse_pair)
+        .collect()
 }
 
 fn parse_pair(pair: &str) -> Option<(String, String)> {
@@ -24,7 +28,10 @@ fn parse_pair(pair: &str) -> Option<(String, String)> {
 
 /// The value of the one pair with this name; [`None`] if there is none, or several.
 pub(super) fn find_one<'a>(element: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    let mut values = element.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    let mut values = element
+        .iter()
+        .filter(|(known, _)| known == name)
+        .map(|(_, value)| value.as_str());
     values.next().filter(|_| values.next().is_none())
 }
 
@@ -61,12 +68,23 @@ fn unquote(value: &str) -> Option<String> {
     }
 }
 
-/// Parses an address with an optional port: `10.1.2.3`, `10.1.2.3:80`, `2001:db8::1`, `[2001:db8::1]`,
-/// `[2001:db8::1]:80`.
+/// Parses an address with an optional port: `10.1.2.3`, `10.1.2.3:80`, `2001:db8::1`,
+/// `[2001:db8::1]`, `[2001:db8::1]:80`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
-    let bracketed = || text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::from);
+    let bracketed = || {
+        text.strip_prefix('[')?
+            .strip_suffix(']')?
+            .parse::<Ipv6Addr>()
+            .ok()
+            .map(IpAddr::from)
+    };
     let address = text.parse::<IpAddr>().ok().or_else(bracketed);
     // A zone is no part of what rules are about.
-    let with_port = || text.parse::<SocketAddr>().ok().filter(|_| !text.contains('%')).map(|address| address.ip());
+    let with_port = || {
+        text.parse::<SocketAddr>()
+            .ok()
+            .filter(|_| !text.contains('%'))
+            .map(|address| address.ip())
+    };
     Some(address.or_else(with_port)?.to_canonical())
 }

@@ -1,9 +1,11 @@
 //! The host that a request was sent to, and whether it is a name of this server.
 //!
-//! A client can send any `Host`. `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded` count only from a trusted proxy.
-//! Each must be a host with an optional port; anything else is answered with 400.
+//! A client can send any `Host`. `X-Forwarded-Host`, `X-Forwarded-Proto` and `Forwarded` count only
+//! from a trusted proxy. Each must be a host with an optional port; anything else is answered
+//! with 400.
 //!
-//! Of several forwarded values the last counts: the nearest proxy wrote it, and a client may have sent the others.
+//! Of several forwarded values the last counts: the nearest proxy wrote it, and a client may have
+//! sent the others.
 
 use std::{
     cell::RefCell,
@@ -61,11 +63,23 @@ impl RequestAuthority {
         let mut lines = request.headers().get_all(HOST);
         let line = lines.next();
         if lines.next().is_some() {
-            return Err(Refusal::Host { problem: "There is more than one 'Host' header" });
+            return Err(Refusal::Host {
+                problem: "There is more than one 'Host' header",
+            });
         }
-        let line = line.map(|line| read(line.to_str().unwrap_or_default(), "The 'Host' header is not a host"));
+        let line = line.map(|line| {
+            read(
+                line.to_str().unwrap_or_default(),
+                "The 'Host' header is not a host",
+            )
+        });
         let target = request.head().uri.authority();
-        let target = target.map(|target| read(target.as_str(), "The host in the request's target is not a host"));
+        let target = target.map(|target| {
+            read(
+                target.as_str(),
+                "The host in the request's target is not a host",
+            )
+        });
         let (line, target) = (line.transpose()?, target.transpose()?);
         let Forwarded { host, scheme } = Forwarded::of(request, proxies)?;
         let local = LocalAddress::of(request);
@@ -73,19 +87,26 @@ impl RequestAuthority {
         let (host, port) = match host.or(target).or(line) {
             Some(called) => called,
             None => {
-                let own =
-                    local.map_or_else(|| request.app_config().host().to_owned(), |local| local.address.to_string());
+                let own = local.map_or_else(
+                    || request.app_config().host().to_owned(),
+                    |local| local.address.to_string(),
+                );
                 read(&own, "The server's own address is not a host")?
             }
         };
         Ok(Self {
-            scheme: scheme.unwrap_or(if local.is_some_and(|local| local.secure) { "https" } else { "http" }),
+            scheme: scheme.unwrap_or(if local.is_some_and(|local| local.secure) {
+                "https"
+            } else {
+                "http"
+            }),
             host,
             port,
         })
     }
 
-    /// The first label of a host with several labels. A single label is a machine's name, not a topic's.
+    /// The first label of a host with several labels. A single label is a machine's name, not a
+    /// topic's.
     pub fn label(&self) -> Option<&str> {
         match &self.host {
             Host::Domain(name) => name.split_once('.').map(|(label, _)| label),
@@ -116,7 +137,9 @@ impl fmt::Display for RequestAuthority {
 /// Checks that a request of HTTP/1.1 has a `Host` (RFC 9112, 3.2).
 pub(super) fn require(request: &HttpRequest) -> Result<(), Refusal> {
     if request.version() == Version::HTTP_11 && !request.headers().contains_key(HOST) {
-        return Err(Refusal::Host { problem: "The 'Host' header is missing" });
+        return Err(Refusal::Host {
+            problem: "The 'Host' header is missing",
+        });
     }
     Ok(())
 }
@@ -140,17 +163,28 @@ impl Forwarded {
         };
         const MALFORMED: &str = "The 'Forwarded' header is malformed";
         let line = last(FORWARDED.as_str());
-        let elements = line.as_deref().map(|line| forwarded::parse_elements(line).ok_or(MALFORMED)).transpose();
+        let elements = line
+            .as_deref()
+            .map(|line| forwarded::parse_elements(line).ok_or(MALFORMED))
+            .transpose();
         let elements = elements.map_err(|problem| Refusal::Host { problem })?;
-        let standard = elements.and_then(|mut elements| elements.pop()).unwrap_or_default();
+        let standard = elements
+            .and_then(|mut elements| elements.pop())
+            .unwrap_or_default();
         let of_standard = |wanted: &str| {
             let mut pairs = standard.iter().rev();
-            pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.clone())
+            pairs
+                .find(|(name, _)| name == wanted)
+                .map(|(_, value)| value.clone())
         };
-        let of_others =
-            |name: &str| last(name).and_then(|line| line.rsplit(',').next().map(|text| text.trim().to_owned()));
+        let of_others = |name: &str| {
+            last(name).and_then(|line| line.rsplit(',').next().map(|text| text.trim().to_owned()))
+        };
         let host = match (of_standard("host"), of_others(FORWARDED_HOST)) {
-            (Some(host), _) => Some(read(&host, "The host in the 'Forwarded' header is not a host")?),
+            (Some(host), _) => Some(read(
+                &host,
+                "The host in the 'Forwarded' header is not a host",
+            )?),
             (None, Some(host)) => Some(read(&host, "The 'X-Forwarded-Host' header is not a host")?),
             (None, None) => None,
         };
@@ -160,14 +194,18 @@ impl Forwarded {
             "https" => Ok("https"),
             _ => Err(Refusal::ForwardedScheme),
         });
-        Ok(Self { host, scheme: scheme.transpose()? })
+        Ok(Self {
+            host,
+            scheme: scheme.transpose()?,
+        })
     }
 }
 
 type HostAndPort = (Host, Option<u16>);
 
 thread_local! {
-    /// The text that was last read, and its host and port: most requests of a thread have the same host.
+    /// The text that was last read, and its host and port: most requests of a thread have the same
+    /// host.
     static LAST_READ: RefCell<(String, Option<HostAndPort>)> = const { RefCell::new((String::new(), None)) };
 }
 
@@ -192,17 +230,30 @@ fn authority(text: &str) -> Option<HostAndPort> {
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => Some(digits.parse().ok()?),
         _ => return None,
     };
-    let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
-    let in_brackets = || name.strip_prefix('[').is_some_and(|name| name.ends_with(']'));
+    let is_plain = |name: &str| {
+        name.bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+    };
+    let in_brackets = || {
+        name.strip_prefix('[')
+            .is_some_and(|name| name.ends_with(']'))
+    };
     if !is_plain(name) && !in_brackets() {
         return None;
     }
-    Some((Host::parse(name.strip_suffix('.').unwrap_or(name)).ok()?, port))
+    Some((
+        Host::parse(name.strip_suffix('.').unwrap_or(name)).ok()?,
+        port,
+    ))
 }
 
-/// The first label of the host that a request was sent to, which may be the name of a topic, domain or namespace.
+/// The first label of the host that a request was sent to, which may be the name of a topic, domain
+/// or namespace.
 pub fn label_of(request: &HttpRequest, proxies: &[IpNet]) -> Option<String> {
-    RequestAuthority::of(request, proxies).ok()?.label().map(str::to_owned)
+    RequestAuthority::of(request, proxies)
+        .ok()?
+        .label()
+        .map(str::to_owned)
 }
 
 /// The configured names of the server.
@@ -215,8 +266,8 @@ pub struct ServerNames {
 }
 
 impl ServerNames {
-    /// Whether the host is a name of the server: loopback, the connection's local address, the public host or one label below
-    /// it, or a further host.
+    /// Whether the host is a name of the server: loopback, the connection's local address, the
+    /// public host or one label below it, or a further host.
     pub(super) fn have(&self, called: &RequestAuthority, request: &HttpRequest) -> bool {
         let name = called.host.to_string();
         let public = self.public_url.as_ref().and_then(Url::host_str);
@@ -248,17 +299,23 @@ pub struct ReachedUrls {
 }
 
 impl ReachedUrls {
-    /// The URL without a path. What a client sends counts only if it is a name of the server, or if a trusted proxy
-    /// sends it. Otherwise it is the address of the connection; [`None`] without a connection.
+    /// The URL without a path. What a client sends counts only if it is a name of the server, or if
+    /// a trusted proxy sends it. Otherwise it is the address of the connection; [`None`] without a
+    /// connection.
     pub fn url(&self, request: &HttpRequest) -> Option<String> {
         let authority = RequestAuthority::of(request, &self.proxies).ok();
-        let is_by_proxy =
-            request.peer_addr().is_some_and(|peer| network::is_in(&self.proxies, peer.ip().to_canonical()));
-        if let Some(authority) = authority.filter(|of| is_by_proxy || self.names.have(of, request)) {
+        let is_by_proxy = request
+            .peer_addr()
+            .is_some_and(|peer| network::is_in(&self.proxies, peer.ip().to_canonical()));
+        if let Some(authority) = authority.filter(|of| is_by_proxy || self.names.have(of, request))
+        {
             return Some(authority.at(""));
         }
         let LocalAddress { address, secure } = LocalAddress::of(request)?;
-        Some(format!("{}://{address}", if secure { "https" } else { "http" }))
+        Some(format!(
+            "{}://{address}",
+            if secure { "https" } else { "http" }
+        ))
     }
 }
 

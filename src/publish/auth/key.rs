@@ -14,8 +14,9 @@ use gridhook_record::topic::AccessKeys;
 const KEY: HeaderName = HeaderName::from_static("aeg-sas-key");
 
 /// .NET's error for a key that is not base64. Some clients match this text.
-const NOT_BASE64: &str = "The input is not a valid Base-64 string as it contains a non-base 64 character, more than two \
-                          padding characters, or an illegal character among the padding characters";
+const NOT_BASE64: &str = "The input is not a valid Base-64 string as it contains a non-base 64 \
+    character, more than two padding characters, or an illegal character among the padding \
+    characters";
 
 /// The key of the request's header or query.
 pub(super) fn presented_key(request: &HttpRequest) -> Option<Cow<'_, [u8]>> {
@@ -23,20 +24,31 @@ pub(super) fn presented_key(request: &HttpRequest) -> Option<Cow<'_, [u8]>> {
     in_header.or_else(|| in_query(request.query_string()).map(Cow::Owned))
 }
 
-pub(super) fn check(given: &[u8], keys: &[&AccessKeys], called: &RequestAuthority) -> Result<(), Refusal> {
+pub(super) fn check(
+    given: &[u8],
+    keys: &[&AccessKeys],
+    called: &RequestAuthority,
+) -> Result<(), Refusal> {
     let given = given.trim_ascii();
     if given.is_empty() {
         return Err(Refusal::EmptyKey);
     }
-    let is = |key: &str| -> Choice { are_equal(given, key.as_bytes()) & Choice::from(u8::from(!key.is_empty())) };
-    if bool::from(keys.iter().fold(Choice::from(0), |fits, keys| fits | is(&keys.key1) | is(&keys.key2))) {
+    let is = |key: &str| -> Choice {
+        are_equal(given, key.as_bytes()) & Choice::from(u8::from(!key.is_empty()))
+    };
+    if bool::from(keys.iter().fold(Choice::from(0), |fits, keys| {
+        fits | is(&keys.key1) | is(&keys.key2)
+    })) {
         return Ok(());
     }
     let why = match STANDARD.decode(given) {
         Ok(_) => "The key is not one of the topic's keys",
         Err(_) => NOT_BASE64,
     };
-    Err(Refusal::NotAuthorized { host: called.to_string(), why })
+    Err(Refusal::NotAuthorized {
+        host: called.to_string(),
+        why,
+    })
 }
 
 /// Compares in constant time for a length, eight bytes at once.
@@ -45,13 +57,17 @@ fn are_equal(a: &[u8], b: &[u8]) -> Choice {
         return Choice::from(0);
     }
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks(), b.as_chunks());
-    let words = a.iter().zip(b).map(|(a, b)| u64::from_ne_bytes(*a).ct_eq(&u64::from_ne_bytes(*b)));
+    let words = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| u64::from_ne_bytes(*a).ct_eq(&u64::from_ne_bytes(*b)));
     words.fold(a_rest.ct_eq(b_rest), |equal, word| equal & word)
 }
 
-/// The key of a query. Clients often do not escape `+`, which decodes to a space, which base64 does not have.
+/// The key of a query. Clients often do not escape `+`, which decodes to a space, which base64 does
+/// not have.
 fn in_query(query: &str) -> Option<Vec<u8>> {
-    let (_, key) =
-        form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name.eq_ignore_ascii_case(KEY.as_str()))?;
+    let (_, key) = form_urlencoded::parse(query.as_bytes())
+        .find(|(name, _)| name.eq_ignore_ascii_case(KEY.as_str()))?;
     Some(key.replace(' ', "+").into_bytes())
 }

@@ -11,8 +11,8 @@
 //! | [`bearer`] | named tokens, JWTs of the configured issuer, and the admin token |
 //! | [`failed_auth`] | the delay of refusals after failed authentications |
 //!
-//! Invariants: a secret is compared in constant time and never logged; the first credential in the order key, SAS token,
-//! `Authorization` decides, and no other is tried; time is an argument.
+//! Invariants: a secret is compared in constant time and never logged; the first credential in the
+//! order key, SAS token, `Authorization` decides, and no other is tried; time is an argument.
 //!
 //! A valid key or SAS token may publish and consume; a bearer token needs the role for the topic.
 
@@ -35,7 +35,10 @@ use actix_web::{
 use ipnet::IpNet;
 
 pub use self::rejections::{RejectionCounters, RejectionCounts};
-use self::{bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames, network::Origin, sas::SasResource};
+use self::{
+    bearer::BearerAuth, failed_auth::FailedAuthLimiter, host::ServerNames, network::Origin,
+    sas::SasResource,
+};
 pub(super) use self::{host::RequestAuthority, scope::KeyScope};
 use super::Refusal;
 use gridhook_engine::control::tokens::{ForwardedToken, Token};
@@ -45,8 +48,8 @@ use gridhook_record::token::TokenRole;
 /// The header of a SAS token.
 const SAS: &str = "aeg-sas-token";
 
-const UNKNOWN_HOST: &str = "The SAS token is for a host that this server does not have as a name: server.public_url or \
-                            server.host_names can give it that name";
+const UNKNOWN_HOST: &str = "The SAS token is for a host that this server does not have as a name: \
+    server.public_url or server.host_names can give it that name";
 
 /// The settings of authentication.
 #[derive(Default)]
@@ -79,7 +82,10 @@ pub struct Authenticator {
 impl Authenticator {
     /// Authenticates by these rules.
     pub fn new(rules: AuthRules) -> Self {
-        Self { rules, counts: RejectionCounters::default() }
+        Self {
+            rules,
+            counts: RejectionCounters::default(),
+        }
     }
 
     /// The counts of rejected publishers.
@@ -101,9 +107,8 @@ impl Authenticator {
         self.called(request)
     }
 
-    /// Authenticates the request to the host `called` of a caller who needs this role. A refusal is counted, and logged without
-    /// the credential.
-    /// Returns the caller's token, if it has a name.
+    /// Authenticates the request to the host `called` of a caller who needs this role. A refusal is
+    /// counted, and logged without the credential. Returns the caller's token, if it has a name.
     pub(super) fn check(
         &self,
         request: &HttpRequest,
@@ -121,13 +126,19 @@ impl Authenticator {
         checked
     }
 
-    /// The address that answers for the request: the client's, or that of the proxy behind which it cannot be seen.
+    /// The address that answers for the request: the client's, or that of the proxy behind which it
+    /// cannot be seen.
     pub(super) fn accountable_address(&self, request: &HttpRequest) -> Option<IpAddr> {
         Origin::trace(request, &self.rules.trusted_proxies).map(|origin| origin.nearest)
     }
 
     /// Delays the refusal of a failed authentication.
-    pub(super) async fn delay_refusal(&self, request: &HttpRequest, refusal: &Refusal, now: Timestamp) {
+    pub(super) async fn delay_refusal(
+        &self,
+        request: &HttpRequest,
+        refusal: &Refusal,
+        now: Timestamp,
+    ) {
         if refusal.status().0 == StatusCode::UNAUTHORIZED {
             self.rules.failed_auth.refuse(request, now).await;
         }
@@ -141,33 +152,53 @@ impl Authenticator {
         wall: WallTime,
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let headers = request.headers();
-        let local = || if scope.ingress.disable_local_auth { Err(no_local_auth(called)) } else { Ok(()) };
+        let local = || {
+            if scope.ingress.disable_local_auth {
+                Err(no_local_auth(called))
+            } else {
+                Ok(())
+            }
+        };
         if let Some(given) = key::presented_key(request) {
-            return local().and_then(|()| key::check(&given, &scope.keys, called)).map(|()| None);
+            return local()
+                .and_then(|()| key::check(&given, &scope.keys, called))
+                .map(|()| None);
         }
         if let Some(token) = headers.get(SAS) {
             return local()
                 .and_then(|()| self.check_sas(token.as_bytes(), request, called, scope, wall))
                 .map(|()| None);
         }
-        let Some(authorization) = headers.get(AUTHORIZATION) else { return Err(scope.no_credential()) };
+        let Some(authorization) = headers.get(AUTHORIZATION) else {
+            return Err(scope.no_credential());
+        };
         let (scheme, token) = split(authorization.as_bytes());
         if scheme.eq_ignore_ascii_case(b"SharedAccessSignature") {
-            return local().and_then(|()| self.check_sas(token, request, called, scope, wall)).map(|()| None);
+            return local()
+                .and_then(|()| self.check_sas(token, request, called, scope, wall))
+                .map(|()| None);
         }
         if scope.is_namespace() && scheme.eq_ignore_ascii_case(b"SharedAccessKey") {
-            return local().and_then(|()| key::check(token, &scope.keys, called)).map(|()| None);
+            return local()
+                .and_then(|()| key::check(token, &scope.keys, called))
+                .map(|()| None);
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
             let forwarded = request.extensions().get::<ForwardedToken>().cloned();
-            let checked = self.rules.bearer.check(token, forwarded.as_ref(), role, &scope.resource(request), wall);
+            let checked = self.rules.bearer.check(
+                token,
+                forwarded.as_ref(),
+                role,
+                &scope.resource(request),
+                wall,
+            );
             return checked.map_err(|problem| problem.refusal(called.to_string()));
         }
         Err(scope.unknown_scheme())
     }
 
-    /// A token must cover the matched route, at the called host if it is a name of the server, or at the server's public URL.
-    /// Nothing in the request is read as a path.
+    /// A token must cover the matched route, at the called host if it is a name of the server, or
+    /// at the server's public URL. Nothing in the request is read as a path.
     fn check_sas(
         &self,
         token: &[u8],
@@ -177,14 +208,25 @@ impl Authenticator {
         wall: WallTime,
     ) -> Result<(), Refusal> {
         let AuthRules { names, .. } = &self.rules;
-        let routed = called.url().map(|url| SasResource::below(&url, scope.routed(request)));
-        let public = names.public_url.as_ref().map(|url| SasResource::below(url, scope.path(request)));
-        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) =
-            routed.into_iter().partition(|_| names.have(called, request));
+        let routed = called
+            .url()
+            .map(|url| SasResource::below(&url, scope.routed(request)));
+        let public = names
+            .public_url
+            .as_ref()
+            .map(|url| SasResource::below(url, scope.path(request)));
+        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) = routed
+            .into_iter()
+            .partition(|_| names.have(called, request));
         let resources: Vec<_> = at_known_host.into_iter().chain(public).collect();
         sas::check(token, &scope.keys, &resources, wall).map_err(|problem| match problem {
-            sas::SasTokenProblem::Resource if sas::check(token, &scope.keys, &elsewhere, wall).is_ok() => {
-                Refusal::NotAuthorized { host: called.to_string(), why: UNKNOWN_HOST }
+            sas::SasTokenProblem::Resource
+                if sas::check(token, &scope.keys, &elsewhere, wall).is_ok() =>
+            {
+                Refusal::NotAuthorized {
+                    host: called.to_string(),
+                    why: UNKNOWN_HOST,
+                }
             }
             problem => problem.refusal(called.to_string()),
         })
@@ -192,8 +234,12 @@ impl Authenticator {
 }
 
 fn no_local_auth(called: &RequestAuthority) -> Refusal {
-    let why = "Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an access token";
-    Refusal::NotAuthorized { host: called.to_string(), why }
+    let why = "Access keys and SAS tokens are disabled for the resource (disableLocalAuth). Use an \
+        access token";
+    Refusal::NotAuthorized {
+        host: called.to_string(),
+        why,
+    }
 }
 
 /// The scheme of an `Authorization` header, and its value.

@@ -1,4 +1,5 @@
-//! Counts rejected publishers by kind, and logs at most one line a second, because an attacker tries many keys.
+//! Counts rejected publishers by kind, and logs at most one line a second, because an attacker
+//! tries many keys.
 
 use std::{
     net::IpAddr,
@@ -37,14 +38,31 @@ impl RejectionCounters {
     /// The current counts.
     pub(super) fn read(&self) -> RejectionCounts {
         let [nothing, not_authorized, address] =
-            [&self.nothing, &self.not_authorized, &self.address].map(|count| count.load(Ordering::Relaxed));
-        RejectionCounts { nothing, not_authorized, address }
+            [&self.nothing, &self.not_authorized, &self.address]
+                .map(|count| count.load(Ordering::Relaxed));
+        RejectionCounts {
+            nothing,
+            not_authorized,
+            address,
+        }
     }
 
-    pub(super) fn count(&self, refusal: &Refusal, scope: &KeyScope<'_>, client: Option<IpAddr>, now: Timestamp) {
-        let count = if matches!(refusal, Refusal::AddressRules { .. } | Refusal::PublicNetwork { .. }) {
+    pub(super) fn count(
+        &self,
+        refusal: &Refusal,
+        scope: &KeyScope<'_>,
+        client: Option<IpAddr>,
+        now: Timestamp,
+    ) {
+        let count = if matches!(
+            refusal,
+            Refusal::AddressRules { .. } | Refusal::PublicNetwork { .. }
+        ) {
             &self.address
-        } else if matches!(refusal, Refusal::NoKey | Refusal::EmptyKey | Refusal::Scheme | Refusal::NoAuthorization) {
+        } else if matches!(
+            refusal,
+            Refusal::NoKey | Refusal::EmptyKey | Refusal::Scheme | Refusal::NoAuthorization
+        ) {
             &self.nothing
         } else {
             &self.not_authorized
@@ -52,9 +70,17 @@ impl RejectionCounters {
         count.fetch_add(1, Ordering::Relaxed);
         let last = self.logged.load(Ordering::Relaxed);
         let is_time = last == 0 || now.since(Timestamp(last)) >= LOG_PAUSE;
-        let is_mine = || self.logged.compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let is_mine = || {
+            self.logged
+                .compare_exchange(last, now.0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
         if is_time && is_mine() {
-            let RejectionCounts { nothing, not_authorized, address } = self.read();
+            let RejectionCounts {
+                nothing,
+                not_authorized,
+                address,
+            } = self.read();
             let client = client.map(tracing::field::display);
             tracing::warn!(
                 topic = %scope.name, client, reason = %refusal, nothing, not_authorized, address,

@@ -1,12 +1,12 @@
-//! SAS tokens: `r={resource}&e={expiry}&s={signature}`, each percent-encoded, signed with HMAC-SHA256 by one of the topic's
-//! keys.
+//! SAS tokens: `r={resource}&e={expiry}&s={signature}`, each percent-encoded, signed with
+//! HMAC-SHA256 by one of the topic's keys.
 //!
-//! The signed bytes are those before `&s=` **as received**: client libraries encode them differently (upper or lower case,
-//! `+` or `%20`), so they must not be decoded and encoded again. .NET, Python and JavaScript also write the expiry in
-//! different forms; each is read.
+//! The signed bytes are those before `&s=` **as received**: client libraries encode them
+//! differently (upper or lower case, `+` or `%20`), so they must not be decoded and encoded again.
+//! .NET, Python and JavaScript also write the expiry in different forms; each is read.
 //!
-//! The resource is a scope: a token for a URL is valid for everything below it. Scheme, host and path are compared without
-//! case; the query is not part of a resource.
+//! The resource is a scope: a token for a URL is valid for everything below it. Scheme, host and
+//! path are compared without case; the query is not part of a resource.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::{fmt::strtime, tz::Offset};
@@ -35,7 +35,10 @@ impl SasTokenProblem {
     pub(super) fn refusal(self, host: String) -> Refusal {
         match self {
             Self::Token(problem) => Refusal::Sas { host, problem },
-            Self::Resource => Refusal::NotAuthorized { host, why: "The SAS token is for another resource" },
+            Self::Resource => Refusal::NotAuthorized {
+                host,
+                why: "The SAS token is for another resource",
+            },
         }
     }
 }
@@ -49,7 +52,8 @@ pub fn check(
 ) -> Result<(), SasTokenProblem> {
     let token = SasToken::parse(token).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
     // All keys are compared, so that the time does not reveal which one matches.
-    let signed = |keys: &&AccessKeys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
+    let signed =
+        |keys: &&AccessKeys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
     if !keys.iter().fold(false, |fits, keys| fits | signed(keys)) {
         return Err(SasTokenProblem::Token(SasProblem::Signature));
     }
@@ -57,7 +61,10 @@ pub fn check(
     if expiry <= wall.timestamp() {
         return Err(SasTokenProblem::Token(SasProblem::Expired));
     }
-    let scope = percent_decode_str(token.resource).decode_utf8().ok().and_then(|text| SasResource::parse(&text));
+    let scope = percent_decode_str(token.resource)
+        .decode_utf8()
+        .ok()
+        .and_then(|text| SasResource::parse(&text));
     match scope {
         Some(scope) if resources.iter().any(|resource| scope.covers(resource)) => Ok(()),
         Some(_) => Err(SasTokenProblem::Resource),
@@ -75,21 +82,34 @@ struct SasToken<'a> {
 
 impl<'a> SasToken<'a> {
     fn parse(token: &'a [u8]) -> Option<Self> {
-        let token = std::str::from_utf8(token).ok().filter(|token| token.len() <= TOKEN_BYTES_MAX)?.trim();
+        let token = std::str::from_utf8(token)
+            .ok()
+            .filter(|token| token.len() <= TOKEN_BYTES_MAX)?
+            .trim();
         let (signed, signature) = token.split_once("&s=")?;
         let (resource, expiry) = signed.strip_prefix("r=")?.split_once("&e=")?;
         if resource.contains('&') || expiry.contains('&') {
             return None;
         }
         // An unescaped `+` of base64 may have been decoded to a space.
-        let signature = percent_decode_str(signature).decode_utf8().ok()?.replace(' ', "+");
+        let signature = percent_decode_str(signature)
+            .decode_utf8()
+            .ok()?
+            .replace(' ', "+");
         let signature = STANDARD.decode(signature).ok()?;
-        Some(Self { signed, resource, expiry, signature })
+        Some(Self {
+            signed,
+            resource,
+            expiry,
+            signature,
+        })
     }
 
     /// Compares in constant time.
     fn is_signed_by(&self, key: &str) -> bool {
-        let Some(key) = STANDARD.decode(key).ok().filter(|key| !key.is_empty()) else { return false };
+        let Some(key) = STANDARD.decode(key).ok().filter(|key| !key.is_empty()) else {
+            return false;
+        };
         let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
         hmac::verify(&key, self.signed.as_bytes(), &self.signature).is_ok()
     }
@@ -118,7 +138,10 @@ fn american(text: &str) -> Option<jiff::Timestamp> {
     if let Ok(read) = strtime::parse("%m/%d/%Y %I:%M:%S %p %:z", &upper) {
         return instant_at(read.to_datetime().ok()?, read.offset()?);
     }
-    let civil = strtime::parse("%m/%d/%Y %I:%M:%S %p", &upper).ok()?.to_datetime().ok()?;
+    let civil = strtime::parse("%m/%d/%Y %I:%M:%S %p", &upper)
+        .ok()?
+        .to_datetime()
+        .ok()?;
     instant_at(civil, Offset::UTC)
 }
 
@@ -132,17 +155,31 @@ pub struct SasResource {
 impl SasResource {
     /// Parses a URL.
     pub fn parse(address: &str) -> Option<Self> {
-        let url = Url::parse(address).ok().filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"))?;
+        let url = Url::parse(address)
+            .ok()
+            .filter(|url| url.has_host() && matches!(url.scheme(), "http" | "https"))?;
         let origin = url.origin().ascii_serialization().to_ascii_lowercase();
-        let path = url.path_segments()?.filter(|segment| !segment.is_empty()).map(str::to_ascii_lowercase).collect();
+        let path = url
+            .path_segments()?
+            .filter(|segment| !segment.is_empty())
+            .map(str::to_ascii_lowercase)
+            .collect();
         Some(Self { origin, path })
     }
 
-    /// The scope of `segments` below a base URL. Each segment is one path segment, whatever it contains.
+    /// The scope of `segments` below a base URL. Each segment is one path segment, whatever it
+    /// contains.
     pub fn below(base: &Url, segments: Vec<&str>) -> Self {
-        let above = base.path_segments().into_iter().flatten().filter(|segment| !segment.is_empty());
+        let above = base
+            .path_segments()
+            .into_iter()
+            .flatten()
+            .filter(|segment| !segment.is_empty());
         let path = above.chain(segments).map(str::to_ascii_lowercase).collect();
-        Self { origin: base.origin().ascii_serialization().to_ascii_lowercase(), path }
+        Self {
+            origin: base.origin().ascii_serialization().to_ascii_lowercase(),
+            path,
+        }
     }
 
     /// Whether `other` is this scope or below it.

@@ -1,5 +1,5 @@
-//! The rules and keys that apply to a topic. A topic or domain has its own; for a topic of a namespace the namespace has the
-//! rules, and keys of both are valid.
+//! The rules and keys that apply to a topic. A topic or domain has its own; for a topic of a
+//! namespace the namespace has the rules, and keys of both are valid.
 
 use std::collections::BTreeMap;
 
@@ -33,14 +33,28 @@ impl<'a> KeyScope<'a> {
     /// The scope of a topic or domain.
     pub(crate) fn of(topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&topic.keys], topic.kind());
-        Self { name: &topic.name, ingress: &topic.ingress, keys, kind, namespace: None, tags: vec![&topic.tags] }
+        Self {
+            name: &topic.name,
+            ingress: &topic.ingress,
+            keys,
+            kind,
+            namespace: None,
+            tags: vec![&topic.tags],
+        }
     }
 
     /// The scope of a topic of a namespace.
     pub(crate) fn in_namespace(namespace: &'a NamespaceRecord, topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&namespace.keys, &topic.keys], topic.kind());
         let tags = vec![&topic.tags, &namespace.tags];
-        Self { name: &topic.name, ingress: &namespace.ingress, keys, kind, namespace: Some(&namespace.name), tags }
+        Self {
+            name: &topic.name,
+            ingress: &namespace.ingress,
+            keys,
+            kind,
+            namespace: Some(&namespace.name),
+            tags,
+        }
     }
 
     /// Whether it is in a namespace, which has further ways to send a key.
@@ -51,11 +65,24 @@ impl<'a> KeyScope<'a> {
     /// The full path of the resource below the server's URL, from the names of the matched route.
     pub(super) fn path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let (above, own) = match self.namespace {
-            Some(namespace) => (vec![namespace::PATH_SEGMENT, namespace.as_str()], ["topics", self.name.as_str()]),
-            None => (vec![self.kind.path_segment(), self.name.as_str()], ["api", "events"]),
+            Some(namespace) => (
+                vec![namespace::PATH_SEGMENT, namespace.as_str()],
+                ["topics", self.name.as_str()],
+            ),
+            None => (
+                vec![self.kind.path_segment(), self.name.as_str()],
+                ["api", "events"],
+            ),
         };
-        let subscription = request.match_info().get("subscription").map(|name| ["eventsubscriptions", name]);
-        above.into_iter().chain(own).chain(subscription.into_iter().flatten()).collect()
+        let subscription = request
+            .match_info()
+            .get("subscription")
+            .map(|name| ["eventsubscriptions", name]);
+        above
+            .into_iter()
+            .chain(own)
+            .chain(subscription.into_iter().flatten())
+            .collect()
     }
 
     /// The path as the route has it, without names that the host gives.
@@ -75,7 +102,10 @@ impl<'a> KeyScope<'a> {
     /// The resource that a token must cover.
     pub(super) fn resource(&self, request: &HttpRequest) -> ScopedResource {
         let path = self.path(request).into_iter().map(str::to_owned).collect();
-        let mut resource = ScopedResource { path, labels: Vec::new() };
+        let mut resource = ScopedResource {
+            path,
+            labels: Vec::new(),
+        };
         for tags in &self.tags {
             resource.add_tags(tags);
         }
@@ -84,11 +114,19 @@ impl<'a> KeyScope<'a> {
 
     /// The refusal of a request without a credential.
     pub(super) fn no_credential(&self) -> Refusal {
-        if self.is_namespace() { Refusal::NoAuthorization } else { Refusal::NoKey }
+        if self.is_namespace() {
+            Refusal::NoAuthorization
+        } else {
+            Refusal::NoKey
+        }
     }
 
     /// The refusal of an unknown scheme.
     pub(super) fn unknown_scheme(&self) -> Refusal {
-        if self.is_namespace() { Refusal::NoAuthorization } else { Refusal::Scheme }
+        if self.is_namespace() {
+            Refusal::NoAuthorization
+        } else {
+            Refusal::Scheme
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! The HTTP response of a refusal: Azure's error JSON, its headers, and the request's id at the end of the message.
+//! The HTTP response of a refusal: Azure's error JSON, its headers, and the request's id at the end
+//! of the message.
 
 use actix_web::{
     HttpResponse,
@@ -46,14 +47,18 @@ impl Refusal {
     /// The response to the request `id` at `wall`.
     pub fn respond(&self, id: Uuid, wall: WallTime) -> HttpResponse {
         let (_, mut response) = self.answer(id, wall);
-        response.headers_mut().insert(VERSIONS, header::HeaderValue::from_static("2018-01-01"));
+        response
+            .headers_mut()
+            .insert(VERSIONS, header::HeaderValue::from_static("2018-01-01"));
         response
     }
 
     /// The response in a namespace, which also has the code in a header.
     pub fn respond_in_namespace(&self, id: Uuid, wall: WallTime) -> HttpResponse {
         let (code, mut response) = self.answer(id, wall);
-        response.headers_mut().insert(ERROR_CODE, header::HeaderValue::from_static(code));
+        response
+            .headers_mut()
+            .insert(ERROR_CODE, header::HeaderValue::from_static(code));
         response
     }
 
@@ -64,8 +69,17 @@ impl Refusal {
             message.push_str(&report(id, wall));
         }
         let code = code(status);
-        let details = [RefusalDetail { code: detail, message: &message }];
-        let body = RefusalBody { error: RefusalError { code, message: &message, details } };
+        let details = [RefusalDetail {
+            code: detail,
+            message: &message,
+        }];
+        let body = RefusalBody {
+            error: RefusalError {
+                code,
+                message: &message,
+                details,
+            },
+        };
         let mut response = HttpResponse::build(status);
         response.insert_header(("x-ms-request-id", id.to_string()));
         response.insert_header((header::CONTENT_TYPE, "application/json; charset=utf-8"));
@@ -78,7 +92,10 @@ impl Refusal {
         if matches!(self, Self::Method) {
             response.insert_header((header::ALLOW, "OPTIONS, POST"));
         }
-        (code, response.body(serde_json::to_string(&body).expect("strings are always written")))
+        (
+            code,
+            response.body(serde_json::to_string(&body).expect("strings are always written")),
+        )
     }
 
     fn retry_after_seconds(&self) -> Option<u32> {
@@ -86,7 +103,9 @@ impl Refusal {
             return Some(*seconds);
         }
         match self.status().0 {
-            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::NoRoom | Self::Unchecked) => Some(SOON_SECONDS),
+            StatusCode::SERVICE_UNAVAILABLE if matches!(self, Self::NoRoom | Self::Unchecked) => {
+                Some(SOON_SECONDS)
+            }
             StatusCode::SERVICE_UNAVAILABLE => Some(LATER_SECONDS),
             _ => None,
         }
@@ -116,9 +135,14 @@ fn code(status: StatusCode) -> &'static str {
     }
 }
 
-/// The request's id, as in the header `x-ms-request-id`, and the time. A publisher quotes them to the operator.
+/// The request's id, as in the header `x-ms-request-id`, and the time. A publisher quotes them to
+/// the operator.
 fn report(id: Uuid, wall: WallTime) -> String {
-    let at = i64::try_from(wall.0).ok().and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
-    let at = at.unwrap_or(jiff::Timestamp::MAX).strftime("%-m/%-d/%Y %-I:%M:%S %p");
+    let at = i64::try_from(wall.0)
+        .ok()
+        .and_then(|micros| jiff::Timestamp::from_microsecond(micros).ok());
+    let at = at
+        .unwrap_or(jiff::Timestamp::MAX)
+        .strftime("%-m/%-d/%Y %-I:%M:%S %p");
     format!(" Request '{id}', {at} (UTC).")
 }

@@ -1,7 +1,8 @@
-//! Every error of a publish request: Azure's error JSON with Azure's codes and texts, as far as these are known, and plain
-//! sentences otherwise.
+//! Every error of a publish request: Azure's error JSON with Azure's codes and texts, as far as
+//! these are known, and plain sentences otherwise.
 //!
-//! `Retry-After` is sent with 429 and 503 only: some clients repeat *any* response that has it, ten times.
+//! `Retry-After` is sent with 429 and 503 only: some clients repeat *any* response that has it, ten
+//! times.
 
 mod answer;
 
@@ -15,7 +16,8 @@ use gridhook_event::Schema;
 use gridhook_journal as journal;
 use gridhook_record::token::TokenRole;
 
-/// A request was refused. None of it is stored, except after [`Refusal::Unknown`], which leaves that open.
+/// A request was refused. None of it is stored, except after [`Refusal::Unknown`], which leaves
+/// that open.
 ///
 /// The messages are what a publisher reads: sentences in Event Grid's wording.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +58,8 @@ pub enum Refusal {
         why: String,
     },
     /// A required property is absent or empty.
-    #[error("This resource is configured for '{}' schema and requires '{property}' property to be set.", name(.schema))]
+    #[error("This resource is configured for '{}' schema and requires '{property}' property to be \
+        set.", name(.schema))]
     Missing {
         /// The topic's input schema.
         schema: Schema,
@@ -65,7 +68,8 @@ pub enum Refusal {
     },
     /// A property that the schema does not have.
     #[error(
-        "This resource is configured to receive event in '{}' schema. Received unexpected property '{property}' in JSON which does not conform to the expected schema.",
+        "This resource is configured to receive event in '{}' schema. Received unexpected property \
+         '{property}' in JSON which does not conform to the expected schema.",
         name(.schema)
     )]
     Unexpected {
@@ -76,7 +80,8 @@ pub enum Refusal {
     },
     /// A CloudEvent in binary mode lacks an attribute.
     #[error(
-        "ce-{name} header is missing for the cloud event. Please check required attributes at https://github.com/cloudevents/spec/blob/v1.0/spec.md#required-attributes"
+        "ce-{name} header is missing for the cloud event. Please check required attributes at \
+         https://github.com/cloudevents/spec/blob/v1.0/spec.md#required-attributes"
     )]
     MissingHeader {
         /// The attribute.
@@ -87,22 +92,31 @@ pub enum Refusal {
     ConflictingModes,
     /// A content type that CloudEvents do not have.
     #[error(
-        "The Content-Type header is either missing or it doesn't have a valid value. The content type header must either be application/cloudevents+json; charset=utf-8 or application/cloudevents-batch+json; charset=UTF-8."
+        "The Content-Type header is either missing or it doesn't have a valid value. The content \
+         type header must either be application/cloudevents+json; charset=utf-8 or \
+         application/cloudevents-batch+json; charset=UTF-8."
     )]
     ContentType,
     /// An event in binary mode whose data is not JSON, for a topic or a domain.
     #[error(
-        "The Content-Type header of an event in binary mode is '{given}'; allowed is application/json. A topic of a namespace takes data of any type; here, send it as data_base64 in structured mode (application/cloudevents+json)."
+        "The Content-Type header of an event in binary mode is '{given}'; allowed is \
+         application/json. A topic of a namespace takes data of any type; here, send it as \
+         data_base64 in structured mode (application/cloudevents+json)."
     )]
     BinaryContentType {
         /// The media type, shortened.
         given: String,
     },
     /// An unknown content coding, or more than one.
-    #[error("The Content-Encoding header must be absent, 'identity', 'gzip' or 'zstd', and name one encoding only.")]
+    #[error(
+        "The Content-Encoding header must be absent, 'identity', 'gzip' or 'zstd', and name one \
+         encoding only."
+    )]
     ContentEncoding,
     /// A body that is not encoded as its headers say.
-    #[error("The body could not be decoded as {encoding}, which its Content-Encoding header names.")]
+    #[error(
+        "The body could not be decoded as {encoding}, which its Content-Encoding header names."
+    )]
     DamagedEncoding {
         /// The content coding.
         encoding: &'static str,
@@ -126,13 +140,17 @@ pub enum Refusal {
         topic: String,
     },
     /// Neither a key nor a token.
-    #[error("Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key.")]
+    #[error(
+        "Request must contain one of the following authorization signature: aeg-sas-token, \
+         aeg-sas-key."
+    )]
     NoKey,
     /// An empty key.
     #[error("Request must have a value for aeg-sas-key.")]
     EmptyKey,
     /// A key or token that is not valid for the topic.
-    #[error("The request authorization key is not authorized for {}. This is due to the reason: {why}.", .host.to_uppercase())]
+    #[error("The request authorization key is not authorized for {}. This is due to the reason: \
+        {why}.", .host.to_uppercase())]
     NotAuthorized {
         /// The called host.
         host: String,
@@ -140,7 +158,8 @@ pub enum Refusal {
         why: &'static str,
     },
     /// A bearer token without the role for the topic.
-    #[error("The token is not permitted to {} at {}: it lacks the role, or is limited to other resources.", .needed.name(), .host.to_uppercase())]
+    #[error("The token is not permitted to {} at {}: it lacks the role, or is limited to other \
+        resources.", .needed.name(), .host.to_uppercase())]
     NotPermitted {
         /// The called host.
         host: String,
@@ -159,11 +178,14 @@ pub enum Refusal {
     #[error("Unable to read access token.")]
     UnreadableToken,
     /// An unknown `Authorization` scheme.
-    #[error("Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer).")]
+    #[error(
+        "Request has an unsupported Authorization scheme (must be SharedAccessSignature or Bearer)."
+    )]
     Scheme,
     /// No credential that a namespace accepts.
     #[error(
-        "Request must have an 'Authorization' header with the scheme SharedAccessKey, SharedAccessSignature or Bearer."
+        "Request must have an 'Authorization' header with the scheme SharedAccessKey, \
+         SharedAccessSignature or Bearer."
     )]
     NoAuthorization,
     /// The topic's rules exclude this address.
@@ -176,7 +198,8 @@ pub enum Refusal {
     },
     /// The topic accepts nothing from the public network.
     #[error(
-        "Publishing to {topic} by client {} is rejected as public network access is disabled for the resource.",
+        "Publishing to {topic} by client {} is rejected as public network access is disabled for \
+         the resource.",
         ClientAddress(.client)
     )]
     PublicNetwork {
@@ -187,7 +210,9 @@ pub enum Refusal {
     },
     /// An `api-version` in a wrong form.
     #[error(
-        "The HTTP resource that matches the request URI '{uri}' does not support the API version '{version}'. Allowed is a date with an optional suffix, such as 2018-01-01 or 2023-06-01-preview, or no api-version."
+        "The HTTP resource that matches the request URI '{uri}' does not support the API version \
+         '{version}'. Allowed is a date with an optional suffix, such as 2018-01-01 or \
+         2023-06-01-preview, or no api-version."
     )]
     ApiVersion {
         /// The URL, percent-encoded as a whole, without its query.
@@ -196,13 +221,19 @@ pub enum Refusal {
         version: String,
     },
     /// A header with the called host is invalid.
-    #[error("{problem}. Allowed is one host with or without a port, such as events.example.com or 10.1.2.3:8080.")]
+    #[error(
+        "{problem}. Allowed is one host with or without a port, such as events.example.com or \
+         10.1.2.3:8080."
+    )]
     Host {
         /// The header, and its error.
         problem: &'static str,
     },
     /// A trusted proxy reports an unknown scheme.
-    #[error("The 'X-Forwarded-Proto' header, or proto in the 'Forwarded' header, is neither http nor https.")]
+    #[error(
+        "The 'X-Forwarded-Proto' header, or proto in the 'Forwarded' header, is neither http nor \
+         https."
+    )]
     ForwardedScheme,
     /// The topic's rate is exceeded.
     #[error("Too Many Events. This topic accepts {rates}; try again in {seconds} s.")]
@@ -227,7 +258,10 @@ pub enum Refusal {
         topic: String,
     },
     /// No such event subscription of a namespace's topic.
-    #[error("There is no event subscription '{subscription}' of the topic '{topic}' in the namespace '{namespace}'.")]
+    #[error(
+        "There is no event subscription '{subscription}' of the topic '{topic}' in the namespace \
+         '{namespace}'."
+    )]
     NoSubscription {
         /// The namespace.
         namespace: String,
@@ -244,7 +278,8 @@ pub enum Refusal {
     },
     /// The namespace of the request is unclear or unknown.
     #[error(
-        "The request names no namespace, or one that does not exist. Name it in the path ('/namespaces/NAME/topics/…') or as the first label of the host."
+        "The request names no namespace, or one that does not exist. Name it in the path \
+         ('/namespaces/NAME/topics/…') or as the first label of the host."
     )]
     NoNamespace,
     /// A method other than POST.
@@ -257,7 +292,10 @@ pub enum Refusal {
         seconds: u64,
     },
     /// The body was received too slowly.
-    #[error("The request's body was received at less than {bytes_per_second} bytes a second for {seconds} seconds.")]
+    #[error(
+        "The request's body was received at less than {bytes_per_second} bytes a second for \
+         {seconds} seconds."
+    )]
     Stalled {
         /// The minimum rate.
         bytes_per_second: u64,
@@ -278,10 +316,13 @@ pub enum Refusal {
     Full,
     /// The topic's backlog is at its limit.
     #[error(
-        "The topic cannot store more events: its backlog is at its limit, because its event subscription '{laggard}' has not taken them. Other topics are not affected. Try again later."
+        "The topic cannot store more events: its backlog is at its limit, because its event \
+         subscription '{laggard}' has not taken them. Other topics are not affected. Try again \
+         later."
     )]
     Backlog {
-        /// The subscription that is furthest behind, by name; by number if it was deleted meanwhile.
+        /// The subscription that is furthest behind, by name; by number if it was deleted
+        /// meanwhile.
         laggard: String,
     },
     /// The server is shutting down.
@@ -386,16 +427,23 @@ impl Refusal {
             }
             Self::NoTopic { .. } => (StatusCode::GONE, "ResourceNotFound"),
             Self::Method => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
-            Self::Slow { .. } | Self::Stalled { .. } => (StatusCode::REQUEST_TIMEOUT, "RequestTimeout"),
-            Self::TooLarge { .. } | Self::TooMany { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge"),
+            Self::Slow { .. } | Self::Stalled { .. } => {
+                (StatusCode::REQUEST_TIMEOUT, "RequestTimeout")
+            }
+            Self::TooLarge { .. } | Self::TooMany { .. } => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "PayloadTooLarge")
+            }
             Self::ContentType | Self::BinaryContentType { .. } => {
                 (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentType")
             }
             Self::ContentEncoding => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "InvalidContentEncoding"),
             Self::Throttled { .. } => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
-            Self::NoRoom | Self::Unchecked | Self::Full | Self::Backlog { .. } | Self::Closing | Self::Unknown => {
-                (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
-            }
+            Self::NoRoom
+            | Self::Unchecked
+            | Self::Full
+            | Self::Backlog { .. }
+            | Self::Closing
+            | Self::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError"),
         }
     }
@@ -403,7 +451,10 @@ impl Refusal {
     /// The label of this refusal in the metrics.
     pub(super) fn counted(&self) -> PublishRefusal {
         let (status, code) = self.status();
-        PublishRefusal { status: status.as_u16(), code }
+        PublishRefusal {
+            status: status.as_u16(),
+            code,
+        }
     }
 
     /// A body that is not JSON.
@@ -413,12 +464,18 @@ impl Refusal {
 
     /// An event too deep for later readers.
     pub(super) fn too_deep(schema: Schema, depth_max: usize) -> Self {
-        Self::Nonconforming { schema, why: format!("An event is nested more than {depth_max} levels deep") }
+        Self::Nonconforming {
+            schema,
+            why: format!("An event is nested more than {depth_max} levels deep"),
+        }
     }
 
     /// A property that the schema does not have.
     pub(super) fn unexpected(schema: Schema, property: &str) -> Self {
-        Self::Unexpected { schema, property: Self::shortened(property).to_owned() }
+        Self::Unexpected {
+            schema,
+            property: Self::shortened(property).to_owned(),
+        }
     }
 
     /// The part of a name that fits into a message.
@@ -445,7 +502,10 @@ struct BodyMismatch<'a>(&'a Schema);
 impl fmt::Display for BodyMismatch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = name(self.0);
-        write!(f, "This resource is configured to receive event in '{name}' schema. ")?;
+        write!(
+            f,
+            "This resource is configured to receive event in '{name}' schema. "
+        )?;
         f.write_str("The JSON received does not conform to the expected schema.")
     }
 }
@@ -454,7 +514,9 @@ impl From<journal::Error> for Refusal {
     fn from(error: journal::Error) -> Self {
         match error {
             journal::Error::Full => Self::Full,
-            journal::Error::Backlog(number) => Self::Backlog { laggard: number.0.to_string() },
+            journal::Error::Backlog(number) => Self::Backlog {
+                laggard: number.0.to_string(),
+            },
             journal::Error::Closed => Self::Closing,
             journal::Error::Fenced | journal::Error::Unknown => Self::Unknown,
             journal::Error::Damaged(_) => Self::Internal,

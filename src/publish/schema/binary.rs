@@ -1,10 +1,12 @@
-//! A CloudEvent in the binary mode of HTTP: attributes in headers (`ce-id`, `ce-type`, …), `data` as the body.
+//! A CloudEvent in the binary mode of HTTP: attributes in headers (`ce-id`, `ce-type`, …), `data`
+//! as the body.
 //!
-//! It is converted to its JSON form with the body byte for byte as `data`, and then checked by [`cloud_events`]. An event may
-//! have no body. The basic tier takes JSON bodies only. Namespaces take any body; one that is not JSON by its content type is
-//! stored as `data_base64`.
+//! It is converted to its JSON form with the body byte for byte as `data`, and then checked by
+//! [`cloud_events`]. An event may have no body. The basic tier takes JSON bodies only. Namespaces
+//! take any body; one that is not JSON by its content type is stored as `data_base64`.
 //!
-//! Header values are decoded as the HTTP binding says: first quotes and their escapes, then percent encoding.
+//! Header values are decoded as the HTTP binding says: first quotes and their escapes, then percent
+//! encoding.
 
 use std::borrow::Cow;
 
@@ -40,40 +42,63 @@ pub(super) fn read(
     if !target.is_in_namespace && !body.is_empty() && content.media_type() != "application/json" {
         return Err(match content.media_type() {
             missing if missing.is_empty() => Refusal::ContentType,
-            given => Refusal::BinaryContentType { given: given.escape_debug().take(MEDIA_TYPE_CHARS_MAX).collect() },
+            given => Refusal::BinaryContentType {
+                given: given.escape_debug().take(MEDIA_TYPE_CHARS_MAX).collect(),
+            },
         });
     }
-    if target.is_in_namespace && content.attributes.iter().any(|(name, _)| *name == DATA_CONTENT_TYPE) {
-        let why = "Header 'ce-datacontenttype' is not allowed: the Content-Type header gives the type of the data";
-        return Err(Refusal::Nonconforming { schema: SCHEMA, why: why.to_owned() });
+    if target.is_in_namespace
+        && content
+            .attributes
+            .iter()
+            .any(|(name, _)| *name == DATA_CONTENT_TYPE)
+    {
+        let why = "Header 'ce-datacontenttype' is not allowed: the Content-Type header gives the \
+            type of the data";
+        return Err(Refusal::Nonconforming {
+            schema: SCHEMA,
+            why: why.to_owned(),
+        });
     }
     let object = structured(content, body)?;
     if object.len() > limits.event_bytes_max {
-        return Err(Refusal::TooLarge { bytes_max: limits.event_bytes_max });
+        return Err(Refusal::TooLarge {
+            bytes_max: limits.event_bytes_max,
+        });
     }
     if json::is_deeper(&object, limits.depth_max) {
         return Err(Refusal::too_deep(SCHEMA, limits.depth_max));
     }
-    let object: &RawValue = serde_json::from_str(&object).map_err(|error| super::not_json(SCHEMA, &error))?;
+    let object: &RawValue =
+        serde_json::from_str(&object).map_err(|error| super::not_json(SCHEMA, &error))?;
     cloud_events::read(target, body, object, draft)
 }
 
 /// The member of the JSON form that holds the body: its name and its value.
-fn data<'a>(content: &RequestContent<'_>, body: &'a [u8]) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
+fn data<'a>(
+    content: &RequestContent<'_>,
+    body: &'a [u8],
+) -> Result<Option<(&'static str, Cow<'a, str>)>, Refusal> {
     if body.is_empty() {
         return Ok(None);
     }
     if !is_json(&content.media_type()) {
-        return Ok(Some(("data_base64", format!("\"{}\"", STANDARD.encode(body)).into())));
+        return Ok(Some((
+            "data_base64",
+            format!("\"{}\"", STANDARD.encode(body)).into(),
+        )));
     }
     let text = super::utf8(SCHEMA, body)?;
-    let data: &RawValue = serde_json::from_str(text).map_err(|error| super::not_json(SCHEMA, &error))?;
+    let data: &RawValue =
+        serde_json::from_str(text).map_err(|error| super::not_json(SCHEMA, &error))?;
     Ok(Some(("data", data.get().into())))
 }
 
 /// Whether the type is `*/json` or `*/*+json`.
 fn is_json(media_type: &str) -> bool {
-    media_type.split_once('/').is_some_and(|(_, kind)| kind == "json" || kind.ends_with("+json"))
+    media_type
+        .split_once('/')
+        .is_some_and(|(_, kind)| kind == "json" || kind.ends_with("+json"))
 }
 
 /// The JSON form of the event.
@@ -83,7 +108,11 @@ fn structured(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refus
     for (name, value) in &content.attributes {
         attributes.push((*name, decoded(name, value)?));
     }
-    let has = |wanted: &str| attributes.iter().any(|(name, value)| *name == wanted && !value.is_empty());
+    let has = |wanted: &str| {
+        attributes
+            .iter()
+            .any(|(name, value)| *name == wanted && !value.is_empty())
+    };
     if let Some(name) = REQUIRED.into_iter().find(|name| !has(name)) {
         return Err(Refusal::MissingHeader { name });
     }
@@ -108,14 +137,17 @@ fn structured(content: &RequestContent<'_>, body: &[u8]) -> Result<String, Refus
 fn decoded<'a>(name: &str, value: &'a [u8]) -> Result<Cow<'a, str>, Refusal> {
     let value = value.trim_ascii();
     let text = match value {
-        [b'"', inside @ .., b'"'] => {
-            percent_decode(&unescaped(inside)).decode_utf8().map(|text| text.into_owned().into())
-        }
+        [b'"', inside @ .., b'"'] => percent_decode(&unescaped(inside))
+            .decode_utf8()
+            .map(|text| text.into_owned().into()),
         _ => percent_decode(value).decode_utf8(),
     };
     text.map_err(|_| {
         let name = Refusal::shortened(name);
-        Refusal::Nonconforming { schema: SCHEMA, why: format!("Header 'ce-{name}' is not UTF-8") }
+        Refusal::Nonconforming {
+            schema: SCHEMA,
+            why: format!("Header 'ce-{name}' is not UTF-8"),
+        }
     })
 }
 

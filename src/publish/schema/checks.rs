@@ -1,7 +1,7 @@
 //! Checks of the data of events against the schemas of their types, after the events were read.
 //!
-//! What a check costs is known before. A request whose checks cost little is checked at once, any other on the threads that
-//! compute, event by event.
+//! What a check costs is known before. A request whose checks cost little is checked at once, any
+//! other on the threads that compute, event by event.
 
 use std::sync::Arc;
 
@@ -47,19 +47,28 @@ pub struct Nonconforming {
 
 impl DataCheck {
     fn steps(&self) -> f64 {
-        self.declared.steps(self.data.as_ref().map_or(0, Bytes::len))
+        self.declared
+            .steps(self.data.as_ref().map_or(0, Bytes::len))
     }
 
     fn violation(&self) -> Option<String> {
         // It is a part of a body that was read as text.
-        let data = self.data.as_ref().map(|data| std::str::from_utf8(data).unwrap_or_default());
+        let data = self
+            .data
+            .as_ref()
+            .map(|data| std::str::from_utf8(data).unwrap_or_default());
         self.declared.violation(data)
     }
 }
 
 impl DataChecks {
     pub(super) fn new(schema: Schema, refuses: bool, checks: Vec<DataCheck>) -> Self {
-        Self { schema, refuses, checks, nonconforming: None }
+        Self {
+            schema,
+            refuses,
+            checks,
+            nonconforming: None,
+        }
     }
 
     /// Whether they cost so little that they are made at once.
@@ -86,7 +95,9 @@ impl DataChecks {
         for check in std::mem::take(&mut self.checks) {
             let violation = match meter.pause().await {
                 Ok(()) => check.violation(),
-                Err(error) => Some(format!("the data of all events of the request could not be checked: {error}")),
+                Err(error) => Some(format!(
+                    "the data of all events of the request could not be checked: {error}"
+                )),
             };
             self.note(&check, violation)?;
         }
@@ -97,9 +108,17 @@ impl DataChecks {
         let Some(why) = violation else { return Ok(()) };
         let why = format!("Event {}: {why}", check.event);
         if self.refuses {
-            return Err(Refusal::Nonconforming { schema: self.schema, why });
+            return Err(Refusal::Nonconforming {
+                schema: self.schema,
+                why,
+            });
         }
-        self.nonconforming.get_or_insert(Nonconforming { events: 0, first: why }).events += 1;
+        self.nonconforming
+            .get_or_insert(Nonconforming {
+                events: 0,
+                first: why,
+            })
+            .events += 1;
         Ok(())
     }
 }

@@ -1,10 +1,11 @@
 //! A CloudEvents 1.0 event in its JSON form.
 //!
-//! Nothing is stamped, so the wire form is the object as sent, with unknown extensions. The rules are those of the
-//! specification and its JSON format: attribute names of lower-case letters and digits; values that are strings, booleans or
-//! integers; `null` for an absent attribute.
+//! Nothing is stamped, so the wire form is the object as sent, with unknown extensions. The rules
+//! are those of the specification and its JSON format: attribute names of lower-case letters and
+//! digits; values that are strings, booleans or integers; `null` for an absent attribute.
 //!
-//! Two rules are relaxed on purpose, because clients break them: an empty `subject` and any `datacontenttype` are accepted.
+//! Two rules are relaxed on purpose, because clients break them: an empty `subject` and any
+//! `datacontenttype` are accepted.
 
 use std::{borrow::Cow, collections::HashSet};
 
@@ -38,29 +39,45 @@ struct CloudEventMembers<'a> {
     dataschema: Option<&'a RawValue>,
     data: Option<&'a RawValue>,
     data_base64: Option<&'a RawValue>,
-    /// The names, to find a duplicate. A set, because an event can have a hundred thousand extensions.
+    /// The names, to find a duplicate. A set, because an event can have a hundred thousand
+    /// extensions.
     extensions: HashSet<Cow<'a, str>>,
     /// The maximum length of an extension's name.
     name_chars_max: usize,
 }
 
-/// Checks the event `object` and appends it to the draft. In a domain its `source` names the domain topic.
+/// Checks the event `object` and appends it to the draft. In a domain its `source` names the domain
+/// topic.
 pub(super) fn read(
     target: &EventTarget,
     body: &Bytes,
     object: &RawValue,
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
-    let name_chars_max = if target.is_in_namespace { NAMESPACE_NAME_CHARS_MAX } else { usize::MAX };
-    let mut members = CloudEventMembers { name_chars_max, ..CloudEventMembers::default() };
+    let name_chars_max = if target.is_in_namespace {
+        NAMESPACE_NAME_CHARS_MAX
+    } else {
+        usize::MAX
+    };
+    let mut members = CloudEventMembers {
+        name_chars_max,
+        ..CloudEventMembers::default()
+    };
     json::members(object, |name, value| members.put(name, value))
         .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     members.check()?;
     // Data that is not JSON has no schema.
     if members.data_base64.is_none() {
         // The last segment of the schema's address is its version.
-        let version = members.dataschema.and_then(|schema| inside(schema).rsplit('/').next());
-        target.note_check(draft, [members.kind.map(inside), version], members.data.map(RawValue::get), body);
+        let version = members
+            .dataschema
+            .and_then(|schema| inside(schema).rsplit('/').next());
+        target.note_check(
+            draft,
+            [members.kind.map(inside), version],
+            members.data.map(RawValue::get),
+            body,
+        );
     }
     draft.push(|out| {
         let start = out.len();
@@ -73,13 +90,19 @@ pub(super) fn read(
             id: member(members.id),
             event_type: member(members.kind),
             subject: member(members.subject),
-            domain_topic: match members.source.and_then(|source| target.domain_topic(inside(source))) {
+            domain_topic: match members
+                .source
+                .and_then(|source| target.domain_topic(inside(source)))
+            {
                 Some(name) => bare(start + offset(object, name), name.len()),
                 None => TextRange::default(),
             },
             ..EventRanges::default()
         };
-        WriterStamp { wire_end: out.len(), spans }
+        WriterStamp {
+            wire_end: out.len(),
+            spans,
+        }
     });
     Ok(())
 }
@@ -106,25 +129,36 @@ impl<'a> CloudEventMembers<'a> {
     }
 
     fn put_extension(&mut self, name: Cow<'a, str>, value: &'a RawValue) -> Result<(), Refusal> {
-        let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        let is_name = |name: &str| {
+            name.bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+        };
         if name.is_empty() || !is_name(&name) {
             return Err(Refusal::unexpected(SCHEMA, &name));
         }
         if name.len() > self.name_chars_max {
             let (name, most) = (Refusal::shortened(&name), self.name_chars_max);
-            return Err(wrong(format!("The name of the extension '{name}' has more than {most} characters")));
+            return Err(wrong(format!(
+                "The name of the extension '{name}' has more than {most} characters"
+            )));
         }
         let is_value = match json::token(value.get()) {
             Some(JsonToken::String) => json::text(value).is_some(),
             Some(JsonToken::Integer) => value.get().parse::<i32>().is_ok(),
             Some(JsonToken::Boolean | JsonToken::Null) => true,
-            Some(JsonToken::Float | JsonToken::StartObject | JsonToken::StartArray | JsonToken::Undefined) | None => {
-                false
-            }
+            Some(
+                JsonToken::Float
+                | JsonToken::StartObject
+                | JsonToken::StartArray
+                | JsonToken::Undefined,
+            )
+            | None => false,
         };
         if !is_value {
             let name = Refusal::shortened(&name);
-            return Err(wrong(format!("Extension '{name}' is not a string, a boolean or an integer of 32 bits")));
+            return Err(wrong(format!(
+                "Extension '{name}' is not a string, a boolean or an integer of 32 bits"
+            )));
         }
         if self.extensions.contains(&name) {
             return Err(twice(&name));
@@ -139,17 +173,25 @@ impl<'a> CloudEventMembers<'a> {
         // Event Grid calls this property eventType in its error.
         required("type", "eventType", self.kind)?;
         if required("specversion", "specversion", self.specversion)? != "1.0" {
-            return Err(wrong("Property 'specversion' can only be \"1.0\"".to_owned()));
+            return Err(wrong(
+                "Property 'specversion' can only be \"1.0\"".to_owned(),
+            ));
         }
         optional("subject", self.subject)?;
         optional("datacontenttype", self.datacontenttype)?;
         optional("dataschema", self.dataschema)?;
         if optional("time", self.time)?.is_some_and(|time| !is_rfc3339(&time)) {
-            return Err(wrong("Property 'time' is not an RFC 3339 date and time".to_owned()));
+            return Err(wrong(
+                "Property 'time' is not an RFC 3339 date and time".to_owned(),
+            ));
         }
-        let Some(encoded) = optional("data_base64", self.data_base64)? else { return Ok(()) };
+        let Some(encoded) = optional("data_base64", self.data_base64)? else {
+            return Ok(());
+        };
         if self.data.is_some_and(|data| !json::is_null(data)) {
-            return Err(wrong("Properties 'data' and 'data_base64' are both given".to_owned()));
+            return Err(wrong(
+                "Properties 'data' and 'data_base64' are both given".to_owned(),
+            ));
         }
         match STANDARD.decode(encoded.as_bytes()) {
             Ok(_) => Ok(()),
@@ -165,11 +207,19 @@ fn required<'a>(
 ) -> Result<Cow<'a, str>, Refusal> {
     optional(name, value)?
         .filter(|text| !text.is_empty())
-        .ok_or_else(|| Refusal::Missing { schema: SCHEMA, property: property.to_owned() })
+        .ok_or_else(|| Refusal::Missing {
+            schema: SCHEMA,
+            property: property.to_owned(),
+        })
 }
 
-fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Option<Cow<'a, str>>, Refusal> {
-    let Some(value) = value.filter(|value| !json::is_null(value)) else { return Ok(None) };
+fn optional<'a>(
+    name: &'static str,
+    value: Option<&'a RawValue>,
+) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let Some(value) = value.filter(|value| !json::is_null(value)) else {
+        return Ok(None);
+    };
     match json::text(value) {
         Some(text) => Ok(Some(text)),
         None => Err(wrong(format!("Property '{name}' is not a string"))),
@@ -177,9 +227,15 @@ fn optional<'a>(name: &'static str, value: Option<&'a RawValue>) -> Result<Optio
 }
 
 fn twice(name: &str) -> Refusal {
-    wrong(format!("Property '{}' is given more than once", Refusal::shortened(name)))
+    wrong(format!(
+        "Property '{}' is given more than once",
+        Refusal::shortened(name)
+    ))
 }
 
 fn wrong(why: String) -> Refusal {
-    Refusal::Nonconforming { schema: SCHEMA, why }
+    Refusal::Nonconforming {
+        schema: SCHEMA,
+        why,
+    }
 }

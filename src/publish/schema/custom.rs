@@ -1,12 +1,13 @@
-//! An event in a custom schema: any JSON object. The topic's mapping locates the properties that Event Grid routes by.
+//! An event in a custom schema: any JSON object. The topic's mapping locates the properties that
+//! Event Grid routes by.
 //!
-//! The wire form is the object as sent. Properties that it lacks (defaults, a generated id, the topic) are stored behind it
-//! in the log, and are used only for delivery in another schema.
+//! The wire form is the object as sent. Properties that it lacks (defaults, a generated id, the
+//! topic) are stored behind it in the log, and are used only for delivery in another schema.
 //!
 //! In a domain the mapped topic names a domain topic; otherwise it must be the topic itself.
 //!
-//! A property is a string, a number or a boolean; the last two are taken as written. `null` and the empty string count as
-//! absent, except for the subject and the data version, which may be empty.
+//! A property is a string, a number or a boolean; the last two are taken as written. `null` and the
+//! empty string count as absent, except for the subject and the data version, which may be empty.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::value::RawValue;
@@ -42,14 +43,29 @@ const PROPERTIES: usize = 6;
 impl EventMapping {
     pub(super) fn of(mapping: &InputSchemaMapping) -> Self {
         let only = |property, source: &Option<MappedField>| {
-            let member = source.as_ref().and_then(|source| source.source_field.clone());
-            MappedProperty { property, member, default: None, may_be_empty: false }
+            let member = source
+                .as_ref()
+                .and_then(|source| source.source_field.clone());
+            MappedProperty {
+                property,
+                member,
+                default: None,
+                may_be_empty: false,
+            }
         };
         let or_default = |property, source: &Option<MappedFieldOrDefault>, may_be_empty| {
-            let MappedFieldOrDefault { source_field: member, default_value } = source.clone().unwrap_or_default();
+            let MappedFieldOrDefault {
+                source_field: member,
+                default_value,
+            } = source.clone().unwrap_or_default();
             let usable = |value: &String| may_be_empty || !value.is_empty();
             let default = default_value.filter(usable).map(|value| inside(&value));
-            MappedProperty { property, member, default, may_be_empty }
+            MappedProperty {
+                property,
+                member,
+                default,
+                may_be_empty,
+            }
         };
         // In the order of `EventRanges::all`, which also has the domain topic.
         Self([
@@ -95,7 +111,10 @@ pub(super) fn read(
     json::members(object, |name, value| {
         for (field, found) in fields.iter().zip(&mut found) {
             if field.member.as_deref() == Some(&*name) && found.replace(value).is_some() {
-                return Err(wrong(format!("Property '{}' is given more than once", Refusal::shortened(&name))));
+                return Err(wrong(format!(
+                    "Property '{}' is given more than once",
+                    Refusal::shortened(&name)
+                )));
             }
         }
         Ok(())
@@ -105,20 +124,29 @@ pub(super) fn read(
     for (field, found) in fields.iter().zip(found) {
         values.push(field.value(found, target)?);
     }
-    let [_, event_type, _, data_version, ..] = values.as_slice() else { unreachable!("each property has a value") };
-    let [event_type, data_version] = [event_type, data_version].map(|value| value.as_ref().map(MappedValue::inside));
+    let [_, event_type, _, data_version, ..] = values.as_slice() else {
+        unreachable!("each property has a value")
+    };
+    let [event_type, data_version] =
+        [event_type, data_version].map(|value| value.as_ref().map(MappedValue::inside));
     target.note_check(draft, [event_type, data_version], Some(object.get()), body);
     draft.push(|out| write(object, &values, out));
     Ok(())
 }
 
 impl MappedProperty {
-    fn value<'a>(&self, found: Option<&'a RawValue>, target: &EventTarget) -> Result<Option<MappedValue<'a>>, Refusal> {
+    fn value<'a>(
+        &self,
+        found: Option<&'a RawValue>,
+        target: &EventTarget,
+    ) -> Result<Option<MappedValue<'a>>, Refusal> {
         let found = match found.filter(|value| !json::is_null(value)) {
             Some(value) if value.get() == r#""""# && !self.may_be_empty => None,
             found => found,
         };
-        let Some(value) = found else { return self.absent(target) };
+        let Some(value) = found else {
+            return self.absent(target);
+        };
         match json::token(value.get()) {
             Some(JsonToken::String) if json::text(value).is_some() => {}
             Some(JsonToken::Integer | JsonToken::Float | JsonToken::Boolean) => {}
@@ -142,7 +170,9 @@ impl MappedProperty {
                 Err(self.invalid("is not an ISO 8601 date and time"))
             }
             "topic" if json::text(value).is_none_or(|topic| topic != target.resource_id) => {
-                Err(Refusal::OtherTopic { topic: target.resource_id.clone() })
+                Err(Refusal::OtherTopic {
+                    topic: target.resource_id.clone(),
+                })
             }
             // The topic's own id, written once in the server's form.
             "topic" => self.absent(target),
@@ -158,19 +188,28 @@ impl MappedProperty {
             ("id", _) => Ok(Some(MappedValue::Made(Uuid::new_v4().to_string()))),
             ("topic", member) if target.is_domain => {
                 let property = member.as_deref().unwrap_or("topic").to_owned();
-                Err(Refusal::Missing { schema: SCHEMA, property })
+                Err(Refusal::Missing {
+                    schema: SCHEMA,
+                    property,
+                })
             }
             ("topic", _) => Ok(Some(MappedValue::Made(inside(&target.resource_id)))),
             // The time of arrival is in the log already.
             ("eventTime", _) => Ok(None),
             (_, None) => Ok(None),
-            (_, Some(member)) => Err(Refusal::Missing { schema: SCHEMA, property: member.clone() }),
+            (_, Some(member)) => Err(Refusal::Missing {
+                schema: SCHEMA,
+                property: member.clone(),
+            }),
         }
     }
 
     fn invalid(&self, what: &str) -> Refusal {
         let member = Refusal::shortened(self.member.as_deref().unwrap_or_default());
-        wrong(format!("Property '{member}', which is the event's '{}', {what}", self.property))
+        wrong(format!(
+            "Property '{member}', which is the event's '{}', {what}",
+            self.property
+        ))
     }
 }
 
@@ -194,11 +233,21 @@ fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesM
             }
             Some(MappedValue::Sent(value)) => {
                 let (at, len) = (start + offset(object, value.get()), value.get().len());
-                if value.get().starts_with('"') { span(at, len) } else { bare(at, len) }
+                if value.get().starts_with('"') {
+                    span(at, len)
+                } else {
+                    bare(at, len)
+                }
             }
         };
     }
-    WriterStamp { wire_end, spans: EventRanges { domain_topic, ..EventRanges::of(spans) } }
+    WriterStamp {
+        wire_end,
+        spans: EventRanges {
+            domain_topic,
+            ..EventRanges::of(spans)
+        },
+    }
 }
 
 /// The content of the JSON string literal of `text`.
@@ -208,5 +257,8 @@ fn inside(text: &str) -> String {
 }
 
 fn wrong(why: String) -> Refusal {
-    Refusal::Nonconforming { schema: SCHEMA, why }
+    Refusal::Nonconforming {
+        schema: SCHEMA,
+        why,
+    }
 }

@@ -1,10 +1,10 @@
 //! An event in the Event Grid schema.
 //!
-//! Its wire form has a fixed order: `id, topic, subject, data, eventType, eventTime, metadataVersion, dataVersion`. An absent
-//! `data` is not written.
+//! Its wire form has a fixed order: `id, topic, subject, data, eventType, eventTime,
+//! metadataVersion, dataVersion`. An absent `data` is not written.
 //!
-//! A number or a boolean in the place of a string is taken as its text: Microsoft's own samples send numbers as `id`
-//! and `dataVersion`.
+//! A number or a boolean in the place of a string is taken as its text: Microsoft's own samples
+//! send numbers as `id` and `dataVersion`.
 
 use bytes::{Bytes, BytesMut};
 use serde_json::value::RawValue;
@@ -21,8 +21,8 @@ use gridhook_event::{
     parse_instant_or_utc,
 };
 
-// Members go from function to function in registers: a processor waits for a value that was stored in two parts and is loaded
-// as one, and calls would do that for each member.
+// Members go from function to function in registers: a processor waits for a value that was stored
+// in two parts and is loaded as one, and calls would do that for each member.
 
 const SCHEMA: Schema = Schema::EventGrid;
 
@@ -54,8 +54,9 @@ struct CheckedEvent<'a> {
     data_version: Option<JsonValue<'a>>,
 }
 
-/// Checks the events of an array and appends their wire forms to the draft, in one pass over `text`. [`None`]: something is
-/// wrong, or an event may be too large. What Event Grid reports first then takes a second look at all events, with [`read`].
+/// Checks the events of an array and appends their wire forms to the draft, in one pass over
+/// `text`. [`None`]: something is wrong, or an event may be too large. What Event Grid reports
+/// first then takes a second look at all events, with [`read`].
 pub(super) fn read_all(
     target: &EventTarget,
     body: &Bytes,
@@ -67,12 +68,16 @@ pub(super) fn read_all(
         return None;
     }
     let mut count = 0;
-    scan::objects(text, limits.depth_max.checked_sub(1)?, |properties: &EventGridMembers<'_>| {
-        count += 1;
-        (count <= limits.events_max).then_some(())?;
-        properties.check(target).ok()?.append(target, body, draft);
-        Some(())
-    })
+    scan::objects(
+        text,
+        limits.depth_max.checked_sub(1)?,
+        |properties: &EventGridMembers<'_>| {
+            count += 1;
+            (count <= limits.events_max).then_some(())?;
+            properties.check(target).ok()?.append(target, body, draft);
+            Some(())
+        },
+    )
 }
 
 /// Checks the event `object` and appends its wire form to the draft.
@@ -83,8 +88,10 @@ pub(super) fn read(
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
     let mut properties = EventGridMembers::default();
-    json::members(object, |name, value| properties.put(&name, JsonValue::of(value)))
-        .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
+    json::members(object, |name, value| {
+        properties.put(&name, JsonValue::of(value))
+    })
+    .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     properties.check(target)?.append(target, body, draft);
     Ok(())
 }
@@ -119,31 +126,62 @@ impl<'a> EventGridMembers<'a> {
         let event_type = required("eventType", self.event_type)?;
         let event_time = required("eventTime", self.event_time)?;
         // The subject may be empty. An event without an id or a type cannot be routed.
-        for (property, given) in [("id", id), ("eventType", event_type), ("eventTime", event_time)] {
+        for (property, given) in [
+            ("id", id),
+            ("eventType", event_type),
+            ("eventTime", event_time),
+        ] {
             if given.inside().is_empty() {
                 return Err(missing(property));
             }
         }
-        if !event_time.characters().is_some_and(|time| is_date_time(&time)) {
-            return Err(wrong("Property 'eventTime' is not an ISO 8601 date and time".to_owned()));
+        if !event_time
+            .characters()
+            .is_some_and(|time| is_date_time(&time))
+        {
+            return Err(wrong(
+                "Property 'eventTime' is not an ISO 8601 date and time".to_owned(),
+            ));
         }
         let metadata_version = optional("metadataVersion", self.metadata_version)?;
-        if metadata_version.and_then(|version| version.scalar_text()).is_some_and(|version| version != "1") {
-            return Err(wrong("Property 'metadataVersion' can only be \"1\"".to_owned()));
+        if metadata_version
+            .and_then(|version| version.scalar_text())
+            .is_some_and(|version| version != "1")
+        {
+            return Err(wrong(
+                "Property 'metadataVersion' can only be \"1\"".to_owned(),
+            ));
         }
         // Some clients write an empty topic.
         let topic = optional("topic", self.topic)?.filter(|topic| !topic.inside().is_empty());
         let domain_topic = match topic {
             Some(topic) => match target.domain_topic(topic.inside()) {
                 Some(domain_topic) => Some(domain_topic),
-                None if topic.scalar_text().is_some_and(|topic| topic == target.resource_id) => None,
-                None => return Err(Refusal::OtherTopic { topic: target.resource_id.clone() }),
+                None if topic
+                    .scalar_text()
+                    .is_some_and(|topic| topic == target.resource_id) =>
+                {
+                    None
+                }
+                None => {
+                    return Err(Refusal::OtherTopic {
+                        topic: target.resource_id.clone(),
+                    });
+                }
             },
             None if target.is_domain => return Err(missing("topic")),
             None => None,
         };
         let data_version = optional("dataVersion", self.data_version)?;
-        Ok(CheckedEvent { id, domain_topic, subject, event_type, event_time, data: self.data, data_version })
+        Ok(CheckedEvent {
+            id,
+            domain_topic,
+            subject,
+            event_type,
+            event_time,
+            data: self.data,
+            data_version,
+        })
     }
 }
 
@@ -157,10 +195,20 @@ impl CheckedEvent<'_> {
     }
 
     fn write(&self, target: &EventTarget, out: &mut BytesMut) -> WriterStamp {
-        let values = [Some(self.id), Some(self.subject), Some(self.event_type), Some(self.event_time)];
-        let values = values.into_iter().chain([self.data, self.data_version]).flatten();
+        let values = [
+            Some(self.id),
+            Some(self.subject),
+            Some(self.event_type),
+            Some(self.event_time),
+        ];
+        let values = values
+            .into_iter()
+            .chain([self.data, self.data_version])
+            .flatten();
         let values: usize = values.map(|value| value.text.len()).sum();
-        out.reserve(values + self.domain_topic.map_or(0, str::len) + target.stamp.len() + PUNCTUATION);
+        out.reserve(
+            values + self.domain_topic.map_or(0, str::len) + target.stamp.len() + PUNCTUATION,
+        );
         out.extend_from_slice(b"{\"id\":");
         let id = put_string(out, self.id);
         out.extend_from_slice(b",\"topic\":");
@@ -184,8 +232,18 @@ impl CheckedEvent<'_> {
             }
         };
         out.extend_from_slice(b"}");
-        let spans = EventRanges { id, event_type, subject, data_version, domain_topic, ..EventRanges::default() };
-        WriterStamp { wire_end: out.len(), spans }
+        let spans = EventRanges {
+            id,
+            event_type,
+            subject,
+            data_version,
+            domain_topic,
+            ..EventRanges::default()
+        };
+        WriterStamp {
+            wire_end: out.len(),
+            spans,
+        }
     }
 }
 
@@ -216,13 +274,19 @@ fn put_string(out: &mut BytesMut, value: JsonValue<'_>) -> TextRange {
 }
 
 #[inline(always)]
-fn required<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<JsonValue<'a>, Refusal> {
+fn required<'a>(
+    name: &'static str,
+    value: Option<JsonValue<'a>>,
+) -> Result<JsonValue<'a>, Refusal> {
     optional(name, value)?.ok_or_else(|| missing(name))
 }
 
 /// Some clients write `null` for an absent property.
 #[inline(always)]
-fn optional<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<Option<JsonValue<'a>>, Refusal> {
+fn optional<'a>(
+    name: &'static str,
+    value: Option<JsonValue<'a>>,
+) -> Result<Option<JsonValue<'a>>, Refusal> {
     match value.filter(|value| !value.is_null()) {
         Some(value) if !value.is_text() => Err(wrong(format!("Property '{name}' is not a string"))),
         value => Ok(value),
@@ -231,7 +295,10 @@ fn optional<'a>(name: &'static str, value: Option<JsonValue<'a>>) -> Result<Opti
 
 #[cold]
 fn missing(property: &str) -> Refusal {
-    Refusal::Missing { schema: SCHEMA, property: property.to_owned() }
+    Refusal::Missing {
+        schema: SCHEMA,
+        property: property.to_owned(),
+    }
 }
 
 /// Accepts an offset (`Z`, `+01:00`, or `+0000` as `date +%z` writes it), or none for UTC.
@@ -242,17 +309,39 @@ pub(super) fn is_date_time(text: &str) -> bool {
     text.contains(['T', 't', ' ']) && parse_instant_or_utc(text).is_some()
 }
 
-/// Whether it is a point in time as most clients write it, on a day that every month has: `2026-11-20T17:18:13Z`, with up to
-/// nine digits of a second.
+/// Whether it is a point in time as most clients write it, on a day that every month has:
+/// `2026-11-20T17:18:13Z`, with up to nine digits of a second.
 fn is_usual_date_time(text: &str) -> bool {
-    let [y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1, rest @ ..] =
-        text.as_bytes()
+    let [
+        y0,
+        y1,
+        y2,
+        y3,
+        b'-',
+        m0,
+        m1,
+        b'-',
+        d0,
+        d1,
+        b'T',
+        h0,
+        h1,
+        b':',
+        n0,
+        n1,
+        b':',
+        s0,
+        s1,
+        rest @ ..,
+    ] = text.as_bytes()
     else {
         return false;
     };
     let is_fraction = match rest {
         [b'Z'] => true,
-        [b'.', digits @ .., b'Z'] => (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit),
+        [b'.', digits @ .., b'Z'] => {
+            (1..=9).contains(&digits.len()) && digits.iter().all(u8::is_ascii_digit)
+        }
         _ => false,
     };
     let two = |tens: &u8, ones: &u8| match (tens, ones) {
@@ -271,5 +360,8 @@ fn is_usual_date_time(text: &str) -> bool {
 
 #[cold]
 fn wrong(why: String) -> Refusal {
-    Refusal::Nonconforming { schema: SCHEMA, why }
+    Refusal::Nonconforming {
+        schema: SCHEMA,
+        why,
+    }
 }

@@ -1,8 +1,9 @@
 //! JSON parsing for publishing: the kind of a value, the members of an object, the depth.
 //!
-//! serde_json decides what is valid; values stay the bytes that were sent ([`RawValue`]). Two checks are left to this module.
-//! serde_json skips a value without using stack, so it sets no limit on depth. And a skipped string may contain escapes that
-//! are no character (lone surrogates); [`text`] refuses those.
+//! serde_json decides what is valid; values stay the bytes that were sent ([`RawValue`]). Two
+//! checks are left to this module. serde_json skips a value without using stack, so it sets no
+//! limit on depth. And a skipped string may contain escapes that are no character (lone
+//! surrogates); [`text`] refuses those.
 
 use std::{borrow::Cow, fmt};
 
@@ -20,7 +21,8 @@ pub(super) struct ArrayElements<'a> {
     pub(super) count: usize,
 }
 
-/// Reads an array. Keeps at most `kept_max` elements, because a body can have hundreds of thousands.
+/// Reads an array. Keeps at most `kept_max` elements, because a body can have hundreds of
+/// thousands.
 pub(super) fn elements(json: &str, kept_max: usize) -> serde_json::Result<ArrayElements<'_>> {
     let mut reader = serde_json::Deserializer::from_str(json);
     let elements = ElementsOf { kept_max }.deserialize(&mut reader)?;
@@ -44,7 +46,10 @@ pub(super) struct JsonValue<'a> {
 
 impl<'a> JsonValue<'a> {
     pub(super) fn of(value: &'a RawValue) -> Self {
-        Self { text: value.get(), has_escapes: value.get().contains('\\') }
+        Self {
+            text: value.get(),
+            has_escapes: value.get().contains('\\'),
+        }
     }
 
     #[inline]
@@ -72,12 +77,19 @@ impl<'a> JsonValue<'a> {
 
     /// The characters of a string; the text of a number or a boolean.
     pub(super) fn scalar_text(&self) -> Option<Cow<'a, str>> {
-        if self.is_literal() { self.characters() } else { self.is_scalar().then_some(Cow::Borrowed(self.text)) }
+        if self.is_literal() {
+            self.characters()
+        } else {
+            self.is_scalar().then_some(Cow::Borrowed(self.text))
+        }
     }
 
     #[cold]
     fn is_scalar(&self) -> bool {
-        matches!(token(self.text), Some(JsonToken::Integer | JsonToken::Float | JsonToken::Boolean))
+        matches!(
+            token(self.text),
+            Some(JsonToken::Integer | JsonToken::Float | JsonToken::Boolean)
+        )
     }
 
     /// The content of a string literal; other values as they are.
@@ -86,7 +98,8 @@ impl<'a> JsonValue<'a> {
         self.literal().unwrap_or(self.text)
     }
 
-    /// The decoded characters of a string; [`None`] if the value is not a string, or has an escape that is no character.
+    /// The decoded characters of a string; [`None`] if the value is not a string, or has an escape
+    /// that is no character.
     pub(super) fn characters(&self) -> Option<Cow<'a, str>> {
         let inside = self.literal()?;
         if self.has_escapes {
@@ -119,8 +132,14 @@ pub(super) fn token(json: &str) -> Option<JsonToken> {
         b't' | b'f' => JsonToken::Boolean,
         b'n' => JsonToken::Null,
         b'-' | b'0'..=b'9' => {
-            let end = json.find([',', ']', '}', ' ', '\t', '\r', '\n']).unwrap_or(json.len());
-            if json[..end].contains(['.', 'e', 'E']) { JsonToken::Float } else { JsonToken::Integer }
+            let end = json
+                .find([',', ']', '}', ' ', '\t', '\r', '\n'])
+                .unwrap_or(json.len());
+            if json[..end].contains(['.', 'e', 'E']) {
+                JsonToken::Float
+            } else {
+                JsonToken::Integer
+            }
         }
         _ => JsonToken::Undefined,
     })
@@ -131,7 +150,8 @@ pub(super) fn is_null(value: &RawValue) -> bool {
     JsonValue::of(value).is_null()
 }
 
-/// The decoded characters of a string; [`None`] if the value is not a string, or has an escape that is no character.
+/// The decoded characters of a string; [`None`] if the value is not a string, or has an escape that
+/// is no character.
 pub(super) fn text(value: &RawValue) -> Option<Cow<'_, str>> {
     JsonValue::of(value).characters()
 }
@@ -142,7 +162,9 @@ pub(super) fn is_deeper(json: &str, max: usize) -> bool {
     let is_opener = |byte: &u8| u8::from(matches!(byte, b'{' | b'['));
     // Parts whose count fits into a byte are counted with vector instructions.
     let parts = json.as_bytes().chunks(usize::from(u8::MAX));
-    let openers: usize = parts.map(|part| usize::from(part.iter().map(is_opener).sum::<u8>())).sum();
+    let openers: usize = parts
+        .map(|part| usize::from(part.iter().map(is_opener).sum::<u8>()))
+        .sum();
     openers > max && deepest(json) > max
 }
 
@@ -186,7 +208,10 @@ impl<'de> Visitor<'de> for ElementsOf {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let mut elements = ArrayElements { kept: Vec::new(), count: 0 };
+        let mut elements = ArrayElements {
+            kept: Vec::new(),
+            count: 0,
+        };
         while let Some(element) = seq.next_element::<&'de RawValue>()? {
             elements.count += 1;
             if elements.count <= self.kept_max {
@@ -218,8 +243,11 @@ where
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut verdict = Ok(());
-        // After an error the rest is read and discarded, because serde_json must reach the end of the map.
-        while let Some((MemberName(name), value)) = map.next_entry::<MemberName<'de>, &'de RawValue>()? {
+        // After an error the rest is read and discarded, because serde_json must reach the end of
+        // the map.
+        while let Some((MemberName(name), value)) =
+            map.next_entry::<MemberName<'de>, &'de RawValue>()?
+        {
             if verdict.is_ok() {
                 verdict = (self.each)(name, value);
             }

@@ -1,11 +1,12 @@
-//! Reads the body of a publish request: its schema, the number, size and depth of events, and the rules of the schema. The
-//! result is a draft with all events, or the first error.
+//! Reads the body of a publish request: its schema, the number, size and depth of events, and the
+//! rules of the schema. The result is a draft with all events, or the first error.
 //!
-//! Publishing adds stamped properties, and drops white space between an event's properties (Event Grid schema) or around it
-//! (other schemas). Every value is copied as sent: numbers, escapes and `data` do not change.
+//! Publishing adds stamped properties, and drops white space between an event's properties (Event
+//! Grid schema) or around it (other schemas). Every value is copied as sent: numbers, escapes and
+//! `data` do not change.
 //!
-//! The order of the checks is Azure's: is there a body, is it too large, is its content type known, is it JSON, is an event
-//! too large, is an event valid.
+//! The order of the checks is Azure's: is there a body, is it too large, is its content type known,
+//! is it JSON, is an event too large, is an event valid.
 
 mod binary;
 mod checks;
@@ -81,22 +82,32 @@ impl TargetProperties {
     fn of(topic: &TopicRecord) -> Self {
         let resource_id = topic.resource_id();
         let stamp = serde_json::to_string(&resource_id).expect("a string serialises");
-        let mapping = topic
-            .ingress
-            .mapping
-            .as_ref()
-            .map_or_else(|| EventMapping::of(&InputSchemaMapping::default()), EventMapping::of);
+        let mapping = topic.ingress.mapping.as_ref().map_or_else(
+            || EventMapping::of(&InputSchemaMapping::default()),
+            EventMapping::of,
+        );
         let is_in_namespace = topic.namespace.is_some();
         let (schema, is_domain) = (topic.input_schema, topic.is_domain());
-        Self { schema, resource_id, stamp, mapping, is_domain, is_in_namespace }
+        Self {
+            schema,
+            resource_id,
+            stamp,
+            mapping,
+            is_domain,
+            is_in_namespace,
+        }
     }
 
     /// As [`TargetProperties::of`], computed once for each thread and record of a topic.
     fn kept(topic: &Arc<TopicRecord>) -> Arc<Self> {
-        let Some(partition) = topic.partitions.first() else { return Arc::new(Self::of(topic)) };
+        let Some(partition) = topic.partitions.first() else {
+            return Arc::new(Self::of(topic));
+        };
         TARGETS.with_borrow_mut(|targets| {
             // While the reference exists, no other record is at its address.
-            let kept = targets.get(partition).filter(|(record, _)| record.as_ptr() == Arc::as_ptr(topic));
+            let kept = targets
+                .get(partition)
+                .filter(|(record, _)| record.as_ptr() == Arc::as_ptr(topic));
             if let Some((_, kept)) = kept {
                 return Arc::clone(kept);
             }
@@ -122,7 +133,11 @@ impl EventTarget {
     }
 
     fn new(properties: Arc<TargetProperties>) -> Self {
-        Self { properties, catalogue: None, checks: RefCell::default() }
+        Self {
+            properties,
+            catalogue: None,
+            checks: RefCell::default(),
+        }
     }
 
     /// Checks the data of events.
@@ -133,12 +148,15 @@ impl EventTarget {
 
     /// The checks of the data of the events that were read. They may cost more than reading them.
     pub fn take_checks(&self) -> DataChecks {
-        let refuses = self.catalogue.as_ref().is_some_and(|catalogue| catalogue.refuses);
+        let refuses = self
+            .catalogue
+            .as_ref()
+            .is_some_and(|catalogue| catalogue.refuses);
         DataChecks::new(self.schema, refuses, self.checks.take())
     }
 
-    /// Notes that the data of the next event of the draft is to be checked against the schema of its type. The event type
-    /// and the version are the contents of JSON strings.
+    /// Notes that the data of the next event of the draft is to be checked against the schema of
+    /// its type. The event type and the version are the contents of JSON strings.
     fn note_check(
         &self,
         draft: &ChunkBuilder,
@@ -146,23 +164,38 @@ impl EventTarget {
         data: Option<&str>,
         body: &Bytes,
     ) {
-        let Some(catalogue) = &self.catalogue else { return };
-        let [event_type, version] = [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
-        let Some(declared) = catalogue.find(&event_type, &version) else { return };
+        let Some(catalogue) = &self.catalogue else {
+            return;
+        };
+        let [event_type, version] =
+            [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
+        let Some(declared) = catalogue.find(&event_type, &version) else {
+            return;
+        };
         let data = data.map(|data| shared_part(body, data));
-        self.checks.borrow_mut().push(DataCheck { event: draft.count(), declared: Arc::clone(declared), data });
+        self.checks.borrow_mut().push(DataCheck {
+            event: draft.count(),
+            declared: Arc::clone(declared),
+            data,
+        });
     }
 
-    /// The domain topic that the content of a JSON string names: all of it, or the last segment of a domain topic's resource
-    /// id. [`None`] where this is not a domain.
+    /// The domain topic that the content of a JSON string names: all of it, or the last segment of
+    /// a domain topic's resource id. [`None`] where this is not a domain.
     fn domain_topic<'a>(&self, inside: &'a str) -> Option<&'a str> {
         if !self.is_domain {
             return None;
         }
-        let rest = inside.get(self.resource_id.len()..).and_then(|rest| rest.strip_prefix("/topics/"));
+        let rest = inside
+            .get(self.resource_id.len()..)
+            .and_then(|rest| rest.strip_prefix("/topics/"));
         let is_ours = inside.len() > self.resource_id.len()
-            && inside.as_bytes()[..self.resource_id.len()].eq_ignore_ascii_case(self.resource_id.as_bytes());
-        Some(rest.filter(|rest| is_ours && !rest.is_empty()).unwrap_or(inside))
+            && inside.as_bytes()[..self.resource_id.len()]
+                .eq_ignore_ascii_case(self.resource_id.as_bytes());
+        Some(
+            rest.filter(|rest| is_ours && !rest.is_empty())
+                .unwrap_or(inside),
+        )
     }
 }
 
@@ -179,11 +212,18 @@ impl RequestContent<'_> {
     /// The content type without parameters.
     fn media_type(&self) -> String {
         let content_type = self.content_type.unwrap_or_default();
-        content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+        content_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase()
     }
 
     pub(super) fn is_binary(&self) -> bool {
-        self.attributes.iter().any(|(name, _)| binary::REQUIRED.contains(name))
+        self.attributes
+            .iter()
+            .any(|(name, _)| binary::REQUIRED.contains(name))
     }
 }
 
@@ -205,7 +245,13 @@ pub fn read(
     body: &Bytes,
     limits: &PublishLimits,
 ) -> Result<ChunkBuilder, Refusal> {
-    read_into(|| ChunkBuilder::new(target.schema).sized(body.len()), target, content, body, limits)
+    read_into(
+        || ChunkBuilder::new(target.schema).sized(body.len()),
+        target,
+        content,
+        body,
+        limits,
+    )
 }
 
 /// As [`read`], for a traced request.
@@ -216,7 +262,11 @@ pub(super) fn read_traced(
     limits: &PublishLimits,
     trace_context: &str,
 ) -> Result<ChunkBuilder, Refusal> {
-    let new_draft = || ChunkBuilder::new(target.schema).sized(body.len()).traced(trace_context);
+    let new_draft = || {
+        ChunkBuilder::new(target.schema)
+            .sized(body.len())
+            .traced(trace_context)
+    };
     read_into(new_draft, target, content, body, limits)
 }
 
@@ -233,7 +283,9 @@ fn read_into(
         return Err(Refusal::CutOff);
     }
     if body.len() > limits.request_bytes_max {
-        return Err(Refusal::TooLarge { bytes_max: limits.request_bytes_max });
+        return Err(Refusal::TooLarge {
+            bytes_max: limits.request_bytes_max,
+        });
     }
     let mode = match schema {
         Schema::EventGrid | Schema::Custom => ContentMode::Batch,
@@ -260,7 +312,9 @@ fn read_into(
     };
     for event in &events {
         if event.get().len() > limits.event_bytes_max {
-            return Err(Refusal::TooLarge { bytes_max: limits.event_bytes_max });
+            return Err(Refusal::TooLarge {
+                bytes_max: limits.event_bytes_max,
+            });
         }
     }
     for event in events {
@@ -278,24 +332,33 @@ fn read_into(
 }
 
 fn utf8(schema: Schema, body: &[u8]) -> Result<&str, Refusal> {
-    std::str::from_utf8(body)
-        .map_err(|error| Refusal::not_json(schema, format!("byte {} is not UTF-8", error.valid_up_to())))
+    std::str::from_utf8(body).map_err(|error| {
+        Refusal::not_json(schema, format!("byte {} is not UTF-8", error.valid_up_to()))
+    })
 }
 
 /// A body with one event, not yet parsed.
 fn lone(schema: Schema, text: &str) -> Result<Vec<&RawValue>, Refusal> {
     expect(schema, JsonToken::StartObject, text)?;
-    Ok(vec![serde_json::from_str(text).map_err(|error| not_json(schema, &error))?])
+    Ok(vec![
+        serde_json::from_str(text).map_err(|error| not_json(schema, &error))?,
+    ])
 }
 
 /// A body with an array of events, not yet parsed.
-fn several<'a>(schema: Schema, text: &'a str, limits: &PublishLimits) -> Result<Vec<&'a RawValue>, Refusal> {
+fn several<'a>(
+    schema: Schema,
+    text: &'a str,
+    limits: &PublishLimits,
+) -> Result<Vec<&'a RawValue>, Refusal> {
     expect(schema, JsonToken::StartArray, text)?;
     let ArrayElements { kept, count } =
         json::elements(text, limits.events_max).map_err(|error| not_json(schema, &error))?;
     match count {
         0 => Err(Refusal::Empty { schema }),
-        count if count > limits.events_max => Err(Refusal::TooMany { events_max: limits.events_max }),
+        count if count > limits.events_max => Err(Refusal::TooMany {
+            events_max: limits.events_max,
+        }),
         _ => Ok(kept),
     }
 }
@@ -303,17 +366,24 @@ fn several<'a>(schema: Schema, text: &'a str, limits: &PublishLimits) -> Result<
 fn not_json(schema: Schema, error: &serde_json::Error) -> Refusal {
     match error.classify() {
         serde_json::error::Category::Eof => Refusal::CutOff,
-        serde_json::error::Category::Syntax | serde_json::error::Category::Data | serde_json::error::Category::Io => {
-            Refusal::not_json(schema, error.to_string())
-        }
+        serde_json::error::Category::Syntax
+        | serde_json::error::Category::Data
+        | serde_json::error::Category::Io => Refusal::not_json(schema, error.to_string()),
     }
 }
 
 fn expect(schema: Schema, expected: JsonToken, text: &str) -> Result<(), Refusal> {
     match json::token(text) {
         Some(actual) if actual == expected => Ok(()),
-        Some(JsonToken::Undefined) => Err(Refusal::not_json(schema, "it does not begin with a JSON value".to_owned())),
-        Some(actual) => Err(Refusal::Token { schema, expected, actual }),
+        Some(JsonToken::Undefined) => Err(Refusal::not_json(
+            schema,
+            "it does not begin with a JSON value".to_owned(),
+        )),
+        Some(actual) => Err(Refusal::Token {
+            schema,
+            expected,
+            actual,
+        }),
         None => Err(Refusal::CutOff),
     }
 }
@@ -322,7 +392,11 @@ fn mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
     let media_type = content.media_type();
     if content.is_binary() {
         let structured = media_type.starts_with("application/cloudevents");
-        return if structured { Err(Refusal::ConflictingModes) } else { Ok(ContentMode::Binary) };
+        return if structured {
+            Err(Refusal::ConflictingModes)
+        } else {
+            Ok(ContentMode::Binary)
+        };
     }
     match media_type.as_str() {
         "application/cloudevents+json" | "application/json" => Ok(ContentMode::Structured),
@@ -331,13 +405,17 @@ fn mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
     }
 }
 
-/// The mode of a body sent to a namespace. The body itself decides between one event and several, because clients send
-/// arrays under the content type of one event.
+/// The mode of a body sent to a namespace. The body itself decides between one event and several,
+/// because clients send arrays under the content type of one event.
 fn mode_by_body(content: &RequestContent<'_>, body: &[u8]) -> Result<ContentMode, Refusal> {
     if content.is_binary() {
         return mode(content);
     }
-    Ok(if body.trim_ascii_start().starts_with(b"[") { ContentMode::Batch } else { ContentMode::Structured })
+    Ok(if body.trim_ascii_start().starts_with(b"[") {
+        ContentMode::Batch
+    } else {
+        ContentMode::Structured
+    })
 }
 
 /// The offset of `part` in `object`. Both borrow from the same body.
@@ -348,14 +426,21 @@ fn offset(object: &RawValue, part: &str) -> usize {
 /// A part of `body` without a copy; the body of an event in binary mode was written anew.
 fn shared_part(body: &Bytes, part: &str) -> Bytes {
     let bytes = part.as_bytes();
-    let is_inside = body.as_ptr_range().start <= bytes.as_ptr() && bytes.as_ptr_range().end <= body.as_ptr_range().end;
-    if is_inside { body.slice_ref(bytes) } else { Bytes::copy_from_slice(bytes) }
+    let is_inside = body.as_ptr_range().start <= bytes.as_ptr()
+        && bytes.as_ptr_range().end <= body.as_ptr_range().end;
+    if is_inside {
+        body.slice_ref(bytes)
+    } else {
+        Bytes::copy_from_slice(bytes)
+    }
 }
 
 /// The content of a string literal; other values as they are.
 fn inside(value: &RawValue) -> &str {
     let text = value.get();
-    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
+    text.strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'))
+        .unwrap_or(text)
 }
 
 /// The range of a string's content, whose literal has `len` bytes and begins at `start`.
@@ -363,11 +448,15 @@ fn span(start: usize, len: usize) -> TextRange {
     bare(start + 1, len.saturating_sub(2))
 }
 
-/// The range of text without quotes. Empty text has no range: [`TextRange`] does not distinguish empty from absent.
+/// The range of text without quotes. Empty text has no range: [`TextRange`] does not distinguish
+/// empty from absent.
 fn bare(start: usize, len: usize) -> TextRange {
     if len == 0 {
         return TextRange::default();
     }
     let number = |value: usize| u32::try_from(value).expect("a request is far smaller than 4 GiB");
-    TextRange { start: number(start), len: number(len) }
+    TextRange {
+        start: number(start),
+        len: number(len),
+    }
 }

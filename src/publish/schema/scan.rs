@@ -1,7 +1,7 @@
 //! Reads the events of an array in one pass, and checks their JSON on the way.
 //!
-//! Invariant: what it accepts is valid JSON. It need not accept all of it: a caller whose scan fails reads the same text with
-//! serde_json, which also explains what is wrong.
+//! Invariant: what it accepts is valid JSON. It need not accept all of it: a caller whose scan
+//! fails reads the same text with serde_json, which also explains what is wrong.
 
 use super::json::{JsonValue, ObjectMembers};
 
@@ -14,14 +14,20 @@ const WORDS: usize = 4;
 /// The most levels: each is a bit of [`Levels`].
 const LEVELS: usize = u128::BITS as usize;
 
-/// Reads an array of objects, whose members may be nested `depth_max` levels deep, and passes the members of each to `each`.
-/// [`None`] at the first error, whatever it is, and where `each` returns [`None`].
+/// Reads an array of objects, whose members may be nested `depth_max` levels deep, and passes the
+/// members of each to `each`. [`None`] at the first error, whatever it is, and where `each` returns
+/// [`None`].
 pub(super) fn objects<'a, T: ObjectMembers<'a>>(
     text: &'a str,
     depth_max: usize,
     mut each: impl FnMut(&T) -> Option<()>,
 ) -> Option<()> {
-    let mut scan = Scan { text, bytes: text.as_bytes(), at: 0, depth_max: depth_max.min(LEVELS) };
+    let mut scan = Scan {
+        text,
+        bytes: text.as_bytes(),
+        at: 0,
+        depth_max: depth_max.min(LEVELS),
+    };
     scan.skip_space();
     scan.expect(b'[')?;
     loop {
@@ -129,7 +135,10 @@ impl<'a> Scan<'a> {
                 }
             }
             if levels.depth == 0 {
-                return Some(JsonValue { text: &self.text[start..self.at], has_escapes });
+                return Some(JsonValue {
+                    text: &self.text[start..self.at],
+                    has_escapes,
+                });
             }
         }
     }
@@ -250,7 +259,8 @@ impl Levels {
     }
 }
 
-/// The number of bytes before the first quote, backslash or control character; [`None`] if there is none of them.
+/// The number of bytes before the first quote, backslash or control character; [`None`] if there is
+/// none of them.
 #[inline]
 fn plain_len(bytes: &[u8]) -> Option<usize> {
     let mut rest = bytes;
@@ -275,15 +285,17 @@ fn plain_len(bytes: &[u8]) -> Option<usize> {
 }
 
 fn has_special(block: &[u8; BLOCK]) -> bool {
-    block.iter().fold(false, |any, byte| any | is_special(*byte))
+    block
+        .iter()
+        .fold(false, |any, byte| any | is_special(*byte))
 }
 
 fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < b' '
 }
 
-/// The highest bit of the first byte of `word` that is a quote, a backslash or a control character; 0 if none is. Bits of
-/// bytes after it mean nothing.
+/// The highest bit of the first byte of `word` that is a quote, a backslash or a control character;
+/// 0 if none is. Bits of bytes after it mean nothing.
 fn special(word: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;

@@ -31,7 +31,8 @@ pub struct CopiedFile {
     pub pieces: Vec<String>,
 }
 
-/// Copies the files of RocksDB's folder `from` into the new folder `to`. The returned paths are below `name`.
+/// Copies the files of RocksDB's folder `from` into the new folder `to`. The returned paths are
+/// below `name`.
 pub(super) fn all(
     from: &Path,
     to: &Path,
@@ -45,13 +46,21 @@ pub(super) fn all(
     folders::new_folder(to).map_err(of_io(to))?;
     let (mut copied, mut done) = (Vec::new(), 0);
     for (path, _) in files {
-        let Some(file) = path.file_name().and_then(|file| file.to_str()) else { continue };
+        let Some(file) = path.file_name().and_then(|file| file.to_str()) else {
+            continue;
+        };
         let mut piece = |bytes| {
             done += bytes;
             pace.pause();
             watch(BackupProgress::Copying { bytes: done, of })
         };
-        copied.push(one(&path, &to.join(file), &format!("{name}/{file}"), u64::MAX, &mut piece)?);
+        copied.push(one(
+            &path,
+            &to.join(file),
+            &format!("{name}/{file}"),
+            u64::MAX,
+            &mut piece,
+        )?);
     }
     folders::sync(to)?;
     Ok(copied)
@@ -72,8 +81,8 @@ pub(super) fn files_in(folder: &Path) -> Result<Vec<(PathBuf, u64)>, BackupError
     Ok(files)
 }
 
-/// Copies a file and syncs it, but no more than a byte beyond `bytes_max`. `piece` is called with the length of each
-/// copied piece.
+/// Copies a file and syncs it, but no more than a byte beyond `bytes_max`. `piece` is called with
+/// the length of each copied piece.
 pub(super) fn one(
     from: &Path,
     to: &Path,
@@ -94,7 +103,11 @@ pub(super) fn one(
 }
 
 /// Measures an existing file, but no more than a byte beyond `bytes_max`.
-pub(super) fn measure(folder: &Path, name: &str, bytes_max: u64) -> Result<CopiedFile, BackupError> {
+pub(super) fn measure(
+    folder: &Path,
+    name: &str,
+    bytes_max: u64,
+) -> Result<CopiedFile, BackupError> {
     read(&folder.join(name), name, bytes_max, &mut |_| Ok(()))
 }
 
@@ -104,7 +117,9 @@ fn read(
     bytes_max: u64,
     take: &mut dyn FnMut(&[u8]) -> Result<(), BackupError>,
 ) -> Result<CopiedFile, BackupError> {
-    let mut source = open_regular(from).map_err(of_io(from))?.take(bytes_max.saturating_add(1));
+    let mut source = open_regular(from)
+        .map_err(of_io(from))?
+        .take(bytes_max.saturating_add(1));
     let (mut buffer, mut crc, mut bytes) = (vec![0; PIECE], crc32fast::Hasher::new(), 0);
     loop {
         let read = match source.read(&mut buffer) {
@@ -117,5 +132,10 @@ fn read(
         bytes += read as u64;
         take(&buffer[..read])?;
     }
-    Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize(), pieces: Vec::new() })
+    Ok(CopiedFile {
+        path: name.to_owned(),
+        bytes,
+        crc32: crc.finalize(),
+        pieces: Vec::new(),
+    })
 }

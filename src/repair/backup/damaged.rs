@@ -47,7 +47,10 @@ pub(crate) fn copy_damaged(
     let store = from.join(STORE);
     if !store.is_dir() {
         let problem = format!("has no {STORE}: it is neither a data folder nor a backup");
-        return Err(BackupError::Backup { backup: from.to_owned(), problem });
+        return Err(BackupError::Backup {
+            backup: from.to_owned(),
+            problem,
+        });
     }
     let damaged = FolderLock::take_if_there(from)?;
     let (mut target, lock) = restore::take(data_dir)?;
@@ -56,15 +59,34 @@ pub(crate) fn copy_damaged(
         WatermarkValue::Whole(sequence) => Some(sequence),
         WatermarkValue::Missing | WatermarkValue::Damaged => None,
     };
-    Watermark::create(&target.own(WATERMARK), acknowledged.unwrap_or(0).max(1)).map_err(of_io(data_dir))?;
+    Watermark::create(&target.own(WATERMARK), acknowledged.unwrap_or(0).max(1))
+        .map_err(of_io(data_dir))?;
     let scratch = target.own(SCRATCH);
     folders::new_folder(&scratch).map_err(of_io(&scratch))?;
-    copy::all(&store, &scratch.join(STORE), STORE, &mut CopyPace::new(&Clock::system()), watch)?;
+    copy::all(
+        &store,
+        &scratch.join(STORE),
+        STORE,
+        &mut CopyPace::new(&Clock::system()),
+        watch,
+    )?;
     let token = from.join(TOKEN);
     if token.try_exists().map_err(of_io(&token))? {
-        copy::one(&token, &target.own(TOKEN), TOKEN, TOKEN_BYTES_MAX, &mut |_| ControlFlow::Continue(()))?;
+        copy::one(
+            &token,
+            &target.own(TOKEN),
+            TOKEN,
+            TOKEN_BYTES_MAX,
+            &mut |_| ControlFlow::Continue(()),
+        )?;
     }
-    Ok(DamagedCopy { target, data_dir: data_dir.to_owned(), scratch, acknowledged, _locks: (damaged, lock) })
+    Ok(DamagedCopy {
+        target,
+        data_dir: data_dir.to_owned(),
+        scratch,
+        acknowledged,
+        _locks: (damaged, lock),
+    })
 }
 
 impl DamagedCopy {
@@ -98,11 +120,13 @@ impl DamagedCopy {
         self.acknowledged
     }
 
-    /// Makes the copy, which is sound now, the store of the data folder. `sequence` becomes the new watermark.
+    /// Makes the copy, which is sound now, the store of the data folder. `sequence` becomes the new
+    /// watermark.
     pub(crate) fn keep(mut self, sequence: u64) -> Result<(), BackupError> {
         let store = self.target.own(STORE);
         fs::rename(self.scratch.join(STORE), &store).map_err(of_io(&store))?;
-        Watermark::create(&self.data_dir.join(WATERMARK), sequence).map_err(of_io(&self.data_dir))?;
+        Watermark::create(&self.data_dir.join(WATERMARK), sequence)
+            .map_err(of_io(&self.data_dir))?;
         folders::remove(&self.scratch)?;
         self.target.keep()
     }

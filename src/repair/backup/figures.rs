@@ -35,15 +35,29 @@ pub struct BackupCounts {
 impl BackupFigures {
     /// The present values.
     pub fn counts(&self) -> BackupCounts {
-        let [last_success, micros, bytes, written_bytes, failures] =
-            [&self.last_success, &self.micros, &self.bytes, &self.written_bytes, &self.failures]
-                .map(|figure| figure.load(Ordering::Relaxed));
+        let [last_success, micros, bytes, written_bytes, failures] = [
+            &self.last_success,
+            &self.micros,
+            &self.bytes,
+            &self.written_bytes,
+            &self.failures,
+        ]
+        .map(|figure| figure.load(Ordering::Relaxed));
         let last_success = Some(Timestamp(last_success)).filter(|last| last.0 > 0);
-        BackupCounts { last_success, duration: Duration::from_micros(micros), bytes, written_bytes, failures }
+        BackupCounts {
+            last_success,
+            duration: Duration::from_micros(micros),
+            bytes,
+            written_bytes,
+            failures,
+        }
     }
 
     pub(super) fn note_made(&self, duration: Duration, bytes: u64, written_bytes: u64) {
-        self.micros.store(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.micros.store(
+            u64::try_from(duration.as_micros()).unwrap_or(u64::MAX),
+            Ordering::Relaxed,
+        );
         self.bytes.store(bytes, Ordering::Relaxed);
         self.written_bytes.store(written_bytes, Ordering::Relaxed);
     }

@@ -22,7 +22,11 @@ const MARGIN: u64 = 64 << 20;
 pub(super) fn subfolders(folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
     let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let entries = entries.map_err(of_io(folder))?;
-    Ok(entries.iter().map(fs::DirEntry::path).filter(|path| path.is_dir()).collect())
+    Ok(entries
+        .iter()
+        .map(fs::DirEntry::path)
+        .filter(|path| path.is_dir())
+        .collect())
 }
 
 /// A folder whose new contents are removed again unless they are kept.
@@ -40,7 +44,11 @@ impl TemporaryFolder {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
             Err(source) => return Err(of_io(folder)(source)),
         };
-        Ok(Self { folder: folder.to_owned(), was_there, own: Vec::new() })
+        Ok(Self {
+            folder: folder.to_owned(),
+            was_there,
+            own: Vec::new(),
+        })
     }
 
     /// Registers a name that is about to be created in it, and returns its path.
@@ -68,7 +76,11 @@ impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         let removed = self.own.iter().try_for_each(|path| remove(path));
         let removed = removed.and_then(|()| {
-            if self.was_there { Ok(()) } else { fs::remove_dir(&self.folder).map_err(of_io(&self.folder)) }
+            if self.was_there {
+                Ok(())
+            } else {
+                fs::remove_dir(&self.folder).map_err(of_io(&self.folder))
+            }
         });
         if let Err(error) = removed {
             tracing::warn!(%error, "could not remove an unfinished copy");
@@ -91,19 +103,30 @@ pub(super) fn check_empty(folder: &Path) -> Result<(), BackupError> {
 /// Checks that a backup's folder is outside of the data folder.
 pub(super) fn check_outside(folder: &Path, data_dir: &Path) -> Result<(), BackupError> {
     if !folder.is_absolute() {
-        return refuse(folder, "is not an absolute path; the folder is on the server's machine");
+        return refuse(
+            folder,
+            "is not an absolute path; the folder is on the server's machine",
+        );
     }
-    let Some(parent) = folder.parent() else { return refuse(folder, "has no parent folder") };
+    let Some(parent) = folder.parent() else {
+        return refuse(folder, "has no parent folder");
+    };
     let parent = fs::canonicalize(parent).map_err(of_io(parent))?;
     let data_dir = fs::canonicalize(data_dir).map_err(of_io(data_dir))?;
     if parent.starts_with(&data_dir) {
-        return refuse(folder, "is in the data folder; choose one outside, preferably on another disk");
+        return refuse(
+            folder,
+            "is in the data folder; choose one outside, preferably on another disk",
+        );
     }
     Ok(())
 }
 
 fn refuse(folder: &Path, problem: &str) -> Result<(), BackupError> {
-    Err(BackupError::Target { folder: folder.to_owned(), problem: problem.to_owned() })
+    Err(BackupError::Target {
+        folder: folder.to_owned(),
+        problem: problem.to_owned(),
+    })
 }
 
 /// Checks that there is space for `bytes` and the margin.
@@ -113,13 +136,24 @@ pub(super) fn check_room(folder: &Path, bytes: u64) -> Result<(), BackupError> {
     if free >= bytes.saturating_add(MARGIN) {
         return Ok(());
     }
-    let problem = format!("has {} MiB of free space, and {} MiB are needed", free >> 20, (bytes + MARGIN) >> 20);
-    Err(BackupError::Target { folder: folder.to_owned(), problem })
+    let problem = format!(
+        "has {} MiB of free space, and {} MiB are needed",
+        free >> 20,
+        (bytes + MARGIN) >> 20
+    );
+    Err(BackupError::Target {
+        folder: folder.to_owned(),
+        problem,
+    })
 }
 
 /// Creates a file that only the server's own user can read.
 pub(super) fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).mode(PRIVATE_FILE).open(path)
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(PRIVATE_FILE)
+        .open(path)
 }
 
 /// Creates a folder that only the server's own user can read.
@@ -150,5 +184,7 @@ pub(super) fn remove(path: &Path) -> Result<(), BackupError> {
 }
 
 pub(super) fn sync(folder: &Path) -> Result<(), BackupError> {
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(of_io(folder))
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(of_io(folder))
 }

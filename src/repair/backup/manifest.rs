@@ -35,22 +35,36 @@ pub struct Manifest {
 impl Manifest {
     /// The bytes of all files.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().fold(0, |sum, file| sum.saturating_add(file.bytes))
+        self.files
+            .iter()
+            .fold(0, |sum, file| sum.saturating_add(file.bytes))
     }
 
     /// When it was begun.
     pub fn begun(&self) -> Timestamp {
-        let made = self.made.parse::<jiff::Timestamp>().map(|made| made.as_microsecond());
-        Timestamp(made.ok().and_then(|made| u64::try_from(made).ok()).unwrap_or_default())
+        let made = self
+            .made
+            .parse::<jiff::Timestamp>()
+            .map(|made| made.as_microsecond());
+        Timestamp(
+            made.ok()
+                .and_then(|made| u64::try_from(made).ok())
+                .unwrap_or_default(),
+        )
     }
 
     /// Reads the manifest of the backup in `folder`.
     pub fn read(folder: &Path) -> Result<Self, BackupError> {
-        let refuse = |problem| BackupError::Backup { backup: folder.to_owned(), problem };
+        let refuse = |problem| BackupError::Backup {
+            backup: folder.to_owned(),
+            problem,
+        };
         let bytes = match read_regular(&folder.join(MANIFEST), MANIFEST_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(refuse(format!("has no {MANIFEST}: it is not a backup, or an unfinished one")));
+                return Err(refuse(format!(
+                    "has no {MANIFEST}: it is not a backup, or an unfinished one"
+                )));
             }
             Err(source) => return Err(of_io(&folder.join(MANIFEST))(source)),
         };
@@ -59,22 +73,36 @@ impl Manifest {
 
     /// Parses the manifest `file` of the backup at `backup`.
     pub(super) fn parse(backup: &Path, file: &str, bytes: &[u8]) -> Result<Self, BackupError> {
-        let refuse = |problem| BackupError::Backup { backup: backup.to_owned(), problem };
+        let refuse = |problem| BackupError::Backup {
+            backup: backup.to_owned(),
+            problem,
+        };
         let manifest: Self = serde_json::from_slice(bytes)
             .map_err(|error| refuse(format!("is damaged: {file} cannot be read: {error}")))?;
         if manifest.form > FORM {
             let form = manifest.form;
-            return Err(refuse(format!("has version {form}, and this program knows versions up to {FORM}")));
+            return Err(refuse(format!(
+                "has version {form}, and this program knows versions up to {FORM}"
+            )));
         }
         Ok(manifest)
     }
 
     pub(super) fn new(made: Timestamp, sequence: u64, sound: bool, files: Vec<CopiedFile>) -> Self {
         let (gridhook, made) = (env!("CARGO_PKG_VERSION").to_owned(), made.to_string());
-        Self { form: FORM, gridhook, made, sequence, sound, files }
+        Self {
+            form: FORM,
+            gridhook,
+            made,
+            sequence,
+            sound,
+            files,
+        }
     }
 
     pub(super) fn to_bytes(&self) -> Result<Vec<u8>, BackupError> {
-        serde_json::to_vec_pretty(self).map_err(io::Error::other).map_err(of_io(Path::new(MANIFEST)))
+        serde_json::to_vec_pretty(self)
+            .map_err(io::Error::other)
+            .map_err(of_io(Path::new(MANIFEST)))
     }
 }

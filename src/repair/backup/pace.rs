@@ -5,7 +5,8 @@ use std::{thread, time::Duration};
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
 
-/// The time of work before a pause: too short to delay traffic noticeably, and longer than the overhead of a sleep.
+/// The time of work before a pause: too short to delay traffic noticeably, and longer than the
+/// overhead of a sleep.
 const WORK: Duration = Duration::from_millis(5);
 
 /// The maximum pause, after a single slow read of a busy disk.
@@ -19,7 +20,10 @@ pub(super) struct CopyPace {
 
 impl CopyPace {
     pub(super) fn new(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), since: clock.now() }
+        Self {
+            clock: clock.clone(),
+            since: clock.now(),
+        }
     }
 
     /// Call after each piece of work.

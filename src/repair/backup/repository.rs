@@ -1,4 +1,5 @@
-//! A destination with many backups that share what they have in common: a folder or an object store of a cloud.
+//! A destination with many backups that share what they have in common: a folder or an object store
+//! of a cloud.
 //!
 //! ```text
 //! backups/TIME.json    the manifest of a backup, written last: without it there is no backup
@@ -6,18 +7,18 @@
 //! server.json          the server that the destination belongs to; never encrypted
 //! ```
 //!
-//! RocksDB never modifies a table and only appends to its log, so a later backup writes little. Pieces that an
-//! interrupted backup left are used by the next one.
+//! RocksDB never modifies a table and only appends to its log, so a later backup writes little.
+//! Pieces that an interrupted backup left are used by the next one.
 //!
 //! Invariants:
 //! - What is written is read back and compared before the manifest is written.
-//! - A piece is removed only after every manifest was read and none names it. A manifest that cannot be read stops the
-//!   removal.
-//! - A destination belongs to one server, the first that writes to it: another one would remove pieces that a backup is about
-//!   to name. Everybody may read.
-//! - A piece that is missing or has another length is written again by the next backup that names it. An object store checks
-//!   the contents of its objects itself; in a folder each backup reads some pieces, so that in a number of backups all are
-//!   read (`usable_pieces`).
+//! - A piece is removed only after every manifest was read and none names it. A manifest that
+//!   cannot be read stops the removal.
+//! - A destination belongs to one server, the first that writes to it: another one would remove
+//!   pieces that a backup is about to name. Everybody may read.
+//! - A piece that is missing or has another length is written again by the next backup that names
+//!   it. An object store checks the contents of its objects itself; in a folder each backup reads
+//!   some pieces, so that in a number of backups all are read (`usable_pieces`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -46,7 +47,8 @@ use gridhook_dead_letter::sink::{ListedFile, Sink, SinkError};
 use gridhook_event::Timestamp;
 use gridhook_policy::backup::{BackupAge, BackupRetention};
 
-/// The length of a piece: large enough for few requests, small enough to be held in memory several times.
+/// The length of a piece: large enough for few requests, small enough to be held in memory several
+/// times.
 const PIECE: usize = 8 << 20;
 
 /// A backup to a folder checks one of this number of stored pieces …
@@ -80,7 +82,8 @@ enum Unusable {
     Sealed(String),
 }
 
-/// Opens the store of a destination. Each use opens its own, because connections belong to a thread.
+/// Opens the store of a destination. Each use opens its own, because connections belong to a
+/// thread.
 pub type OpenSink = Arc<dyn Fn() -> Result<Sink, SinkError> + Send + Sync>;
 
 /// A destination, as the settings describe it.
@@ -100,7 +103,9 @@ pub struct BackupDestination {
 
 impl fmt::Debug for BackupDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BackupDestination").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("BackupDestination")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
     }
 }
 
@@ -145,7 +150,10 @@ struct StepRuntime(Option<Runtime>);
 
 impl StepRuntime {
     fn block_on<F: Future>(&self, step: F) -> F::Output {
-        self.0.as_ref().expect("the runtime is there until it is dropped").block_on(step)
+        self.0
+            .as_ref()
+            .expect("the runtime is there until it is dropped")
+            .block_on(step)
     }
 }
 
@@ -164,34 +172,62 @@ impl fmt::Debug for Repository {
 }
 
 impl Repository {
-    /// Opens a destination. A folder is created only to write backups, and only if its parent exists: a disk that is not
-    /// mounted is reported, not replaced.
+    /// Opens a destination. A folder is created only to write backups, and only if its parent
+    /// exists: a disk that is not mounted is reported, not replaced.
     pub fn open(destination: &BackupDestination, to_write: bool) -> Result<Self, BackupError> {
         if let Some(folder) = &destination.folder {
-            let needed = if to_write { folder.parent().unwrap_or(folder) } else { folder };
+            let needed = if to_write {
+                folder.parent().unwrap_or(folder)
+            } else {
+                folder
+            };
             if !needed.is_dir() {
-                return Err(refuse(destination, format!("cannot be used: there is no folder {}", needed.display())));
+                return Err(refuse(
+                    destination,
+                    format!("cannot be used: there is no folder {}", needed.display()),
+                ));
             }
         }
-        let runtime = Builder::new_current_thread().enable_all().build().map_err(of_io(Path::new("a runtime")))?;
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(of_io(Path::new("a runtime")))?;
         let sink = {
             let _entered = runtime.enter();
-            (destination.open)().map_err(|error| refuse(destination, format!("cannot be used: {error}")))?
+            (destination.open)()
+                .map_err(|error| refuse(destination, format!("cannot be used: {error}")))?
         };
-        Ok(Self { destination: destination.clone(), sink, runtime: StepRuntime(Some(runtime)) })
+        Ok(Self {
+            destination: destination.clone(),
+            sink,
+            runtime: StepRuntime(Some(runtime)),
+        })
     }
 
-    /// Checks that the destination does not belong to another server than `server`. With `now` it belongs to this one afterwards.
-    pub(super) fn check_owner(&self, server: &str, now: Option<Timestamp>) -> Result<(), BackupError> {
+    /// Checks that the destination does not belong to another server than `server`. With `now` it
+    /// belongs to this one afterwards.
+    pub(super) fn check_owner(
+        &self,
+        server: &str,
+        now: Option<Timestamp>,
+    ) -> Result<(), BackupError> {
         let owner = match self.get(OWNER, OWNER_MAX)? {
             Ok((bytes, _)) => {
                 let owner: Result<Owner, _> = serde_json::from_slice(&bytes);
-                owner.map_err(|error| self.refuse(format!("is damaged: {OWNER} cannot be read: {error}")))?
+                owner.map_err(|error| {
+                    self.refuse(format!("is damaged: {OWNER} cannot be read: {error}"))
+                })?
             }
             Err(Unusable::Sealed(problem)) => return Err(self.refuse(problem)),
             Err(Unusable::Missing) => {
-                let owner = now.map(|now| Owner { server: server.to_owned(), since: now.to_string() });
-                let bytes = owner.map(|owner| serde_json::to_vec(&owner)).transpose().map_err(std::io::Error::other);
+                let owner = now.map(|now| Owner {
+                    server: server.to_owned(),
+                    since: now.to_string(),
+                });
+                let bytes = owner
+                    .map(|owner| serde_json::to_vec(&owner))
+                    .transpose()
+                    .map_err(std::io::Error::other);
                 return match bytes.map_err(of_io(Path::new(OWNER)))? {
                     Some(bytes) => self.put_stored(OWNER, bytes),
                     None => Ok(()),
@@ -202,8 +238,9 @@ impl Repository {
             return Ok(());
         }
         Err(self.refuse(format!(
-            "belongs to the server {} since {}, and this is the server {server}; set another address in backup.store.url, or \
-             delete {OWNER} there if that server makes no more backups",
+            "belongs to the server {} since {}, and this is the server {server}; set another \
+             address in backup.store.url, or delete {OWNER} there if that server makes no more \
+             backups",
             owner.server, owner.since
         )))
     }
@@ -219,7 +256,9 @@ impl Repository {
     /// If the destination cannot be listed, or no manifest can be read.
     pub fn backups(&self) -> Result<BackupList, BackupError> {
         let files = self.list(BACKUPS)?;
-        let names = files.iter().filter_map(|file| file.name.strip_suffix(SUFFIX));
+        let names = files
+            .iter()
+            .filter_map(|file| file.name.strip_suffix(SUFFIX));
         let mut list = BackupList::default();
         let mut first_error = None;
         for file in names {
@@ -227,7 +266,10 @@ impl Repository {
             match self.backup(name) {
                 Ok(backup) => list.readable.push(backup),
                 Err(error) => {
-                    list.unreadable.push(UnreadableBackup { name: name.to_owned(), problem: error.to_string() });
+                    list.unreadable.push(UnreadableBackup {
+                        name: name.to_owned(),
+                        problem: error.to_string(),
+                    });
                     first_error = first_error.or(Some(error));
                 }
             }
@@ -238,32 +280,47 @@ impl Repository {
         }
     }
 
-    /// The backups that were made as folders, in this folder or one of it: their names are paths for a restore.
+    /// The backups that were made as folders, in this folder or one of it: their names are paths
+    /// for a restore.
     ///
     /// # Errors
     /// If the folder cannot be read.
     pub fn folder_backups(&self) -> Result<BackupList, BackupError> {
         let mut list = BackupList::default();
-        let Some(root) = &self.destination.folder else { return Ok(list) };
+        let Some(root) = &self.destination.folder else {
+            return Ok(list);
+        };
         let mut folders = vec![root.clone()];
         for folder in folders::subfolders(root)? {
-            // A backup of a cluster has a folder for each shard. A folder that is not ours, such as lost+found, has none.
+            // A backup of a cluster has a folder for each shard. A folder that is not ours, such as
+            // lost+found, has none.
             folders.extend(folders::subfolders(&folder).unwrap_or_default());
             folders.push(folder);
         }
-        for folder in folders.iter().filter(|folder| folder.join(MANIFEST).is_file()) {
+        for folder in folders
+            .iter()
+            .filter(|folder| folder.join(MANIFEST).is_file())
+        {
             let name = folder.display().to_string();
             match Manifest::read(folder) {
-                Ok(manifest) => list.readable.push(StoredBackup { name, is_sealed: false, manifest }),
-                Err(error) => list.unreadable.push(UnreadableBackup { name, problem: error.to_string() }),
+                Ok(manifest) => list.readable.push(StoredBackup {
+                    name,
+                    is_sealed: false,
+                    manifest,
+                }),
+                Err(error) => list.unreadable.push(UnreadableBackup {
+                    name,
+                    problem: error.to_string(),
+                }),
             }
         }
-        list.readable.sort_by(|a, b| a.manifest.made.cmp(&b.manifest.made));
+        list.readable
+            .sort_by(|a, b| a.manifest.made.cmp(&b.manifest.made));
         Ok(list)
     }
 
-    /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be read is passed to
-    /// `warn`.
+    /// The backup `name`; without a name the newest sound one. Each backup whose manifest cannot be
+    /// read is passed to `warn`.
     pub fn find(
         &self,
         name: Option<&str>,
@@ -272,15 +329,22 @@ impl Repository {
         let found = match name {
             Some(name) => self.backup(name)?,
             None => {
-                let BackupList { readable, unreadable } = self.backups()?;
+                let BackupList {
+                    readable,
+                    unreadable,
+                } = self.backups()?;
                 unreadable.iter().for_each(warn);
                 let newest = readable.into_iter().rfind(|backup| backup.manifest.sound);
                 newest.ok_or_else(|| self.refuse("has no sound backup"))?
             }
         };
-        // Write access to the destination would otherwise be enough to replace a backup by an unencrypted one.
+        // Write access to the destination would otherwise be enough to replace a backup by an
+        // unencrypted one.
         if !found.is_sealed && self.destination.key.is_some() {
-            let problem = format!("has the unencrypted backup {}; use it without backup.key_file", found.name);
+            let problem = format!(
+                "has the unencrypted backup {}; use it without backup.key_file",
+                found.name
+            );
             return Err(self.refuse(problem));
         }
         Ok(found)
@@ -288,19 +352,26 @@ impl Repository {
 
     fn backup(&self, name: &str) -> Result<StoredBackup, BackupError> {
         let file = format!("{BACKUPS}/{name}{SUFFIX}");
-        let (bytes, is_sealed) = self.get(&file, MANIFEST_MAX)?.map_err(|unusable| match unusable {
-            Unusable::Missing => self.refuse(format!("has no backup {name}")),
-            Unusable::Sealed(problem) => self.refuse(problem),
-        })?;
+        let (bytes, is_sealed) =
+            self.get(&file, MANIFEST_MAX)?
+                .map_err(|unusable| match unusable {
+                    Unusable::Missing => self.refuse(format!("has no backup {name}")),
+                    Unusable::Sealed(problem) => self.refuse(problem),
+                })?;
         let manifest = Manifest::parse(Path::new(self.address()), &file, &bytes)?;
-        Ok(StoredBackup { name: name.to_owned(), is_sealed, manifest })
+        Ok(StoredBackup {
+            name: name.to_owned(),
+            is_sealed,
+            manifest,
+        })
     }
 
-    /// The stored pieces that a backup may name, with their lengths. In a folder the pieces that were read longest ago are
-    /// read. One that is damaged or cannot be read is left out, so that the backup writes it again.
+    /// The stored pieces that a backup may name, with their lengths. In a folder the pieces that
+    /// were read longest ago are read. One that is damaged or cannot be read is left out, so that
+    /// the backup writes it again.
     ///
-    /// The time of a piece is that of its last check. That of a damaged one stays: unless it is written again, the next
-    /// backup reads it first, and none keeps the others from their turn.
+    /// The time of a piece is that of its last check. That of a damaged one stays: unless it is
+    /// written again, the next backup reads it first, and none keeps the others from their turn.
     pub(super) fn usable_pieces(
         &self,
         now: Timestamp,
@@ -318,7 +389,8 @@ impl Repository {
                         return Err(CheckStop::Canceled.into());
                     }
                     if let Err(error) = self.check_piece(&piece.name) {
-                        tracing::warn!(%error, "a stored piece is written again if the store still has it");
+                        tracing::warn!(%error, "a stored piece is written again if the store still \
+                            has it");
                         continue;
                     }
                     note_check(&folder.join(&piece.name));
@@ -328,7 +400,10 @@ impl Repository {
             }
             pieces = usable;
         }
-        Ok(pieces.into_iter().map(|piece| (piece.name, piece.bytes)).collect())
+        Ok(pieces
+            .into_iter()
+            .map(|piece| (piece.name, piece.bytes))
+            .collect())
     }
 
     /// Reads a piece and compares it with its name.
@@ -342,8 +417,8 @@ impl Repository {
         }
     }
 
-    /// Stores the file `from` as `name`. `known` has the pieces that are there; `piece` is called for each piece with its
-    /// length, and the number of bytes that were written for it.
+    /// Stores the file `from` as `name`. `known` has the pieces that are there; `piece` is called
+    /// for each piece with its length, and the number of bytes that were written for it.
     pub(super) fn store(
         &self,
         from: &Path,
@@ -355,7 +430,10 @@ impl Repository {
         let (mut crc, mut bytes, mut pieces) = (crc32fast::Hasher::new(), 0, Vec::new());
         loop {
             let mut buffer = Vec::with_capacity(PIECE);
-            Read::by_ref(&mut source).take(PIECE as u64).read_to_end(&mut buffer).map_err(of_io(from))?;
+            Read::by_ref(&mut source)
+                .take(PIECE as u64)
+                .read_to_end(&mut buffer)
+                .map_err(of_io(from))?;
             if buffer.is_empty() {
                 break;
             }
@@ -375,40 +453,75 @@ impl Repository {
                 return Err(CheckStop::Canceled.into());
             }
         }
-        Ok(CopiedFile { path: name.to_owned(), bytes, crc32: crc.finalize(), pieces })
+        Ok(CopiedFile {
+            path: name.to_owned(),
+            bytes,
+            crc32: crc.finalize(),
+            pieces,
+        })
     }
 
     /// Writes the manifest of a backup whose pieces are stored, and returns its name.
     pub(super) fn finish(&self, manifest: &Manifest) -> Result<String, BackupError> {
-        let there: BTreeSet<String> = self.list(PIECES)?.into_iter().map(|piece| piece.name).collect();
-        let named = manifest.files.iter().flat_map(|file| &file.pieces).map(|piece| piece_path(piece));
+        let there: BTreeSet<String> = self
+            .list(PIECES)?
+            .into_iter()
+            .map(|piece| piece.name)
+            .collect();
+        let named = manifest
+            .files
+            .iter()
+            .flat_map(|file| &file.pieces)
+            .map(|piece| piece_path(piece));
         if let Some(missing) = named.into_iter().find(|piece| !there.contains(piece)) {
-            return Err(self.refuse(format!("lost {missing} meanwhile; a destination is for one server only")));
+            return Err(self.refuse(format!(
+                "lost {missing} meanwhile; a destination is for one server only"
+            )));
         }
-        let name: String = manifest.made.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+        let name: String = manifest
+            .made
+            .chars()
+            .filter(|c| !matches!(c, '-' | ':'))
+            .collect();
         self.put(&format!("{BACKUPS}/{name}{SUFFIX}"), &manifest.to_bytes()?)?;
         Ok(name)
     }
 
-    /// Removes the backups that retention does not keep, and the pieces that no backup names. Returns the number of
-    /// removed backups.
+    /// Removes the backups that retention does not keep, and the pieces that no backup names.
+    /// Returns the number of removed backups.
     pub(super) fn remove_expired(&self, now: Timestamp) -> Result<usize, BackupError> {
-        let BackupList { readable: all, unreadable } = self.backups()?;
+        let BackupList {
+            readable: all,
+            unreadable,
+        } = self.backups()?;
         if let Some(UnreadableBackup { name, problem }) = unreadable.first() {
             return Err(self.refuse(format!(
-                "has the backup {name}, whose manifest cannot be read; repair or delete it, so that expired backups are \
-                 removed again: {problem}"
+                "has the backup {name}, whose manifest cannot be read; repair or delete it, so \
+                 that expired backups are removed again: {problem}"
             )));
         }
-        let age = |backup: &StoredBackup| BackupAge { made: backup.manifest.begun(), sound: backup.manifest.sound };
-        let keeps = self.destination.retention.keeps(&all.iter().map(age).collect::<Vec<_>>(), now);
+        let age = |backup: &StoredBackup| BackupAge {
+            made: backup.manifest.begun(),
+            sound: backup.manifest.sound,
+        };
+        let keeps = self
+            .destination
+            .retention
+            .keeps(&all.iter().map(age).collect::<Vec<_>>(), now);
         let (kept, expired): (Vec<_>, Vec<_>) = all.iter().zip(keeps).partition(|(_, kept)| *kept);
         for (backup, _) in &expired {
             self.delete(&format!("{BACKUPS}/{}{SUFFIX}", backup.name))?;
         }
         let files = kept.iter().flat_map(|(backup, _)| &backup.manifest.files);
-        let named: BTreeSet<String> = files.flat_map(|file| &file.pieces).map(|piece| piece_path(piece)).collect();
-        for piece in self.list(PIECES)?.iter().filter(|piece| !named.contains(&piece.name)) {
+        let named: BTreeSet<String> = files
+            .flat_map(|file| &file.pieces)
+            .map(|piece| piece_path(piece))
+            .collect();
+        for piece in self
+            .list(PIECES)?
+            .iter()
+            .filter(|piece| !named.contains(&piece.name))
+        {
             self.delete(&piece.name)?;
         }
         Ok(expired.len())
@@ -417,7 +530,9 @@ impl Repository {
     /// Encrypts a file if there is a key, writes it and reads it back.
     fn put(&self, name: &str, bytes: &[u8]) -> Result<(), BackupError> {
         let stored = match &self.destination.key {
-            Some(key) => key.seal(name, bytes).ok_or_else(|| self.refuse("cannot be written: no random numbers"))?,
+            Some(key) => key
+                .seal(name, bytes)
+                .ok_or_else(|| self.refuse("cannot be written: no random numbers"))?,
             None => bytes.to_vec(),
         };
         self.put_stored(name, stored)
@@ -432,10 +547,13 @@ impl Repository {
         let written = self.runtime.block_on(self.sink.put(name, stored.clone()));
         written.map_err(|error| {
             self.refuse(format!(
-                "cannot be written: {name}: {error}; repair the destination, or set another one in backup.store.url"
+                "cannot be written: {name}: {error}; repair the destination, or set another one in \
+                 backup.store.url"
             ))
         })?;
-        let found = self.runtime.block_on(self.sink.get(name, stored.len() as u64));
+        let found = self
+            .runtime
+            .block_on(self.sink.get(name, stored.len() as u64));
         match found.map_err(|error| self.refuse(format!("cannot be read back: {name}: {error}")))? {
             found if found == stored => Ok(()),
             _ => Err(self.refuse(format!("returned other bytes than were written: {name}"))),
@@ -451,11 +569,19 @@ impl Repository {
         };
         match (&self.destination.key, stored.starts_with(HEAD)) {
             (_, false) => Ok(Ok((stored.to_vec(), false))),
-            (None, true) => Err(self.refuse(format!("is encrypted: {name} needs the key of backup.key_file"))),
+            (None, true) => Err(self.refuse(format!(
+                "is encrypted: {name} needs the key of backup.key_file"
+            ))),
             (Some(key), true) => {
-                let problem =
-                    || format!("is damaged: {name} cannot be decrypted, or has another key; use another backup");
-                let plain = key.open(name, &stored).ok_or_else(|| Unusable::Sealed(problem()));
+                let problem = || {
+                    format!(
+                        "is damaged: {name} cannot be decrypted, or has another key; use another \
+                         backup"
+                    )
+                };
+                let plain = key
+                    .open(name, &stored)
+                    .ok_or_else(|| Unusable::Sealed(problem()));
                 Ok(plain.map(|plain| (plain, true)))
             }
         }
@@ -463,24 +589,34 @@ impl Repository {
 
     fn delete(&self, name: &str) -> Result<(), BackupError> {
         let deleted = self.runtime.block_on(self.sink.delete(name));
-        deleted.map_err(|error| self.refuse(format!("cannot be written: {name} is not removed: {error}")))
+        deleted.map_err(|error| {
+            self.refuse(format!("cannot be written: {name} is not removed: {error}"))
+        })
     }
 
     fn list(&self, below: &str) -> Result<Vec<ListedFile>, BackupError> {
-        let listed = self.runtime.block_on(self.sink.list(below, None, usize::MAX));
+        let listed = self
+            .runtime
+            .block_on(self.sink.list(below, None, usize::MAX));
         listed.map_err(|error| self.refuse(format!("cannot be listed: {error}")))
     }
 
     fn hash(&self, bytes: &[u8], is_sealed: bool) -> String {
         let hash = match &self.destination.key {
             Some(key) if is_sealed => key.hash(bytes).to_vec(),
-            _ => ring::digest::digest(&ring::digest::SHA256, bytes).as_ref().to_vec(),
+            _ => ring::digest::digest(&ring::digest::SHA256, bytes)
+                .as_ref()
+                .to_vec(),
         };
         HEXLOWER.encode(&hash)
     }
 
     fn stored_length(&self, bytes: usize) -> u64 {
-        (if self.destination.key.is_some() { SealKey::sealed_length(bytes) } else { bytes }) as u64
+        (if self.destination.key.is_some() {
+            SealKey::sealed_length(bytes)
+        } else {
+            bytes
+        }) as u64
     }
 
     fn refuse(&self, problem: impl Into<String>) -> BackupError {
@@ -490,15 +626,25 @@ impl Repository {
 
 /// Sets the time of a piece that was read.
 fn note_check(piece: &Path) {
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-    let times = Timestamps { last_access: now, last_modification: now };
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: UTIME_NOW,
+    };
+    let times = Timestamps {
+        last_access: now,
+        last_modification: now,
+    };
     if let Err(error) = utimensat(CWD, piece, &times, AtFlags::empty()) {
-        tracing::warn!(piece = %piece.display(), %error, "the time of a stored piece cannot be set: backups may read the same ones each time");
+        tracing::warn!(piece = %piece.display(), %error, "the time of a stored piece cannot be \
+            set: backups may read the same ones each time");
     }
 }
 
 fn refuse(destination: &BackupDestination, problem: String) -> BackupError {
-    BackupError::Backup { backup: PathBuf::from(&destination.address), problem }
+    BackupError::Backup {
+        backup: PathBuf::from(&destination.address),
+        problem,
+    }
 }
 
 /// The path of a piece. Folders with thousands of files are slow.
@@ -537,23 +683,37 @@ impl Source for StoredSource<'_> {
         to: Option<&Path>,
         piece: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<CopiedFile, BackupError> {
-        let mut target = to.map(|to| folders::new_file(to).map_err(of_io(to))).transpose()?;
+        let mut target = to
+            .map(|to| folders::new_file(to).map_err(of_io(to)))
+            .transpose()?;
         let (mut crc, mut bytes) = (crc32fast::Hasher::new(), 0);
         for hash in &file.pieces {
             let name = piece_path(hash);
             let of_file = |what: &str| {
-                self.at.repository.refuse(format!("is damaged: {name} of {} {what}; use another backup", file.path))
+                self.at.repository.refuse(format!(
+                    "is damaged: {name} of {} {what}; use another backup",
+                    file.path
+                ))
             };
-            let found = self.at.repository.get(&name, self.at.repository.stored_length(PIECE))?;
+            let found = self
+                .at
+                .repository
+                .get(&name, self.at.repository.stored_length(PIECE))?;
             let found = match found {
                 Ok((found, is_sealed))
-                    if is_sealed == self.at.backup.is_sealed && self.at.repository.hash(&found, is_sealed) == *hash =>
+                    if is_sealed == self.at.backup.is_sealed
+                        && self.at.repository.hash(&found, is_sealed) == *hash =>
                 {
                     found
                 }
                 found if self.accepts_loss => {
                     let mut readable = found.map(|(found, _)| found).unwrap_or_default();
-                    readable.resize(usize::try_from(file.bytes.saturating_sub(bytes)).unwrap_or(PIECE).min(PIECE), 0);
+                    readable.resize(
+                        usize::try_from(file.bytes.saturating_sub(bytes))
+                            .unwrap_or(PIECE)
+                            .min(PIECE),
+                        0,
+                    );
                     readable
                 }
                 Ok(_) => return Err(of_file("has a wrong checksum")),
@@ -575,6 +735,10 @@ impl Source for StoredSource<'_> {
         if let (Some(target), Some(to)) = (target, to) {
             target.sync_all().map_err(of_io(to))?;
         }
-        Ok(CopiedFile { bytes, crc32: crc.finalize(), ..file.clone() })
+        Ok(CopiedFile {
+            bytes,
+            crc32: crc.finalize(),
+            ..file.clone()
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Restores a backup as the store of a data folder that has none.
 //!
-//! The watermark is written first. If the restore is killed, a server refuses the folder; without a watermark it would
-//! create a new store in it.
+//! The watermark is written first. If the restore is killed, a server refuses the folder; without a
+//! watermark it would create a new store in it.
 
 use std::{fs, io, ops::ControlFlow, path::Path};
 
@@ -42,8 +42,8 @@ pub(super) trait Source {
     /// The backup's manifest.
     fn manifest(&self) -> Result<Manifest, BackupError>;
 
-    /// Reads a file, copies it if there is a target, and returns what was read. `piece` is called with the length of each
-    /// piece.
+    /// Reads a file, copies it if there is a target, and returns what was read. `piece` is called
+    /// with the length of each piece.
     fn copy(
         &self,
         file: &CopiedFile,
@@ -94,18 +94,30 @@ pub fn restore_stored(
     decoders: RecordDecoders,
     watch: &mut BackupObserver<'_>,
 ) -> Result<RestoreReport, BackupError> {
-    restore_source(&StoredSource { at: stored, accepts_loss: false }, data_dir, options, decoders, watch)
+    restore_source(
+        &StoredSource {
+            at: stored,
+            accepts_loss: false,
+        },
+        data_dir,
+        options,
+        decoders,
+        watch,
+    )
 }
 
-/// Copies what can be read of a damaged backup of a destination to a new folder next to `data_dir`, calls `salvage` with it,
-/// and removes it again.
+/// Copies what can be read of a damaged backup of a destination to a new folder next to `data_dir`,
+/// calls `salvage` with it, and removes it again.
 pub fn with_readable_copy<T>(
     stored: BackupAt<'_>,
     data_dir: &Path,
     watch: &mut BackupObserver<'_>,
     salvage: impl FnOnce(&Path, &mut BackupObserver<'_>) -> Result<T, BackupError>,
 ) -> Result<T, BackupError> {
-    let source = StoredSource { at: stored, accepts_loss: true };
+    let source = StoredSource {
+        at: stored,
+        accepts_loss: true,
+    };
     let backup = stored.backup;
     check_paths(source.at(), &backup.manifest)?;
     // Without a trailing slash, which would put the copy inside of the folder.
@@ -173,20 +185,28 @@ fn restore_source(
     }
     folders::sync(&draft)?;
     let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;
-    let report = fsck::check(&frozen, decoders, &mut |progress| watch(BackupProgress::Checking(progress)))?;
+    let report = fsck::check(&frozen, decoders, &mut |progress| {
+        watch(BackupProgress::Checking(progress))
+    })?;
     let tokens = token_names(&frozen)?;
     drop(frozen);
     let store = target.own(STORE);
     fs::rename(&draft, &store).map_err(of_io(&store))?;
     target.keep()?;
-    Ok(RestoreReport { manifest, report, tokens })
+    Ok(RestoreReport {
+        manifest,
+        report,
+        tokens,
+    })
 }
 
 /// The names of the tokens in a store.
 fn token_names(store: &ReadOnlyStore) -> Result<Vec<String>, BackupError> {
     let (range, mut names) = (keys::meta_of(MetaKind::Token), Vec::new());
     let scanned = store.scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
-        names.extend(keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name).into_owned()));
+        names.extend(
+            keys::parse_meta(key).map(|(_, name)| String::from_utf8_lossy(name).into_owned()),
+        );
         ControlFlow::Continue(())
     });
     scanned.map_err(fsck::CheckStop::from)?;
@@ -200,27 +220,46 @@ fn check_paths(from: &Path, manifest: &Manifest) -> Result<(), BackupError> {
         None => path == WATERMARK || path == TOKEN,
     };
     let unknown = manifest.files.iter().find(|file| !is_own(&file.path));
-    let Some(unknown) = unknown else { return Ok(()) };
-    let problem = format!("is damaged: its manifest names the file {:?}, which is not part of a backup", unknown.path);
-    Err(BackupError::Backup { backup: from.to_owned(), problem })
+    let Some(unknown) = unknown else {
+        return Ok(());
+    };
+    let problem = format!(
+        "is damaged: its manifest names the file {:?}, which is not part of a backup",
+        unknown.path
+    );
+    Err(BackupError::Backup {
+        backup: from.to_owned(),
+        problem,
+    })
 }
 
 /// Compares a file with the manifest.
-fn check_file(from: &Path, wanted: &CopiedFile, found: Result<CopiedFile, BackupError>) -> Result<(), BackupError> {
+fn check_file(
+    from: &Path,
+    wanted: &CopiedFile,
+    found: Result<CopiedFile, BackupError>,
+) -> Result<(), BackupError> {
     let refuse = |what: String| {
         let problem = format!("is damaged: {} {what}; use another backup", wanted.path);
-        Err(BackupError::Backup { backup: from.to_owned(), problem })
+        Err(BackupError::Backup {
+            backup: from.to_owned(),
+            problem,
+        })
     };
     match found {
         Ok(found) if found == *wanted => Ok(()),
-        Ok(found) if found.bytes > wanted.bytes => {
-            refuse(format!("has more than the {} bytes that its manifest names", wanted.bytes))
-        }
-        Ok(found) if found.bytes != wanted.bytes => {
-            refuse(format!("has {} bytes instead of {}", found.bytes, wanted.bytes))
-        }
+        Ok(found) if found.bytes > wanted.bytes => refuse(format!(
+            "has more than the {} bytes that its manifest names",
+            wanted.bytes
+        )),
+        Ok(found) if found.bytes != wanted.bytes => refuse(format!(
+            "has {} bytes instead of {}",
+            found.bytes, wanted.bytes
+        )),
         Ok(_) => refuse("has a wrong checksum".to_owned()),
-        Err(BackupError::Io { path, source }) if source.kind() == io::ErrorKind::NotFound && path.starts_with(from) => {
+        Err(BackupError::Io { path, source })
+            if source.kind() == io::ErrorKind::NotFound && path.starts_with(from) =>
+        {
             refuse("is missing".to_owned())
         }
         Err(error) => Err(error),
@@ -229,14 +268,22 @@ fn check_file(from: &Path, wanted: &CopiedFile, found: Result<CopiedFile, Backup
 
 /// Creates and locks the data folder. It must not contain a store.
 pub(super) fn take(data_dir: &Path) -> Result<(TemporaryFolder, FolderLock), BackupError> {
-    let had_lock = data_dir.join("lock").try_exists().map_err(of_io(data_dir))?;
+    let had_lock = data_dir
+        .join("lock")
+        .try_exists()
+        .map_err(of_io(data_dir))?;
     let mut target = TemporaryFolder::make(data_dir)?;
     for name in OURS {
         let path = data_dir.join(name);
         if path.try_exists().map_err(of_io(&path))? {
-            let problem =
-                format!("already has a {name}; choose a folder without a store, because nothing is overwritten");
-            return Err(BackupError::Target { folder: data_dir.to_owned(), problem });
+            let problem = format!(
+                "already has a {name}; choose a folder without a store, because nothing is \
+                 overwritten"
+            );
+            return Err(BackupError::Target {
+                folder: data_dir.to_owned(),
+                problem,
+            });
         }
     }
     if !had_lock {

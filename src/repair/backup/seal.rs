@@ -1,7 +1,8 @@
 //! Encryption of backups at their destination, with AES-256-GCM and a key of the operator.
 //!
-//! A sealed file is the line [`HEAD`], a random nonce, the ciphertext and its tag. The file's name is authenticated with
-//! it, so one file cannot replace another. Names of pieces are keyed hashes, which tell nothing about the contents.
+//! A sealed file is the line [`HEAD`], a random nonce, the ciphertext and its tag. The file's name
+//! is authenticated with it, so one file cannot replace another. Names of pieces are keyed hashes,
+//! which tell nothing about the contents.
 
 use std::{fmt, fs, path::Path};
 
@@ -38,14 +39,19 @@ impl SealKey {
     /// The file cannot be read or has another form; the message says what is allowed.
     pub fn read(path: &Path) -> Result<Self, String> {
         let text = fs::read_to_string(path).map_err(|error| format!("a readable file: {error}"))?;
-        let bytes = BASE64_STANDARD.decode(text.trim()).map_err(|_| format!("a file with {KEY_FORM}"))?;
-        let bytes: [u8; 32] = bytes.try_into().map_err(|_| format!("a file with {KEY_FORM}"))?;
+        let bytes = BASE64_STANDARD
+            .decode(text.trim())
+            .map_err(|_| format!("a file with {KEY_FORM}"))?;
+        let bytes: [u8; 32] = bytes
+            .try_into()
+            .map_err(|_| format!("a file with {KEY_FORM}"))?;
         Self::derive(&bytes).ok_or_else(|| format!("a file with {KEY_FORM}"))
     }
 
     fn derive(key: &[u8; 32]) -> Option<Self> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-        let [names, contents] = ["names of a backup", "contents of a backup"].map(|of| hmac::sign(&key, of.as_bytes()));
+        let [names, contents] =
+            ["names of a backup", "contents of a backup"].map(|of| hmac::sign(&key, of.as_bytes()));
         Some(Self {
             names: hmac::Key::new(hmac::HMAC_SHA256, names.as_ref()),
             contents: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, contents.as_ref()).ok()?),
@@ -73,8 +79,14 @@ impl SealKey {
         sealed.extend_from_slice(HEAD);
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(bytes);
-        let (nonce, aad) = (Nonce::assume_unique_for_key(nonce), Aad::from(name.as_bytes()));
-        let tag = self.contents.seal_in_place_separate_tag(nonce, aad, &mut sealed[HEAD.len() + NONCE_LEN..]).ok()?;
+        let (nonce, aad) = (
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(name.as_bytes()),
+        );
+        let tag = self
+            .contents
+            .seal_in_place_separate_tag(nonce, aad, &mut sealed[HEAD.len() + NONCE_LEN..])
+            .ok()?;
         sealed.extend_from_slice(tag.as_ref());
         Some(sealed)
     }
@@ -84,7 +96,11 @@ impl SealKey {
         let (nonce, contents) = sealed.strip_prefix(HEAD)?.split_at_checked(NONCE_LEN)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut contents = contents.to_vec();
-        let plain = self.contents.open_in_place(nonce, Aad::from(name.as_bytes()), &mut contents).ok()?.len();
+        let plain = self
+            .contents
+            .open_in_place(nonce, Aad::from(name.as_bytes()), &mut contents)
+            .ok()?
+            .len();
         contents.truncate(plain);
         Some(contents)
     }

@@ -5,7 +5,8 @@
 //! each file, and its CRC-32
 //! ```
 //!
-//! A store that was received is whole and opens, or it is removed. What puts it in place is `store::rocks::received`.
+//! A store that was received is whole and opens, or it is removed. What puts it in place is
+//! `store::rocks::received`.
 
 use std::{
     fs::File,
@@ -17,7 +18,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{BackupError, BackupPermit, Backups, CopyPace, FolderGuard, STORE, WATERMARK, copy, folders, of_io};
+use super::{
+    BackupError, BackupPermit, Backups, CopyPace, FolderGuard, STORE, WATERMARK, copy, folders,
+    of_io,
+};
 use crate::fsck::CheckStop;
 use gridhook_clock::Clock;
 use gridhook_event::Timestamp;
@@ -58,7 +62,10 @@ struct SentFile {
 impl SentStore {
     /// The bytes of all files.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add)
+        self.files
+            .iter()
+            .map(|file| file.bytes)
+            .fold(0, u64::saturating_add)
     }
 }
 
@@ -103,32 +110,58 @@ impl Backups {
     /// The maximum of bytes a second of a transfer to another node.
     #[must_use]
     pub fn with_transfer_rate(self, transfer_rate: u64) -> Self {
-        Self { transfer_rate, ..self }
+        Self {
+            transfer_rate,
+            ..self
+        }
     }
 
     /// Sends the store as it is now to another node of the cluster. Blocks for a long time.
     pub fn send(&self, _: &BackupPermit, to: &mut dyn Write) -> Result<SentStore, BackupError> {
         let (frozen, guard) = self.freeze()?;
-        let applied = applied(&frozen).map_err(|error| CheckStop::from(StoreError::damaged(error)))?;
+        let applied =
+            applied(&frozen).map_err(|error| CheckStop::from(StoreError::damaged(error)))?;
         let mut files = Vec::new();
         for (path, bytes) in copy::files_in(&guard.0)? {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default()
+                .to_owned();
             files.push(SentFile { name, bytes });
         }
-        let sent = SentStore { version: VERSION, sequence: frozen.sequence(), applied, files };
+        let sent = SentStore {
+            version: VERSION,
+            sequence: frozen.sequence(),
+            applied,
+            files,
+        };
         drop(frozen);
         self.send_files(&sent, &guard, to)?;
         Ok(sent)
     }
 
-    fn send_files(&self, sent: &SentStore, frozen: &FolderGuard, to: &mut dyn Write) -> Result<(), BackupError> {
-        let mut write =
-            |bytes: &[u8]| to.write_all(bytes).map_err(of_io(Path::new("the connection of the other node")));
-        let mut head = serde_json::to_vec(sent).expect("a head has no maps with other keys than text");
+    fn send_files(
+        &self,
+        sent: &SentStore,
+        frozen: &FolderGuard,
+        to: &mut dyn Write,
+    ) -> Result<(), BackupError> {
+        let mut write = |bytes: &[u8]| {
+            to.write_all(bytes)
+                .map_err(of_io(Path::new("the connection of the other node")))
+        };
+        let mut head =
+            serde_json::to_vec(sent).expect("a head has no maps with other keys than text");
         head.push(b'\n');
         write(&head)?;
         write(&crc32fast::hash(&head).to_be_bytes())?;
-        let mut rate = Rate { clock: &self.clock, began: self.clock.now(), of_second: self.transfer_rate, sent: 0 };
+        let mut rate = Rate {
+            clock: &self.clock,
+            began: self.clock.now(),
+            of_second: self.transfer_rate,
+            sent: 0,
+        };
         let mut pace = CopyPace::new(&self.clock);
         let mut buffer = vec![0; PIECE];
         for SentFile { name, bytes } in &sent.files {
@@ -154,8 +187,8 @@ impl Backups {
     }
 }
 
-/// Receives a store for `data_dir`. `begin` is called with what is about to come, and may refuse it; `arrived` with the
-/// bytes of the files so far. Blocks for a long time.
+/// Receives a store for `data_dir`. `begin` is called with what is about to come, and may refuse
+/// it; `arrived` with the bytes of the files so far. Blocks for a long time.
 ///
 /// # Errors
 /// If the store is not whole, does not open or is refused, or cannot be written.
@@ -185,14 +218,19 @@ pub fn receive(
         })?;
     }
     if !from.fill_buf().map_err(TransferError::Early)?.is_empty() {
-        return Err(TransferError::Damaged("more was sent than was announced".to_owned()));
+        return Err(TransferError::Damaged(
+            "more was sent than was announced".to_owned(),
+        ));
     }
     folders::sync(&store)?;
     folders::sync(&folder)?;
     let opened = ReadOnlyStore::open(&folder, options)?;
     let found = applied(&opened).map_err(TransferError::Damaged)?;
     if (opened.sequence(), found) != (head.sequence, head.applied) {
-        return Err(TransferError::Damaged(format!("it has applied {found} records instead of {}", head.applied)));
+        return Err(TransferError::Damaged(format!(
+            "it has applied {found} records instead of {}",
+            head.applied
+        )));
     }
     drop(opened);
     std::mem::forget(guard);
@@ -201,17 +239,25 @@ pub fn receive(
 
 fn read_head(from: &mut BufReader<&mut dyn Read>) -> Result<SentStore, TransferError> {
     let mut line = Vec::new();
-    from.take(HEAD_BYTES).read_until(b'\n', &mut line).map_err(TransferError::Early)?;
+    from.take(HEAD_BYTES)
+        .read_until(b'\n', &mut line)
+        .map_err(TransferError::Early)?;
     check_crc(from, crc32fast::hash(&line), "its head")?;
-    let head: SentStore =
-        serde_json::from_slice(&line).map_err(|error| TransferError::Damaged(format!("its head: {error}")))?;
+    let head: SentStore = serde_json::from_slice(&line)
+        .map_err(|error| TransferError::Damaged(format!("its head: {error}")))?;
     if head.version != VERSION {
-        let what = format!("the other node sends the form {}, and this one reads {VERSION}", head.version);
+        let what = format!(
+            "the other node sends the form {}, and this one reads {VERSION}",
+            head.version
+        );
         return Err(TransferError::Refused(what));
     }
     let is_name = |name: &str| !name.is_empty() && !name.contains('/') && !name.starts_with('.');
     match head.files.iter().find(|file| !is_name(&file.name)) {
-        Some(file) => Err(TransferError::Damaged(format!("the name {:?} is not that of a file of a store", file.name))),
+        Some(file) => Err(TransferError::Damaged(format!(
+            "the name {:?} is not that of a file of a store",
+            file.name
+        ))),
         None => Ok(head),
     }
 }
@@ -226,7 +272,9 @@ fn receive_file(
     let (mut left, mut crc, mut buffer) = (file.bytes, crc32fast::Hasher::new(), vec![0; PIECE]);
     while left > 0 {
         let piece = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
-        let read = from.read(&mut buffer[..piece]).map_err(TransferError::Early)?;
+        let read = from
+            .read(&mut buffer[..piece])
+            .map_err(TransferError::Early)?;
         if read == 0 {
             return Err(TransferError::Early(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -246,12 +294,18 @@ fn check_crc(from: &mut dyn Read, found: u32, what: &str) -> Result<(), Transfer
     if u32::from_be_bytes(sent) == found {
         return Ok(());
     }
-    Err(TransferError::Damaged(format!("{what} has a wrong checksum")))
+    Err(TransferError::Damaged(format!(
+        "{what} has a wrong checksum"
+    )))
 }
 
 /// The last record of the changelog that the store of a node has applied.
 fn applied(store: &ReadOnlyStore) -> Result<u64, String> {
-    let record = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b"")).map_err(|error| error.to_string())?;
+    let record = store
+        .get(Family::Meta, &keys::meta(MetaKind::Applied, b""))
+        .map_err(|error| error.to_string())?;
     let record = record.ok_or_else(|| "it is not the store of a node of a cluster".to_owned())?;
-    AppliedPosition::decode(&record).map(|position| position.sequence).map_err(|error| error.to_string())
+    AppliedPosition::decode(&record)
+        .map(|position| position.sequence)
+        .map_err(|error| error.to_string())
 }

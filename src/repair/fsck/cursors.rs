@@ -11,20 +11,28 @@ use gridhook_store::{
 impl StoreCheck<'_> {
     /// Pages of outcomes are part of the cursors and of the ledger, as a store shows them.
     fn outcome_pages(&mut self) -> Result<(), CheckStop> {
-        self.each_in(Family::Cursor, &keys::outcome_pages(), |check, key, value| {
-            match (keys::parse_outcome_page(key), OutcomePage::decode(value)) {
-                (Some(_), Ok(_)) => {}
-                (key, page) => check.report.wrong(format!("a page of outcomes is damaged: {key:?} {page:?}")),
-            }
-            Ok(())
-        })
+        self.each_in(
+            Family::Cursor,
+            &keys::outcome_pages(),
+            |check, key, value| {
+                match (keys::parse_outcome_page(key), OutcomePage::decode(value)) {
+                    (Some(_), Ok(_)) => {}
+                    (key, page) => check
+                        .report
+                        .wrong(format!("a page of outcomes is damaged: {key:?} {page:?}")),
+                }
+                Ok(())
+            },
+        )
     }
 
     pub(super) fn cursors(&mut self) -> Result<(), CheckStop> {
         self.outcome_pages()?;
         self.each(Family::Cursor, |check, key, value| {
             let Some(subscription_key) = keys::parse_cursor(key) else {
-                check.report.wrong(format!("the key of a cursor cannot be parsed: {key:02x?}"));
+                check
+                    .report
+                    .wrong(format!("the key of a cursor cannot be parsed: {key:02x?}"));
                 return Ok(());
             };
             check.report.count("cursors", 1);
@@ -32,10 +40,13 @@ impl StoreCheck<'_> {
             match Cursor::decode(value) {
                 Ok(cursor) => {
                     let found = check.subscription(subscription_key)?;
-                    (found.counters, found.next_due) = (Some([cursor.counters, cursor.replayed]), cursor.next_due);
+                    (found.counters, found.next_due) =
+                        (Some([cursor.counters, cursor.replayed]), cursor.next_due);
                     check.cursor(subscription_key, &cursor);
                 }
-                Err(error) => check.report.wrong(format!("{}: {error}", subscription_name(subscription_key))),
+                Err(error) => check
+                    .report
+                    .wrong(format!("{}: {error}", subscription_name(subscription_key))),
             }
             Ok(())
         })
@@ -48,31 +59,60 @@ impl StoreCheck<'_> {
         for job in &cursor.jobs {
             self.equations(&format!("{name}, job {}", job.lane.0), job.counters);
         }
-        let log = self.logs.get(&subscription_key.partition).filter(|log| log.record.floor != FloorRecord::ABANDONED);
+        let log = self
+            .logs
+            .get(&subscription_key.partition)
+            .filter(|log| log.record.floor != FloorRecord::ABANDONED);
         let Some(CheckedLog { record, end }) = log else {
-            return self.report.wrong(format!("{name} has a cursor, but its partition has no log"));
+            return self
+                .report
+                .wrong(format!("{name} has a cursor, but its partition has no log"));
         };
         let end = end.map_or(record.next, |end| end.next.max(record.next));
         if let Some(low) = cursor.low().filter(|low| *low < record.floor) {
             let floor = record.floor.0;
-            self.report.wrong(format!("{name} still needs event {}, but the log begins at {floor}", low.0));
+            self.report.wrong(format!(
+                "{name} still needs event {}, but the log begins at {floor}",
+                low.0
+            ));
         }
         self.jobs(&name, cursor);
         self.lanes(&name, &cursor.lanes, end);
     }
 
-    fn first_equation(&mut self, name: &str, Counters { passed, filtered, matched, .. }: Counters) {
+    fn first_equation(
+        &mut self,
+        name: &str,
+        Counters {
+            passed,
+            filtered,
+            matched,
+            ..
+        }: Counters,
+    ) {
         if Some(passed) != sum([filtered, matched]) {
-            self.report
-                .wrong(format!("{name}: {passed} passed is not the sum of {filtered} filtered and {matched} matched"));
+            self.report.wrong(format!(
+                "{name}: {passed} passed is not the sum of {filtered} filtered and \
+                 {matched} matched"
+            ));
         }
     }
 
     fn equations(&mut self, name: &str, counters: Counters) {
         self.first_equation(name, counters);
-        let Counters { matched, delivered, pending, dead_lettered, dropped, canceled, .. } = counters;
+        let Counters {
+            matched,
+            delivered,
+            pending,
+            dead_lettered,
+            dropped,
+            canceled,
+            ..
+        } = counters;
         if Some(matched) != sum([delivered, pending, dead_lettered, dropped, canceled]) {
-            self.report.wrong(format!("{name}: {matched} matched is not the sum of its parts: {counters:?}"));
+            self.report.wrong(format!(
+                "{name}: {matched} matched is not the sum of its parts: {counters:?}"
+            ));
         }
     }
 
@@ -80,42 +120,68 @@ impl StoreCheck<'_> {
     fn jobs(&mut self, name: &str, cursor: &Cursor) {
         for (index, job) in cursor.jobs.iter().enumerate() {
             let lane = job.lane.0;
-            if !job.lane.is_job() || cursor.jobs[..index].iter().any(|other| other.lane == job.lane) {
-                self.report.wrong(format!("{name}: a job has lane {lane}, which is not for jobs or is another job's"));
+            if !job.lane.is_job()
+                || cursor.jobs[..index]
+                    .iter()
+                    .any(|other| other.lane == job.lane)
+            {
+                self.report.wrong(format!(
+                    "{name}: a job has lane {lane}, which is not for jobs or is another job's"
+                ));
             }
             if job.state.has_ended() {
-                self.report.wrong(format!("{name}: the cursor has the job {lane}, which is {}", job.state));
+                self.report.wrong(format!(
+                    "{name}: the cursor has the job {lane}, which is {}",
+                    job.state
+                ));
             }
         }
         let lanes = cursor.lanes.iter().map(|lane| lane.lane);
-        for Lane(lane) in lanes.filter(|lane| lane.is_job() && cursor.jobs.iter().all(|job| job.lane != *lane)) {
-            self.report.wrong(format!("{name} has lane {lane} without a job"));
+        for Lane(lane) in
+            lanes.filter(|lane| lane.is_job() && cursor.jobs.iter().all(|job| job.lane != *lane))
+        {
+            self.report
+                .wrong(format!("{name} has lane {lane} without a job"));
         }
         let pending = sum_of(cursor.jobs.iter().map(|job| job.counters.pending));
         if pending != Some(cursor.replayed.pending) {
             let total = cursor.replayed.pending;
-            self.report.wrong(format!("{name}: all jobs have {total} pending, but their sum is {pending:?}"));
+            self.report.wrong(format!(
+                "{name}: all jobs have {total} pending, but their sum is {pending:?}"
+            ));
         }
     }
 
     /// Exactly one lane, the live one, has no end. No event is in two lanes.
     fn lanes(&mut self, name: &str, lanes: &[LaneCursor], end: Seq) {
         let follow = lanes.iter().filter(|lane| lane.end.is_none()).count();
-        let live = lanes.iter().filter(|lane| lane.lane == Lane::LIVE && lane.end.is_none()).count();
+        let live = lanes
+            .iter()
+            .filter(|lane| lane.lane == Lane::LIVE && lane.end.is_none())
+            .count();
         if (follow, live) != (1, 1) {
-            self.report
-                .wrong(format!("{name} has {live} live lanes and {follow} lanes without an end, instead of 1 and 1"));
+            self.report.wrong(format!(
+                "{name} has {live} live lanes and {follow} lanes without an end, instead of 1 and 1"
+            ));
         }
-        let mut parts: Vec<_> = lanes.iter().map(|lane| (lane.read, lane.end, lane.lane)).collect();
+        let mut parts: Vec<_> = lanes
+            .iter()
+            .map(|lane| (lane.read, lane.end, lane.lane))
+            .collect();
         parts.sort_unstable_by_key(|(read, ends, _)| (*read, ends.unwrap_or(Seq(u64::MAX))));
         for (read, ends, Lane(lane)) in &parts {
             let upto = ends.unwrap_or(*read).max(*read);
             if upto > end {
-                self.report
-                    .wrong(format!("{name} reads up to {} in lane {lane}, but the log ends at {}", upto.0, end.0));
+                self.report.wrong(format!(
+                    "{name} reads up to {} in lane {lane}, but the log ends at {}",
+                    upto.0, end.0
+                ));
             }
             if let Some(ends) = ends.filter(|ends| ends < read) {
-                self.report.wrong(format!("{name} has read up to {} in lane {lane}, which ends at {}", read.0, ends.0));
+                self.report.wrong(format!(
+                    "{name} has read up to {} in lane {lane}, which ends at {}",
+                    read.0, ends.0
+                ));
             }
         }
         // Lanes that have reached their end read nothing. Jobs read events again.
@@ -123,7 +189,10 @@ impl StoreCheck<'_> {
         for two in parts.windows(2) {
             let ((_, ends, Lane(one)), (read, _, Lane(other))) = (two[0], two[1]);
             if ends.is_none_or(|ends| ends > read) {
-                self.report.wrong(format!("{name} reads event {} both in lane {one} and in lane {other}", read.0));
+                self.report.wrong(format!(
+                    "{name} reads event {} both in lane {one} and in lane {other}",
+                    read.0
+                ));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Checks that the id filter of each block contains the ids of all its events in the log, and that each published id can
-//! be decoded.
+//! Checks that the id filter of each block contains the ids of all its events in the log, and that
+//! each published id can be decoded.
 
 use super::{CheckStop, StoreCheck};
 use gridhook_store::{
@@ -13,11 +13,17 @@ impl StoreCheck<'_> {
     pub(super) fn ids(&mut self) -> Result<(), CheckStop> {
         self.each(Family::Ids, |check, key, value| {
             check.report.count("id filters", 1);
-            let (Some((id, block)), Some(found)) = (keys::parse_ids(key), IdFilter::decode(value)) else {
-                check.report.wrong(format!("an id filter is damaged: {key:02x?}"));
+            let (Some((id, block)), Some(found)) = (keys::parse_ids(key), IdFilter::decode(value))
+            else {
+                check
+                    .report
+                    .wrong(format!("an id filter is damaged: {key:02x?}"));
                 return Ok(());
             };
-            let floor = check.logs.get(&id).map_or(FloorRecord::ABANDONED, |log| log.record.floor);
+            let floor = check
+                .logs
+                .get(&id)
+                .map_or(FloorRecord::ABANDONED, |log| log.record.floor);
             match id_filter::missed(check.store, id, block, &found, floor) {
                 Ok(Some(seq)) => {
                     check.report.wrong(format!(
@@ -34,7 +40,9 @@ impl StoreCheck<'_> {
         self.each(Family::PublishedIds, |check, key, value| {
             check.report.count("published ids", 1);
             if keys::parse_published_id(key).is_none() || PublishedId::decode(value).is_err() {
-                check.report.wrong(format!("a published id is damaged: {key:02x?}"));
+                check
+                    .report
+                    .wrong(format!("a published id is damaged: {key:02x?}"));
             }
             Ok(())
         })

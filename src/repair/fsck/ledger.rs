@@ -14,11 +14,18 @@ impl StoreCheck<'_> {
             let key = by_event.or(by_time);
             match (key, key.map(|key| ledger_lines(key, value))) {
                 (Some(key), Some(Ok(lines))) if ledger::is_at(&lines, key, by_event.is_some()) => {
-                    check.report.count("ledger lines", if by_time.is_some() { lines.len() as u64 } else { 0 });
+                    check.report.count(
+                        "ledger lines",
+                        if by_time.is_some() {
+                            lines.len() as u64
+                        } else {
+                            0
+                        },
+                    );
                 }
-                (key, lines) => {
-                    check.report.wrong(format!("a ledger line is damaged or has another's key: {key:?} {lines:?}"))
-                }
+                (key, lines) => check.report.wrong(format!(
+                    "a ledger line is damaged or has another's key: {key:?} {lines:?}"
+                )),
             }
             Ok(())
         })?;
@@ -26,7 +33,9 @@ impl StoreCheck<'_> {
             check.report.count("excerpts", 1);
             match (keys::parse_excerpt(key), Excerpt::decode(value)) {
                 (Some(_), Ok(_)) => {}
-                (key, excerpt) => check.report.wrong(format!("a response excerpt is damaged: {key:?} {excerpt:?}")),
+                (key, excerpt) => check.report.wrong(format!(
+                    "a response excerpt is damaged: {key:?} {excerpt:?}"
+                )),
             }
             Ok(())
         })

@@ -19,24 +19,41 @@ use gridhook_store::{
 
 impl StoreCheck<'_> {
     pub(super) fn floors(&mut self) -> Result<(), CheckStop> {
-        self.each_in(Family::Meta, &keys::meta_of(MetaKind::Floor), |check, key, value| {
-            match (keys::parse_floor(key), FloorRecord::decode(value)) {
-                (Some(id), Ok(record)) => {
-                    check.report.count("partitions", u64::from(record.floor != FloorRecord::ABANDONED));
-                    check.logs.insert(id, CheckedLog { record, end: None });
+        self.each_in(
+            Family::Meta,
+            &keys::meta_of(MetaKind::Floor),
+            |check, key, value| {
+                match (keys::parse_floor(key), FloorRecord::decode(value)) {
+                    (Some(id), Ok(record)) => {
+                        check.report.count(
+                            "partitions",
+                            u64::from(record.floor != FloorRecord::ABANDONED),
+                        );
+                        check.logs.insert(id, CheckedLog { record, end: None });
+                    }
+                    (Some(id), Err(error)) => check
+                        .report
+                        .wrong(format!("the floor of partition {}: {error}", id.0)),
+                    (None, _) => check
+                        .report
+                        .wrong(format!("the key of a floor cannot be parsed: {key:02x?}")),
                 }
-                (Some(id), Err(error)) => check.report.wrong(format!("the floor of partition {}: {error}", id.0)),
-                (None, _) => check.report.wrong(format!("the key of a floor cannot be parsed: {key:02x?}")),
-            }
-            Ok(())
-        })?;
-        self.each_in(Family::Meta, &keys::meta_of(MetaKind::Loss), |check, key, value| {
-            match keys::parse_loss(key, value) {
-                Some((id, first, end)) => drop(check.losses.insert((id, first), end)),
-                None => check.report.wrong(format!("the record of an accepted loss is damaged: {key:02x?}")),
-            }
-            Ok(())
-        })
+                Ok(())
+            },
+        )?;
+        self.each_in(
+            Family::Meta,
+            &keys::meta_of(MetaKind::Loss),
+            |check, key, value| {
+                match keys::parse_loss(key, value) {
+                    Some((id, first, end)) => drop(check.losses.insert((id, first), end)),
+                    None => check.report.wrong(format!(
+                        "the record of an accepted loss is damaged: {key:02x?}"
+                    )),
+                }
+                Ok(())
+            },
+        )
     }
 
     pub(super) fn log(&mut self) -> Result<(), CheckStop> {
@@ -49,11 +66,18 @@ impl StoreCheck<'_> {
             let accepted = is_accepted(&self.losses, PartitionId(*id), next, record.next);
             if record.floor != FloorRecord::ABANDONED && next < record.next && !accepted {
                 let was = record.next.0;
-                self.report.wrong(format!("partition {id}: the log ends at {}, but ended at {was} before", next.0));
+                self.report.wrong(format!(
+                    "partition {id}: the log ends at {}, but ended at {was} before",
+                    next.0
+                ));
             }
-            if let Some(end) = end.filter(|end| end.next == record.next && end.running != record.running) {
+            if let Some(end) =
+                end.filter(|end| end.next == record.next && end.running != record.running)
+            {
                 let (found, was) = (totals(end.running), totals(record.running));
-                self.report.wrong(format!("partition {id}: the log ends after {found} instead of {was}"));
+                self.report.wrong(format!(
+                    "partition {id}: the log ends after {found} instead of {was}"
+                ));
             }
         }
         checked
@@ -61,7 +85,9 @@ impl StoreCheck<'_> {
 
     fn chunk(&mut self, key: &[u8], value: &[u8]) {
         let Some((id, first)) = keys::parse_log(key) else {
-            return self.report.wrong(format!("the key of a chunk cannot be parsed: {key:02x?}"));
+            return self
+                .report
+                .wrong(format!("the key of a chunk cannot be parsed: {key:02x?}"));
         };
         let at = format!("partition {}: the chunk at {}", id.0, first.0);
         let Some(log) = self.logs.get_mut(&id) else {
@@ -81,27 +107,40 @@ impl StoreCheck<'_> {
         let begins = log.end.map_or(log.record.floor, |end| end.next);
         let gap_is_known = is_accepted(&self.losses, id, begins, first);
         if first > begins && !gap_is_known {
-            self.report.wrong(format!("{at} follows a gap that begins at {}", begins.0));
+            self.report
+                .wrong(format!("{at} follows a gap that begins at {}", begins.0));
         }
         if let Some(end) = log.end {
             if first < end.next {
-                self.report.wrong(format!("{at} overlaps the chunk before it, which ends at {}", end.next.0));
+                self.report.wrong(format!(
+                    "{at} overlaps the chunk before it, which ends at {}",
+                    end.next.0
+                ));
             } else if chunk.before != end.running && !(first > end.next && gap_is_known) {
                 let (found, says) = (totals(end.running), totals(chunk.before));
-                self.report.wrong(format!("{at} follows {found}, but its header says {says}"));
+                self.report
+                    .wrong(format!("{at} follows {found}, but its header says {says}"));
             }
         }
         if let Err(error) = chunk.events() {
             self.report.wrong(format!("{at}: {error}"));
         }
-        log.end = Some(LogEnd { next: chunk.end(), running: chunk.after() });
+        log.end = Some(LogEnd {
+            next: chunk.end(),
+            running: chunk.after(),
+        });
         self.report.count("chunks", 1);
         self.report.count("events", chunk.count.into());
     }
 }
 
 /// Whether all sequences from `first` to before `end` were accepted as lost.
-fn is_accepted(losses: &BTreeMap<(PartitionId, Seq), Seq>, id: PartitionId, first: Seq, end: Seq) -> bool {
+fn is_accepted(
+    losses: &BTreeMap<(PartitionId, Seq), Seq>,
+    id: PartitionId,
+    first: Seq,
+    end: Seq,
+) -> bool {
     let note = losses.range(..=(id, first)).next_back();
     note.is_some_and(|((of, _), lost)| *of == id && *lost >= end)
 }

@@ -1,4 +1,5 @@
-//! Checks that each pending delivery has exactly one due record, at the right time, and that its event can be read.
+//! Checks that each pending delivery has exactly one due record, at the right time, and that its
+//! event can be read.
 
 use super::{CheckStop, Repair, StoreCheck, subscription_name};
 use gridhook_event::SubscriptionKey;
@@ -9,20 +10,32 @@ impl StoreCheck<'_> {
     pub(super) fn check_pending(&mut self) -> Result<(), CheckStop> {
         self.each(Family::Pending, |check, key, value| {
             let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else {
-                check.report.wrong(format!("the key of a pending delivery cannot be parsed: {key:02x?}"));
+                check.report.wrong(format!(
+                    "the key of a pending delivery cannot be parsed: {key:02x?}"
+                ));
                 return Ok(());
             };
-            let subscription_key = SubscriptionKey { partition, subscription };
+            let subscription_key = SubscriptionKey {
+                partition,
+                subscription,
+            };
             check.report.count("pending deliveries", 1);
             check.subscription(subscription_key)?.pending[usize::from(lane.is_job())] += 1;
-            let at = format!("{}: event {} in lane {}", subscription_name(subscription_key), seq.0, lane.0);
+            let at = format!(
+                "{}: event {} in lane {}",
+                subscription_name(subscription_key),
+                seq.0,
+                lane.0
+            );
             match PendingDelivery::decode(value) {
                 Ok(PendingDelivery { due, .. }) => {
                     let found = check.subscription(subscription_key)?;
                     found.first_due = Some(found.first_due.map_or(due, |first| first.min(due)));
                     let due_key = keys::due(subscription_key, due, lane, seq);
                     if check.store.get(Family::Due, &due_key)?.is_none() {
-                        let what = format!("{at} is pending for {due} and has no due record for that time");
+                        let what = format!(
+                            "{at} is pending for {due} and has no due record for that time"
+                        );
                         check.repairable(
                             Repair::MissingDue,
                             what,
@@ -32,14 +45,18 @@ impl StoreCheck<'_> {
                 }
                 Err(error) => check.report.wrong(format!("{at}: {error}")),
             }
-            check.is_there(subscription_key, seq, &format!("{at} is pending")).map(drop)
+            check
+                .is_there(subscription_key, seq, &format!("{at} is pending"))
+                .map(drop)
         })
     }
 
     pub(super) fn due(&mut self) -> Result<(), CheckStop> {
         self.each(Family::Due, |check, key, _| {
             let Some((subscription_key, at, lane, seq)) = keys::parse_due(key) else {
-                check.report.wrong(format!("the key of a due record cannot be parsed: {key:02x?}"));
+                check.report.wrong(format!(
+                    "the key of a due record cannot be parsed: {key:02x?}"
+                ));
                 return Ok(());
             };
             let what = format!(
@@ -48,14 +65,29 @@ impl StoreCheck<'_> {
                 seq.0,
                 lane.0
             );
-            let pending = keys::pending(subscription_key.partition, seq, subscription_key.subscription, lane);
-            let what = match check.store.get(Family::Pending, &pending)?.map(|value| PendingDelivery::decode(&value)) {
+            let pending = keys::pending(
+                subscription_key.partition,
+                seq,
+                subscription_key.subscription,
+                lane,
+            );
+            let what = match check
+                .store
+                .get(Family::Pending, &pending)?
+                .map(|value| PendingDelivery::decode(&value))
+            {
                 None => format!("{what} and is not pending"),
-                Some(Ok(pending)) if pending.due != at => format!("{what} and is pending for {}", pending.due),
+                Some(Ok(pending)) if pending.due != at => {
+                    format!("{what} and is pending for {}", pending.due)
+                }
                 // Damage was reported with the pending delivery.
                 Some(Ok(_) | Err(_)) => return Ok(()),
             };
-            check.left_over(Repair::StrayDue, what, WriteOp::SingleDelete(Family::Due, key.to_vec()));
+            check.left_over(
+                Repair::StrayDue,
+                what,
+                WriteOp::SingleDelete(Family::Due, key.to_vec()),
+            );
             Ok(())
         })
     }

@@ -1,17 +1,19 @@
 //! Repairs what can be repaired without loss: checks, writes the repairs, and checks again.
 //!
-//! Each pass sees the repairs of the previous one, and finds problems that were hidden before. The pass that finds
-//! nothing to repair is the last. A key that is in the log twice after its deletion (see
-//! [`rocks`](gridhook_store::rocks)) needs one pass for each. More than [`ROUNDS`] passes mean that written repairs do
-//! not take effect.
+//! Each pass sees the repairs of the previous one, and finds problems that were hidden before. The
+//! pass that finds nothing to repair is the last. A key that is in the log twice after its deletion
+//! (see [`rocks`](gridhook_store::rocks)) needs one pass for each. More than [`ROUNDS`] passes mean
+//! that written repairs do not take effect.
 
 use super::{CheckObserver, CheckProgress, CheckReport, CheckStop, RecordDecoders, check_all};
 use gridhook_store::{Store, StoreError};
 
-/// Far more passes than any damage needs: one pass can repair [`REPAIRS_MAX`](super::REPAIRS_MAX) records.
+/// Far more passes than any damage needs: one pass can repair [`REPAIRS_MAX`](super::REPAIRS_MAX)
+/// records.
 const ROUNDS: usize = 10_000;
 
-/// Checks the whole store and repairs what can be repaired without loss. Returns the report of the last pass.
+/// Checks the whole store and repairs what can be repaired without loss. Returns the report of the
+/// last pass.
 pub fn repair(
     store: &dyn Store,
     decoders: RecordDecoders,
@@ -19,7 +21,9 @@ pub fn repair(
 ) -> Result<CheckReport, CheckStop> {
     let mut repaired = 0;
     for _ in 0..ROUNDS {
-        let (mut report, repairs) = check_all(store, decoders, &mut |progress: CheckProgress| watch(progress))?;
+        let (mut report, repairs) = check_all(store, decoders, &mut |progress: CheckProgress| {
+            watch(progress)
+        })?;
         if repairs.0.is_empty() {
             report.repaired = Some(repaired);
             return Ok(report);

@@ -9,7 +9,8 @@ use crate::counted;
 /// The maximum number of findings in a report. Further ones are only counted.
 const FINDINGS_MAX: usize = 100;
 
-/// A problem that can be repaired without loss, because another intact record has the same information.
+/// A problem that can be repaired without loss, because another intact record has the same
+/// information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Repair {
@@ -19,7 +20,8 @@ pub enum Repair {
     MissingDue,
     /// A cursor whose due time of the first pending delivery is missing or too late. It is set.
     NextDue,
-    /// A cursor with a wrong count of pending deliveries, whose counters add up with the counted value. It is set.
+    /// A cursor with a wrong count of pending deliveries, whose counters add up with the counted
+    /// value. It is set.
     Pending,
     /// The same for dead letters.
     DeadLettered,
@@ -48,7 +50,11 @@ impl Repair {
     fn deletes(self) -> bool {
         match self {
             Self::StrayDue | Self::StrayPin | Self::StrayCarried => true,
-            Self::MissingDue | Self::NextDue | Self::Pending | Self::DeadLettered | Self::MissingPin => false,
+            Self::MissingDue
+            | Self::NextDue
+            | Self::Pending
+            | Self::DeadLettered
+            | Self::MissingPin => false,
         }
     }
 }
@@ -94,11 +100,22 @@ impl CheckReport {
     /// Adds the report of a shard, whose findings name it.
     pub fn add_shard(&mut self, shard: usize, report: Self) {
         // Each field by name: a new one does not compile without a rule.
-        let Self { counts, findings, omitted, leftovers, leftovers_omitted, beyond_repair, repaired } = report;
+        let Self {
+            counts,
+            findings,
+            omitted,
+            leftovers,
+            leftovers_omitted,
+            beyond_repair,
+            repaired,
+        } = report;
         for (kind, count) in counts {
             *self.counts.entry(kind).or_default() += count;
         }
-        let of_shard = |finding: Finding| Finding { problem: format!("shard {shard}: {}", finding.problem), ..finding };
+        let of_shard = |finding: Finding| Finding {
+            problem: format!("shard {shard}: {}", finding.problem),
+            ..finding
+        };
         self.findings.extend(findings.into_iter().map(of_shard));
         self.omitted += omitted;
         self.leftovers.extend(leftovers.into_iter().map(of_shard));
@@ -127,17 +144,38 @@ impl CheckReport {
     /// Reports a problem that cannot be repaired.
     pub(super) fn wrong(&mut self, what: String) {
         self.beyond_repair = true;
-        add(&mut self.findings, &mut self.omitted, Finding { problem: what, repair: None });
+        add(
+            &mut self.findings,
+            &mut self.omitted,
+            Finding {
+                problem: what,
+                repair: None,
+            },
+        );
     }
 
     /// Reports a problem that can be repaired.
     pub(super) fn repairable(&mut self, repair: Repair, what: String) {
-        add(&mut self.findings, &mut self.omitted, Finding { problem: what, repair: Some(repair) });
+        add(
+            &mut self.findings,
+            &mut self.omitted,
+            Finding {
+                problem: what,
+                repair: Some(repair),
+            },
+        );
     }
 
     /// Reports a leftover.
     pub(super) fn left_over(&mut self, repair: Repair, what: String) {
-        add(&mut self.leftovers, &mut self.leftovers_omitted, Finding { problem: what, repair: Some(repair) });
+        add(
+            &mut self.leftovers,
+            &mut self.leftovers_omitted,
+            Finding {
+                problem: what,
+                repair: Some(repair),
+            },
+        );
     }
 }
 
@@ -151,10 +189,22 @@ fn add(found: &mut Vec<Finding>, omitted: &mut u64, finding: Finding) {
 
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        let counts: Vec<String> = self
+            .counts
+            .iter()
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
         writeln!(f, "{}", counts.join(", "))?;
         for Finding { problem, repair } in &self.findings {
-            writeln!(f, "wrong: {problem}{}", if repair.is_some() { " (--repair can repair it)" } else { "" })?;
+            writeln!(
+                f,
+                "wrong: {problem}{}",
+                if repair.is_some() {
+                    " (--repair can repair it)"
+                } else {
+                    ""
+                }
+            )?;
         }
         for Finding { problem, .. } in &self.leftovers {
             writeln!(f, "left over: {problem}")?;
@@ -167,8 +217,15 @@ impl fmt::Display for CheckReport {
         }
         match (self.findings.len(), self.omitted) {
             (0, _) => f.write_str("the store is sound"),
-            (listed, 0) => write!(f, "the store is not sound: {}", counted(listed as u64, "problem")),
-            (listed, omitted) => write!(f, "the store is not sound: {listed} problems, and {omitted} more"),
+            (listed, 0) => write!(
+                f,
+                "the store is not sound: {}",
+                counted(listed as u64, "problem")
+            ),
+            (listed, omitted) => write!(
+                f,
+                "the store is not sound: {listed} problems, and {omitted} more"
+            ),
         }
     }
 }

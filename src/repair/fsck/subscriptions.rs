@@ -13,26 +13,40 @@ use gridhook_store::{
 };
 
 impl StoreCheck<'_> {
-    /// Checks that each filter version can be decoded. Other unreadable records of the control plane already prevent a
-    /// start.
+    /// Checks that each filter version can be decoded. Other unreadable records of the control
+    /// plane already prevent a start.
     pub(super) fn filters(&mut self) -> Result<(), CheckStop> {
-        self.each_in(Family::Meta, &keys::meta_of(MetaKind::Filter), |check, key, value| {
-            if let Err(why) = (check.decoders.readable)(MetaKind::Filter, value) {
-                let name = String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned();
-                check.report.wrong(format!("the filter version {name} cannot be read: {why}"));
-            }
-            Ok(())
-        })
+        self.each_in(
+            Family::Meta,
+            &keys::meta_of(MetaKind::Filter),
+            |check, key, value| {
+                if let Err(why) = (check.decoders.readable)(MetaKind::Filter, value) {
+                    let name =
+                        String::from_utf8_lossy(key.get(2..).unwrap_or_default()).into_owned();
+                    check
+                        .report
+                        .wrong(format!("the filter version {name} cannot be read: {why}"));
+                }
+                Ok(())
+            },
+        )
     }
 
     /// Checks each subscription's cursor against its records.
     pub(super) fn subscriptions(&mut self) -> Result<(), CheckStop> {
         for (subscription_key, found) in mem::take(&mut self.subscriptions) {
-            let CheckedSubscription { is_deleted, has_cursor, pending: [own, jobs], dead, .. } = found;
+            let CheckedSubscription {
+                is_deleted,
+                has_cursor,
+                pending: [own, jobs],
+                dead,
+                ..
+            } = found;
             match (has_cursor, is_deleted) {
-                (true, true) => {
-                    self.report.wrong(format!("{} was deleted and has a cursor", subscription_name(subscription_key)))
-                }
+                (true, true) => self.report.wrong(format!(
+                    "{} was deleted and has a cursor",
+                    subscription_name(subscription_key)
+                )),
                 (false, false) => {
                     self.report.wrong(format!(
                         "{}: {} pending, {} and no cursor",
@@ -48,21 +62,46 @@ impl StoreCheck<'_> {
         Ok(())
     }
 
-    /// Compares `pending` and `dead_lettered` with the records. If only one of them is wrong, so that the counters add
-    /// up with the counted value, it can be repaired. If the counters add up as they are, records are missing.
-    fn counts(&mut self, subscription_key: SubscriptionKey, found: &CheckedSubscription) -> Result<(), CheckStop> {
-        let CheckedSubscription { counters, next_due, pending: [own, jobs], first_due, dead, pins, .. } = *found;
+    /// Compares `pending` and `dead_lettered` with the records. If only one of them is wrong, so
+    /// that the counters add up with the counted value, it can be repaired. If the counters add up
+    /// as they are, records are missing.
+    fn counts(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        found: &CheckedSubscription,
+    ) -> Result<(), CheckStop> {
+        let CheckedSubscription {
+            counters,
+            next_due,
+            pending: [own, jobs],
+            first_due,
+            dead,
+            pins,
+            ..
+        } = *found;
         let name = subscription_name(subscription_key);
         let Some([counters, replayed]) = counters else {
             self.report_pins(&name, dead, pins);
             return Ok(());
         };
-        let Counters { matched, delivered, pending, dead_lettered, dropped, canceled, .. } = counters;
+        let Counters {
+            matched,
+            delivered,
+            pending,
+            dead_lettered,
+            dropped,
+            canceled,
+            ..
+        } = counters;
         let adds_up = |pending, dead_lettered| {
-            sum([delivered, pending, dead_lettered, dropped, canceled]).is_some_and(|sum| sum == matched)
+            sum([delivered, pending, dead_lettered, dropped, canceled])
+                .is_some_and(|sum| sum == matched)
         };
         let is_wrong = !adds_up(pending, dead_lettered);
-        let totals_key = keys::meta(MetaKind::DeadLetters, (self.decoders.name)(subscription_key).as_bytes());
+        let totals_key = keys::meta(
+            MetaKind::DeadLetters,
+            (self.decoders.name)(subscription_key).as_bytes(),
+        );
         let totals = self.store.get(Family::Meta, &totals_key)?;
         // Unreadable totals were already reported.
         let done = totals.map_or(Some(0), |totals| (self.decoders.handled)(&totals));
@@ -70,7 +109,11 @@ impl StoreCheck<'_> {
         let dead_letters = sum([dead_lettered, replayed.dead_lettered]);
         let mut repaired = counters;
         if replayed.pending != jobs {
-            self.report.wrong(format!("{name}: {} pending of jobs, but {}", replayed.pending, counted(jobs, "record")));
+            self.report.wrong(format!(
+                "{name}: {} pending of jobs, but {}",
+                replayed.pending,
+                counted(jobs, "record")
+            ));
         }
         if pending != own {
             let what = format!("{name}: {pending} pending, but {}", counted(own, "record"));
@@ -81,10 +124,14 @@ impl StoreCheck<'_> {
                 self.report.wrong(what);
             }
         }
-        if let (Some(done), Some(counted_dead)) = (done, counted_dead.filter(|counted| *counted != dead_letters)) {
+        if let (Some(done), Some(counted_dead)) = (
+            done,
+            counted_dead.filter(|counted| *counted != dead_letters),
+        ) {
             let dead_letters = dead_letters.unwrap_or(u64::MAX);
             let what = format!(
-                "{name}: {dead_letters} dead-lettered is not the sum of {dead} waiting and {done} written or lost"
+                "{name}: {dead_letters} dead-lettered is not the sum of {dead} waiting and {done} \
+                 written or lost"
             );
             let own = counted_dead.and_then(|counted| counted.checked_sub(replayed.dead_lettered));
             match own.filter(|counted| is_wrong && adds_up(pending, *counted)) {
@@ -96,7 +143,9 @@ impl StoreCheck<'_> {
             }
         }
         if is_wrong && repaired == counters {
-            self.report.wrong(format!("{name}: {matched} matched is not the sum of its parts: {counters:?}"));
+            self.report.wrong(format!(
+                "{name}: {matched} matched is not the sum of its parts: {counters:?}"
+            ));
         }
         if pins == dead || counted_dead != Some(dead_letters) {
             self.report_pins(&name, dead, pins);
@@ -107,15 +156,27 @@ impl StoreCheck<'_> {
         if let Some(first) = first_due.filter(|first| next_due.is_none_or(|next| next > *first)) {
             let says = next_due.map_or("never".to_owned(), |next| next.to_string());
             due = Some(first);
-            let what = format!("{name}: the first pending delivery is due at {first}, but the cursor says {says}");
+            let what = format!(
+                "{name}: the first pending delivery is due at {first}, but the cursor says {says}"
+            );
             self.report.repairable(Repair::NextDue, what);
         }
         if (repaired, due) != (counters, next_due)
-            && let Some(Ok(cursor)) =
-                self.store.get(Family::Cursor, &keys::cursor(subscription_key))?.map(|cursor| Cursor::decode(&cursor))
+            && let Some(Ok(cursor)) = self
+                .store
+                .get(Family::Cursor, &keys::cursor(subscription_key))?
+                .map(|cursor| Cursor::decode(&cursor))
         {
-            let cursor = Cursor { counters: repaired, next_due: due, ..cursor };
-            self.keep(WriteOp::Put(Family::Cursor, keys::cursor(subscription_key), cursor.encode().into()));
+            let cursor = Cursor {
+                counters: repaired,
+                next_due: due,
+                ..cursor
+            };
+            self.keep(WriteOp::Put(
+                Family::Cursor,
+                keys::cursor(subscription_key),
+                cursor.encode().into(),
+            ));
         }
         Ok(())
     }
@@ -126,21 +187,43 @@ impl StoreCheck<'_> {
         }
     }
 
-    /// No dead letter is missing, so pins without one are unneeded. Only this step has all dead letters of a
-    /// subscription in memory at once.
-    fn stray_pins(&mut self, subscription_key: SubscriptionKey, dead: u64, pins: u64) -> Result<(), CheckStop> {
+    /// No dead letter is missing, so pins without one are unneeded. Only this step has all dead
+    /// letters of a subscription in memory at once.
+    fn stray_pins(
+        &mut self,
+        subscription_key: SubscriptionKey,
+        dead: u64,
+        pins: u64,
+    ) -> Result<(), CheckStop> {
         let mut dead_letters = HashSet::new();
-        self.each_in(Family::Dead, &keys::dead_of(subscription_key), |_, key, _| {
-            dead_letters.extend(keys::parse_dead(key).map(|(_, _, seq, lane)| (seq, lane)));
-            Ok(())
-        })?;
+        self.each_in(
+            Family::Dead,
+            &keys::dead_of(subscription_key),
+            |_, key, _| {
+                dead_letters.extend(keys::parse_dead(key).map(|(_, _, seq, lane)| (seq, lane)));
+                Ok(())
+            },
+        )?;
         let what = unequal_pins(&subscription_name(subscription_key), dead, pins);
         self.each(Family::Pin, |check, key, _| {
-            let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else { return Ok(()) };
-            if (SubscriptionKey { partition, subscription }) == subscription_key && !dead_letters.contains(&(seq, lane))
+            let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else {
+                return Ok(());
+            };
+            if (SubscriptionKey {
+                partition,
+                subscription,
+            }) == subscription_key
+                && !dead_letters.contains(&(seq, lane))
             {
-                let what = format!("{what}: the pin of event {} in lane {} has no dead letter", seq.0, lane.0);
-                check.repairable(Repair::StrayPin, what, WriteOp::Delete(Family::Pin, key.to_vec()));
+                let what = format!(
+                    "{what}: the pin of event {} in lane {} has no dead letter",
+                    seq.0, lane.0
+                );
+                check.repairable(
+                    Repair::StrayPin,
+                    what,
+                    WriteOp::Delete(Family::Pin, key.to_vec()),
+                );
             }
             Ok(())
         })
@@ -148,5 +231,9 @@ impl StoreCheck<'_> {
 }
 
 fn unequal_pins(name: &str, dead: u64, pins: u64) -> String {
-    format!("{name}: {} waiting, but {} pinned", counted(dead, "dead letter"), counted(pins, "event"))
+    format!(
+        "{name}: {} waiting, but {} pinned",
+        counted(dead, "dead letter"),
+        counted(pins, "event")
+    )
 }

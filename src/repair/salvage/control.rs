@@ -1,4 +1,5 @@
-//! The control plane's records, as far as logs and cursors depend on them. The store keeps them as bytes.
+//! The control plane's records, as far as logs and cursors depend on them. The store keeps them as
+//! bytes.
 
 use std::collections::BTreeSet;
 
@@ -30,22 +31,31 @@ impl Salvage<'_> {
     /// Deletes records whose topic is missing, and collects the existing subscriptions.
     pub(super) fn control_records(&mut self) -> Result<(), CheckStop> {
         let mut topics = std::collections::BTreeMap::new();
-        self.each(Family::Meta, &keys::meta_of(MetaKind::Topic), |salvage, key, value| {
-            let Some((_, name)) = keys::parse_meta(key) else { return Ok(()) };
-            match (salvage.control.partitions)(value) {
-                Some(partitions) => {
-                    for id in &partitions {
-                        salvage.parts.entry(*id).or_default();
+        self.each(
+            Family::Meta,
+            &keys::meta_of(MetaKind::Topic),
+            |salvage, key, value| {
+                let Some((_, name)) = keys::parse_meta(key) else {
+                    return Ok(());
+                };
+                match (salvage.control.partitions)(value) {
+                    Some(partitions) => {
+                        for id in &partitions {
+                            salvage.parts.entry(*id).or_default();
+                        }
+                        topics.insert(name.to_vec(), partitions);
                     }
-                    topics.insert(name.to_vec(), partitions);
+                    None => {
+                        salvage.loss.record(format!(
+                            "removed: the topic {}, which cannot be read",
+                            display_name(name)
+                        ));
+                        salvage.delete(Family::Meta, key.to_vec())?;
+                    }
                 }
-                None => {
-                    salvage.loss.record(format!("removed: the topic {}, which cannot be read", display_name(name)));
-                    salvage.delete(Family::Meta, key.to_vec())?;
-                }
-            }
-            Ok(())
-        })?;
+                Ok(())
+            },
+        )?;
         let mut wanted = BTreeSet::new();
         for (kind, what) in [
             (MetaKind::Subscription, "event subscription"),
@@ -53,24 +63,34 @@ impl Salvage<'_> {
             (MetaKind::Proposal, "proposed event subscription"),
         ] {
             self.each(Family::Meta, &keys::meta_of(kind), |salvage, key, value| {
-                let Some((_, name)) = keys::parse_meta(key) else { return Ok(()) };
-                let topic = name.split(|byte| *byte == b'/').next().and_then(|topic| topics.get(topic));
+                let Some((_, name)) = keys::parse_meta(key) else {
+                    return Ok(());
+                };
+                let topic = name
+                    .split(|byte| *byte == b'/')
+                    .next()
+                    .and_then(|topic| topics.get(topic));
                 let number = (salvage.control.subscription)(value);
                 match (topic, number) {
                     (None, _) => {
-                        salvage
-                            .loss
-                            .record(format!("removed: the {what} {}, whose topic is missing", display_name(name)));
+                        salvage.loss.record(format!(
+                            "removed: the {what} {}, whose topic is missing",
+                            display_name(name)
+                        ));
                         return salvage.delete(Family::Meta, key.to_vec());
                     }
                     (Some(_), None) if kind == MetaKind::Subscription => {
-                        salvage
-                            .loss
-                            .record(format!("removed: the {what} {}, which cannot be read", display_name(name)));
+                        salvage.loss.record(format!(
+                            "removed: the {what} {}, which cannot be read",
+                            display_name(name)
+                        ));
                         return salvage.delete(Family::Meta, key.to_vec());
                     }
                     (Some(partitions), Some(subscription)) if kind == MetaKind::Subscription => {
-                        wanted.extend(partitions.iter().map(|id| SubscriptionKey { partition: *id, subscription }));
+                        wanted.extend(partitions.iter().map(|id| SubscriptionKey {
+                            partition: *id,
+                            subscription,
+                        }));
                     }
                     (Some(_), _) => {}
                 }
@@ -84,13 +104,31 @@ impl Salvage<'_> {
     /// Makes sure that no number in use is assigned again.
     pub(super) fn numbers(&mut self) -> Result<(), CheckStop> {
         let mut found = None;
-        self.each(Family::Meta, &keys::meta_of(MetaKind::Numbers), |_, _, value| {
-            found = Some(value.to_vec());
-            Ok(())
-        })?;
-        let partitions = self.above.keys().chain(self.parts.keys()).max().copied().unwrap_or(PartitionId(0));
-        let (name, numbers) = (self.control.numbers)(found.as_deref(), partitions, SubscriptionId(self.subscriptions));
-        Ok(self.put(Family::Meta, keys::meta(MetaKind::Numbers, name.as_bytes()), numbers)?)
+        self.each(
+            Family::Meta,
+            &keys::meta_of(MetaKind::Numbers),
+            |_, _, value| {
+                found = Some(value.to_vec());
+                Ok(())
+            },
+        )?;
+        let partitions = self
+            .above
+            .keys()
+            .chain(self.parts.keys())
+            .max()
+            .copied()
+            .unwrap_or(PartitionId(0));
+        let (name, numbers) = (self.control.numbers)(
+            found.as_deref(),
+            partitions,
+            SubscriptionId(self.subscriptions),
+        );
+        Ok(self.put(
+            Family::Meta,
+            keys::meta(MetaKind::Numbers, name.as_bytes()),
+            numbers,
+        )?)
     }
 }
 

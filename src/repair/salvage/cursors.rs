@@ -1,4 +1,5 @@
-//! Makes cursors consistent: one for each subscription, none outside its log, and counters that match the records.
+//! Makes cursors consistent: one for each subscription, none outside its log, and counters that
+//! match the records.
 
 use super::Salvage;
 use crate::fsck::CheckStop;
@@ -11,18 +12,20 @@ use gridhook_store::{
 };
 
 impl Salvage<'_> {
-    /// Removes cursors without a subscription, and adds cursors for subscriptions without one: they read from the
-    /// beginning.
+    /// Removes cursors without a subscription, and adds cursors for subscriptions without one: they
+    /// read from the beginning.
     pub(super) fn known_cursors(&mut self) -> Result<(), CheckStop> {
         let known = self.cursors.keys().copied();
-        let gone: Vec<SubscriptionKey> =
-            known.filter(|of| !self.wanted.contains(of) || !self.has(of.partition)).collect();
+        let gone: Vec<SubscriptionKey> = known
+            .filter(|of| !self.wanted.contains(of) || !self.has(of.partition))
+            .collect();
         for of in gone {
             self.cursors.remove(&of);
             self.delete(Family::Cursor, keys::cursor(of))?;
             let (subscription, partition) = (of.subscription.0, of.partition.0);
             self.loss.record(format!(
-                "removed: the cursor of the unknown subscription {subscription} of partition {partition}"
+                "removed: the cursor of the unknown subscription {subscription} of partition \
+                 {partition}"
             ));
             self.put(Family::Meta, keys::reap(of), vec![1])?;
         }
@@ -34,7 +37,8 @@ impl Salvage<'_> {
             if !self.cursors.contains_key(&of) {
                 let (subscription, partition) = (of.subscription.0, of.partition.0);
                 self.loss.record(format!(
-                    "new cursor: subscription {subscription} of partition {partition} reads the log again from its beginning, except events that have ended"
+                    "new cursor: subscription {subscription} of partition {partition} reads the \
+                     log again from its beginning, except events that have ended"
                 ));
                 let live = LaneCursor {
                     lane: Lane::LIVE,
@@ -43,7 +47,13 @@ impl Salvage<'_> {
                     open: Vec::new(),
                     done: Vec::new(),
                 };
-                self.cursors.insert(of, Cursor { lanes: vec![live], ..Cursor::default() });
+                self.cursors.insert(
+                    of,
+                    Cursor {
+                        lanes: vec![live],
+                        ..Cursor::default()
+                    },
+                );
                 self.without_cursor.insert(of);
             }
         }
@@ -75,7 +85,8 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    /// Sets the counters to match the records: those of published events, of all jobs, and of each job.
+    /// Sets the counters to match the records: those of published events, of all jobs, and of each
+    /// job.
     pub(super) fn counters(&mut self) -> Result<(), CheckStop> {
         for (of, mut cursor) in std::mem::take(&mut self.cursors) {
             let pending = |lane: Lane| self.pending.get(&(of, lane)).copied().unwrap_or_default();
@@ -83,9 +94,15 @@ impl Salvage<'_> {
                 set_pending(&mut job.counters, pending(job.lane));
                 add_up(&mut job.counters);
             }
-            set_pending(&mut cursor.replayed, cursor.jobs.iter().map(|job| pending(job.lane)).sum());
+            set_pending(
+                &mut cursor.replayed,
+                cursor.jobs.iter().map(|job| pending(job.lane)).sum(),
+            );
             let lanes = self.pending.range((of, Lane(0))..(of, Lane::FIRST_JOB));
-            set_pending(&mut cursor.counters, lanes.map(|(_, pending)| *pending).sum());
+            set_pending(
+                &mut cursor.counters,
+                lanes.map(|(_, pending)| *pending).sum(),
+            );
             self.settle_dead_letters(of, &mut cursor)?;
             add_up(&mut cursor.replayed);
             add_up(&mut cursor.counters);
@@ -95,19 +112,32 @@ impl Salvage<'_> {
     }
 
     /// Counts dead letters as lost if they are neither waiting nor written.
-    fn settle_dead_letters(&mut self, of: SubscriptionKey, cursor: &mut Cursor) -> Result<(), CheckStop> {
+    fn settle_dead_letters(
+        &mut self,
+        of: SubscriptionKey,
+        cursor: &mut Cursor,
+    ) -> Result<(), CheckStop> {
         let dead = self.dead.get(&of).copied().unwrap_or_default();
         let name = (self.decoders.name)(of);
         let key = keys::meta(MetaKind::DeadLetters, name.as_bytes());
         let totals = self.store.get(Family::Meta, &key)?;
-        let done = totals.as_deref().map_or(Some(0), self.decoders.handled).unwrap_or(0);
-        let counted = cursor.counters.dead_lettered.saturating_add(cursor.replayed.dead_lettered);
+        let done = totals
+            .as_deref()
+            .map_or(Some(0), self.decoders.handled)
+            .unwrap_or(0);
+        let counted = cursor
+            .counters
+            .dead_lettered
+            .saturating_add(cursor.replayed.dead_lettered);
         let missing = counted.saturating_sub(dead).saturating_sub(done);
-        let unlisted = missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
+        let unlisted =
+            missing.saturating_sub(self.dead_listed.get(&of).copied().unwrap_or_default());
         if unlisted > 0 {
             let (subscription, partition) = (of.subscription.0, of.partition.0);
             let dead_letters = crate::counted(unlisted, "dead letter");
-            let what = format!("missing: {dead_letters} of subscription {subscription} of partition {partition}");
+            let what = format!(
+                "missing: {dead_letters} of subscription {subscription} of partition {partition}"
+            );
             self.loss.record(what);
         }
         let done = done.saturating_add(missing);
@@ -116,16 +146,23 @@ impl Salvage<'_> {
         counters.dead_lettered = counters.dead_lettered.saturating_add(more);
         counters.delivered = counters.delivered.saturating_sub(more);
         if totals.is_some() || done > 0 {
-            self.put(Family::Meta, key, (self.control.dead_letter_totals)(totals.as_deref(), done))?;
+            self.put(
+                Family::Meta,
+                key,
+                (self.control.dead_letter_totals)(totals.as_deref(), done),
+            )?;
         }
         Ok(())
     }
 }
 
-/// Sets the pending count. Missing pending deliveries count as dropped; additional ones are subtracted from the
-/// delivered ones.
+/// Sets the pending count. Missing pending deliveries count as dropped; additional ones are
+/// subtracted from the delivered ones.
 fn set_pending(counters: &mut Counters, pending: u64) {
-    let (lost, again) = (counters.pending.saturating_sub(pending), pending.saturating_sub(counters.pending));
+    let (lost, again) = (
+        counters.pending.saturating_sub(pending),
+        pending.saturating_sub(counters.pending),
+    );
     counters.pending = pending;
     counters.dropped = counters.dropped.saturating_add(lost);
     counters.delivered = counters.delivered.saturating_sub(again);
@@ -133,7 +170,13 @@ fn set_pending(counters: &mut Counters, pending: u64) {
 
 /// Recomputes the sums.
 fn add_up(counters: &mut Counters) {
-    let parts = [counters.delivered, counters.pending, counters.dead_lettered, counters.dropped, counters.canceled];
+    let parts = [
+        counters.delivered,
+        counters.pending,
+        counters.dead_lettered,
+        counters.dropped,
+        counters.canceled,
+    ];
     counters.matched = parts.iter().fold(0, |sum, part| sum.saturating_add(*part));
     counters.passed = counters.filtered.saturating_add(counters.matched);
 }

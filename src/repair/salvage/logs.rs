@@ -22,17 +22,23 @@ pub(super) struct PartitionSummary {
 impl Salvage<'_> {
     pub(super) fn logs(&mut self) -> Result<(), CheckStop> {
         // Deleted logs and logs without a topic are not read.
-        let ids: Vec<PartitionId> = self.parts.keys().copied().filter(|id| self.has(*id)).collect();
+        let ids: Vec<PartitionId> = self
+            .parts
+            .keys()
+            .copied()
+            .filter(|id| self.has(*id))
+            .collect();
         for id in ids {
             self.log(id)?;
         }
         let mut unknown = Vec::new();
         let parts = &self.parts;
         let range = keys::all(Family::Log);
-        self.store.scan(Family::Log, &range.start, &range.end, &mut |key, _| {
-            unknown.extend(keys::parse_log(key).filter(|(id, _)| !parts.contains_key(id)));
-            std::ops::ControlFlow::Continue(())
-        })?;
+        self.store
+            .scan(Family::Log, &range.start, &range.end, &mut |key, _| {
+                unknown.extend(keys::parse_log(key).filter(|(id, _)| !parts.contains_key(id)));
+                std::ops::ControlFlow::Continue(())
+            })?;
         if let (Some((first, _)), Some((last, _))) = (unknown.first(), unknown.last()) {
             let what = format!(
                 "removed: {} chunks of partitions {} to {}, which belong to no topic",
@@ -50,22 +56,38 @@ impl Salvage<'_> {
 
     fn log(&mut self, id: PartitionId) -> Result<(), CheckStop> {
         let was = self.parts.get(&id).and_then(|part| part.record);
-        let known = was.unwrap_or(FloorRecord { floor: Seq::FIRST, next: Seq::FIRST, ..FloorRecord::default() });
+        let known = was.unwrap_or(FloorRecord {
+            floor: Seq::FIRST,
+            next: Seq::FIRST,
+            ..FloorRecord::default()
+        });
         if was.is_none() {
-            self.loss.record(format!("new: the record of partition {}", id.0));
+            self.loss
+                .record(format!("new: the record of partition {}", id.0));
         }
-        let lows = self.cursors.iter().filter(|(of, _)| of.partition == id && self.wanted.contains(of));
-        let low = lows.filter_map(|(_, cursor)| cursor.low()).min().unwrap_or(Seq(u64::MAX));
+        let lows = self
+            .cursors
+            .iter()
+            .filter(|(of, _)| of.partition == id && self.wanted.contains(of));
+        let low = lows
+            .filter_map(|(_, cursor)| cursor.low())
+            .min()
+            .unwrap_or(Seq(u64::MAX));
         let mut record = known;
         let (mut next, mut gaps) = (None, Vec::new());
         self.each(Family::Log, &keys::log_of(id), |_, key, value| {
-            let Some((_, first)) = keys::parse_log(key) else { return Ok(()) };
-            let Ok(chunk) = Chunk::decode(first, Bytes::copy_from_slice(value)) else { return Ok(()) };
+            let Some((_, first)) = keys::parse_log(key) else {
+                return Ok(());
+            };
+            let Ok(chunk) = Chunk::decode(first, Bytes::copy_from_slice(value)) else {
+                return Ok(());
+            };
             if chunk.end() <= known.floor {
                 return Ok(());
             }
             match next {
-                // Chunks that all subscriptions have passed may be missing: then the floor record is an older version.
+                // Chunks that all subscriptions have passed may be missing: then the floor record
+                // is an older version.
                 None => record.floor = record.floor.max(first),
                 Some(next) if first > next => gaps.push((next, first)),
                 Some(_) => {}
@@ -75,7 +97,12 @@ impl Salvage<'_> {
             record.running = chunk.after();
             Ok(())
         })?;
-        let above = self.above.get(&id).copied().unwrap_or(Seq::FIRST).max(known.next);
+        let above = self
+            .above
+            .get(&id)
+            .copied()
+            .unwrap_or(Seq::FIRST)
+            .max(known.next);
         let ends = next.unwrap_or(record.floor);
         record.next = above.max(ends);
         if next.is_none() {
@@ -105,7 +132,11 @@ impl Salvage<'_> {
     }
 
     fn gap(&mut self, PartitionId(partition): PartitionId, first: Seq, end: Seq) {
-        self.loss.gap(LogGap { partition, first: first.0, count: end.0 - first.0 });
+        self.loss.gap(LogGap {
+            partition,
+            first: first.0,
+            count: end.0 - first.0,
+        });
     }
 
     /// The floor of a partition.

@@ -73,16 +73,45 @@ impl fmt::Display for LossReport {
                 let missing = counted(missing, "change");
                 writeln!(f, "missing: {missing}, {} to {acknowledged}", recovered + 1)?;
             }
-            Some(_) => writeln!(f, "the last acknowledged change was recovered; earlier ones may be missing")?,
-            None => writeln!(f, "missing: the watermark, and an unknown number of changes after {recovered}")?,
+            Some(_) => writeln!(
+                f,
+                "the last acknowledged change was recovered; earlier ones may be missing"
+            )?,
+            None => writeln!(
+                f,
+                "missing: the watermark, and an unknown number of changes after {recovered}"
+            )?,
         }
-        for LogGap { partition, first, count } in &self.events {
+        for LogGap {
+            partition,
+            first,
+            count,
+        } in &self.events
+        {
             let last = first + count - 1;
-            writeln!(f, "missing: {}, {first} to {last} of partition {partition}", counted(*count, "event"))?;
+            writeln!(
+                f,
+                "missing: {}, {first} to {last} of partition {partition}",
+                counted(*count, "event")
+            )?;
         }
-        for LostEvent { subscription, partition, sequence, was_dead_letter } in &self.pending_deliveries {
-            let was = if *was_dead_letter { "a dead letter" } else { "pending" };
-            writeln!(f, "missing: event {sequence} of partition {partition}, {was} for subscription {subscription}")?;
+        for LostEvent {
+            subscription,
+            partition,
+            sequence,
+            was_dead_letter,
+        } in &self.pending_deliveries
+        {
+            let was = if *was_dead_letter {
+                "a dead letter"
+            } else {
+                "pending"
+            };
+            writeln!(
+                f,
+                "missing: event {sequence} of partition {partition}, {was} for subscription \
+                 {subscription}"
+            )?;
         }
         for what in &self.records {
             writeln!(f, "{what}")?;

@@ -1,4 +1,5 @@
-//! Makes pending deliveries and dead letters consistent: each event once, and only if it can be read.
+//! Makes pending deliveries and dead letters consistent: each event once, and only if it can be
+//! read.
 
 use super::{LostEvent, Salvage};
 use crate::fsck::CheckStop;
@@ -24,11 +25,18 @@ enum RecordState {
 impl Salvage<'_> {
     pub(super) fn pending_and_dead(&mut self) -> Result<(), CheckStop> {
         self.all(Family::Pending, |salvage, key, _| {
-            let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else { return Ok(()) };
-            let of = SubscriptionKey { partition, subscription };
+            let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else {
+                return Ok(());
+            };
+            let of = SubscriptionKey {
+                partition,
+                subscription,
+            };
             match salvage.state(of, lane, seq)? {
                 RecordState::Keep => *salvage.pending.entry((of, lane)).or_default() += 1,
-                RecordState::ReadAgain | RecordState::Unowned => salvage.delete(Family::Pending, key.to_vec())?,
+                RecordState::ReadAgain | RecordState::Unowned => {
+                    salvage.delete(Family::Pending, key.to_vec())?
+                }
                 RecordState::Lost => {
                     salvage.lose(of, lane, seq, false)?;
                     salvage.delete(Family::Pending, key.to_vec())?;
@@ -37,7 +45,9 @@ impl Salvage<'_> {
             Ok(())
         })?;
         self.all(Family::Dead, |salvage, key, _| {
-            let Some((of, _, seq, lane)) = keys::parse_dead(key) else { return Ok(()) };
+            let Some((of, _, seq, lane)) = keys::parse_dead(key) else {
+                return Ok(());
+            };
             let state = salvage.state_of_dead_letter(of, lane, seq)?;
             if let RecordState::Keep = state {
                 *salvage.dead.entry(of).or_default() += 1;
@@ -47,13 +57,18 @@ impl Salvage<'_> {
                 salvage.lose(of, lane, seq, true)?;
                 *salvage.dead_listed.entry(of).or_default() += 1;
             }
-            salvage.delete(Family::Pin, keys::pin(of.partition, seq, of.subscription, lane))?;
+            salvage.delete(
+                Family::Pin,
+                keys::pin(of.partition, seq, of.subscription, lane),
+            )?;
             salvage.delete(Family::Dead, key.to_vec())
         })?;
         self.flush()?;
         // Records that are not needed any more.
         self.all(Family::Due, |salvage, key, _| {
-            let Some((of, _, lane, seq)) = keys::parse_due(key) else { return Ok(()) };
+            let Some((of, _, lane, seq)) = keys::parse_due(key) else {
+                return Ok(());
+            };
             let pending = keys::pending(of.partition, seq, of.subscription, lane);
             if salvage.store.get(Family::Pending, &pending)?.is_some() {
                 return Ok(());
@@ -66,8 +81,17 @@ impl Salvage<'_> {
             Ok(())
         })?;
         self.all(Family::Pin, |salvage, key, _| {
-            let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else { return Ok(()) };
-            if waiting.contains(&(SubscriptionKey { partition, subscription }, seq, lane)) {
+            let Some((partition, seq, subscription, lane)) = keys::parse_pin(key) else {
+                return Ok(());
+            };
+            if waiting.contains(&(
+                SubscriptionKey {
+                    partition,
+                    subscription,
+                },
+                seq,
+                lane,
+            )) {
                 return Ok(());
             }
             salvage.delete(Family::Pin, key.to_vec())
@@ -75,8 +99,15 @@ impl Salvage<'_> {
         Ok(())
     }
 
-    fn state(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordState, StoreError> {
-        let Some(cursor) = self.cursors.get(&of) else { return Ok(RecordState::Unowned) };
+    fn state(
+        &mut self,
+        of: SubscriptionKey,
+        lane: Lane,
+        seq: Seq,
+    ) -> Result<RecordState, StoreError> {
+        let Some(cursor) = self.cursors.get(&of) else {
+            return Ok(RecordState::Unowned);
+        };
         if lane.is_job() && cursor.jobs.iter().all(|job| job.lane != lane) {
             return Ok(RecordState::Unowned);
         }
@@ -87,7 +118,12 @@ impl Salvage<'_> {
     }
 
     /// A dead letter outlives its job.
-    fn state_of_dead_letter(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq) -> Result<RecordState, StoreError> {
+    fn state_of_dead_letter(
+        &mut self,
+        of: SubscriptionKey,
+        lane: Lane,
+        seq: Seq,
+    ) -> Result<RecordState, StoreError> {
         match self.state(of, lane, seq)? {
             RecordState::Unowned if self.cursors.contains_key(&of) => self.readable(of, seq),
             state => Ok(state),
@@ -102,22 +138,54 @@ impl Salvage<'_> {
         }
     }
 
-    fn lose(&mut self, of: SubscriptionKey, lane: Lane, seq: Seq, was_dead_letter: bool) -> Result<(), StoreError> {
+    fn lose(
+        &mut self,
+        of: SubscriptionKey,
+        lane: Lane,
+        seq: Seq,
+        was_dead_letter: bool,
+    ) -> Result<(), StoreError> {
         let (subscription, partition) = (of.subscription.0, of.partition.0);
-        self.loss.event(LostEvent { subscription, partition, sequence: seq.0, was_dead_letter });
-        let what = LedgerEvent::GivenUp { reason: Reason::Missing, dead_lettered: false };
-        let entry = LedgerEntry { at: self.now, runs: vec![SeqRun::one(seq)], what };
-        ledger::put(&mut self.batch, of, &vec![LedgerLine { lane, attempt: 0, entry }].into());
+        self.loss.event(LostEvent {
+            subscription,
+            partition,
+            sequence: seq.0,
+            was_dead_letter,
+        });
+        let what = LedgerEvent::GivenUp {
+            reason: Reason::Missing,
+            dead_lettered: false,
+        };
+        let entry = LedgerEntry {
+            at: self.now,
+            runs: vec![SeqRun::one(seq)],
+            what,
+        };
+        ledger::put(
+            &mut self.batch,
+            of,
+            &vec![LedgerLine {
+                lane,
+                attempt: 0,
+                entry,
+            }]
+            .into(),
+        );
         self.flush_if_full()
     }
 }
 
-/// Whether the cursor, which may be an older version, has not passed the event: it is unread or open. Lanes of the log
-/// share their events; a lane of a job has its own.
+/// Whether the cursor, which may be an older version, has not passed the event: it is unread or
+/// open. Lanes of the log share their events; a lane of a job has its own.
 pub(super) fn comes_again(cursor: &Cursor, lane: Lane, seq: Seq) -> bool {
     let shares = |other: Lane| other == lane || !(other.is_job() || lane.is_job());
-    cursor.lanes.iter().filter(|other| shares(other.lane)).any(|other| {
-        let unread = seq >= other.read && other.end.is_none_or(|end| seq < end);
-        other.open.binary_search(&seq).is_ok() || (unread && other.done.binary_search(&seq).is_err())
-    })
+    cursor
+        .lanes
+        .iter()
+        .filter(|other| shares(other.lane))
+        .any(|other| {
+            let unread = seq >= other.read && other.end.is_none_or(|end| seq < end);
+            other.open.binary_search(&seq).is_ok()
+                || (unread && other.done.binary_search(&seq).is_err())
+        })
 }

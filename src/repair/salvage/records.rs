@@ -16,12 +16,13 @@ use gridhook_store::{
 };
 
 impl Salvage<'_> {
-    /// Deletes the position in the changelog of a cluster: a copy from which any change may be missing, and whose cursors are
-    /// set back, must not follow it again.
+    /// Deletes the position in the changelog of a cluster: a copy from which any change may be
+    /// missing, and whose cursors are set back, must not follow it again.
     pub(super) fn changelog_position(&mut self) -> Result<(), CheckStop> {
         let key = keys::meta(MetaKind::Applied, b"");
         if self.store.get(Family::Meta, &key)?.is_some() {
-            let removed = "removed: the position in the changelog of its cluster, which the store follows no more";
+            let removed = "removed: the position in the changelog of its cluster, which the store \
+                follows no more";
             self.loss.record(removed.to_owned());
             self.delete(Family::Meta, key)?;
         }
@@ -31,11 +32,19 @@ impl Salvage<'_> {
     /// Deletes unreadable records and collects the floors.
     pub(super) fn unreadable(&mut self) -> Result<(), CheckStop> {
         let chunk = |seq, value: &[u8]| {
-            Chunk::decode(seq, Bytes::copy_from_slice(value)).and_then(|chunk| chunk.events()).is_ok()
+            Chunk::decode(seq, Bytes::copy_from_slice(value))
+                .and_then(|chunk| chunk.events())
+                .is_ok()
         };
-        self.keep_if(Family::Log, |key, value| keys::parse_log(key).is_some_and(|(_, first)| chunk(first, value)))?;
-        self.keep_if(Family::Carried, |key, value| keys::parse_carried(key).is_some_and(|(_, seq)| chunk(seq, value)))?;
-        self.keep_if(Family::Cursor, |key, value| keys::parse_cursor(key).is_some() && Cursor::decode(value).is_ok())?;
+        self.keep_if(Family::Log, |key, value| {
+            keys::parse_log(key).is_some_and(|(_, first)| chunk(first, value))
+        })?;
+        self.keep_if(Family::Carried, |key, value| {
+            keys::parse_carried(key).is_some_and(|(_, seq)| chunk(seq, value))
+        })?;
+        self.keep_if(Family::Cursor, |key, value| {
+            keys::parse_cursor(key).is_some() && Cursor::decode(value).is_ok()
+        })?;
         self.keep_in(Family::Cursor, &keys::outcome_pages(), |key, value| {
             keys::parse_outcome_page(key).is_some() && OutcomePage::decode(value).is_ok()
         })?;
@@ -57,19 +66,29 @@ impl Salvage<'_> {
         self.keep_if(Family::PublishedIds, |key, value| {
             keys::parse_published_id(key).is_some() && PublishedId::decode(value).is_ok()
         })?;
-        self.each(Family::Meta, &keys::meta_of(MetaKind::Floor), |salvage, key, value| {
-            match (keys::parse_floor(key), FloorRecord::decode(value)) {
+        self.each(
+            Family::Meta,
+            &keys::meta_of(MetaKind::Floor),
+            |salvage, key, value| match (keys::parse_floor(key), FloorRecord::decode(value)) {
                 (Some(id), Ok(record)) => {
                     salvage.parts.entry(id).or_default().record = Some(record);
                     Ok(())
                 }
                 (Some(_) | None, _) => salvage.record_lost("floor", key),
-            }
-        })?;
+            },
+        )?;
         let decoders = self.decoders;
-        self.each(Family::Meta, &keys::meta_of(MetaKind::DeadLetters), |salvage, key, value| {
-            if (decoders.handled)(value).is_some() { Ok(()) } else { salvage.record_lost("dead-letter totals", key) }
-        })?;
+        self.each(
+            Family::Meta,
+            &keys::meta_of(MetaKind::DeadLetters),
+            |salvage, key, value| {
+                if (decoders.handled)(value).is_some() {
+                    Ok(())
+                } else {
+                    salvage.record_lost("dead-letter totals", key)
+                }
+            },
+        )?;
         Ok(())
     }
 
@@ -78,16 +97,25 @@ impl Salvage<'_> {
         self.all(Family::Ids, |salvage, key, value| {
             let is_whole = match (keys::parse_ids(key), IdFilter::decode(value)) {
                 (Some((id, block)), Some(found)) => {
-                    id_filter::missed(salvage.store, id, block, &found, salvage.floor(id))?.is_none()
+                    id_filter::missed(salvage.store, id, block, &found, salvage.floor(id))?
+                        .is_none()
                 }
                 (Some(_) | None, _) => false,
             };
-            if is_whole { Ok(()) } else { salvage.delete(Family::Ids, key.to_vec()) }
+            if is_whole {
+                Ok(())
+            } else {
+                salvage.delete(Family::Ids, key.to_vec())
+            }
         })?;
         Ok(())
     }
 
-    fn keep_if(&mut self, family: Family, is_whole: impl Fn(&[u8], &[u8]) -> bool) -> Result<(), StoreError> {
+    fn keep_if(
+        &mut self,
+        family: Family,
+        is_whole: impl Fn(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
         self.keep_in(family, &keys::all(family), is_whole)
     }
 
@@ -101,53 +129,76 @@ impl Salvage<'_> {
             if is_whole(key, value) {
                 return Ok(());
             }
-            salvage.loss.record(format!("removed: an unreadable record of the family {}: {key:02x?}", family.name()));
+            salvage.loss.record(format!(
+                "removed: an unreadable record of the family {}: {key:02x?}",
+                family.name()
+            ));
             salvage.delete(family, key.to_vec())
         })
     }
 
     fn record_lost(&mut self, what: &str, key: &[u8]) -> Result<(), StoreError> {
-        self.loss.record(format!("removed: an unreadable {what} record: {key:02x?}"));
+        self.loss
+            .record(format!("removed: an unreadable {what} record: {key:02x?}"));
         self.delete(Family::Meta, key.to_vec())
     }
 
     /// Collects the first sequence of each partition above everything that any record mentions.
     pub(super) fn mentioned(&mut self) -> Result<(), CheckStop> {
         self.all(Family::Pending, |salvage, key, _| {
-            keys::parse_pending(key).map_or(Ok(()), |(id, seq, of, _)| salvage.mention(id, seq.plus(1), of.0))
+            keys::parse_pending(key).map_or(Ok(()), |(id, seq, of, _)| {
+                salvage.mention(id, seq.plus(1), of.0)
+            })
         })?;
         self.all(Family::Pin, |salvage, key, _| {
-            keys::parse_pin(key).map_or(Ok(()), |(id, seq, of, _)| salvage.mention(id, seq.plus(1), of.0))
+            keys::parse_pin(key).map_or(Ok(()), |(id, seq, of, _)| {
+                salvage.mention(id, seq.plus(1), of.0)
+            })
         })?;
         self.all(Family::Due, |salvage, key, _| {
-            keys::parse_due(key)
-                .map_or(Ok(()), |(of, _, _, seq)| salvage.mention(of.partition, seq.plus(1), of.subscription.0))
+            keys::parse_due(key).map_or(Ok(()), |(of, _, _, seq)| {
+                salvage.mention(of.partition, seq.plus(1), of.subscription.0)
+            })
         })?;
         self.all(Family::Dead, |salvage, key, _| {
-            keys::parse_dead(key)
-                .map_or(Ok(()), |(of, _, seq, _)| salvage.mention(of.partition, seq.plus(1), of.subscription.0))
+            keys::parse_dead(key).map_or(Ok(()), |(of, _, seq, _)| {
+                salvage.mention(of.partition, seq.plus(1), of.subscription.0)
+            })
         })?;
         self.all(Family::Carried, |salvage, key, _| {
             keys::parse_carried(key).map_or(Ok(()), |(id, seq)| salvage.mention(id, seq.plus(1), 0))
         })?;
         self.all(Family::PublishedIds, |salvage, key, value| {
-            let (Some((id, _)), Ok(known)) = (keys::parse_published_id(key), PublishedId::decode(value)) else {
+            let (Some((id, _)), Ok(known)) =
+                (keys::parse_published_id(key), PublishedId::decode(value))
+            else {
                 return Ok(());
             };
             salvage.mention(id, known.seq.plus(1), 0)
         })?;
         self.each(Family::Ledger, &keys::ledgers(), |salvage, key, value| {
             let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
-            let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else { return Ok(()) };
+            let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else {
+                return Ok(());
+            };
             let runs = lines.iter().flat_map(|line| &line.entry.runs);
             let end = runs.map(|run| run.end()).max().unwrap_or(Seq::FIRST);
             let of = line.map(|line| line.subscription_key);
-            of.map_or(Ok(()), |of| salvage.mention(of.partition, end, of.subscription.0))
+            of.map_or(Ok(()), |of| {
+                salvage.mention(of.partition, end, of.subscription.0)
+            })
         })?;
         self.all(Family::Cursor, |salvage, key, value| {
-            let (Some(of), Ok(cursor)) = (keys::parse_cursor(key), Cursor::decode(value)) else { return Ok(()) };
+            let (Some(of), Ok(cursor)) = (keys::parse_cursor(key), Cursor::decode(value)) else {
+                return Ok(());
+            };
             let ends = cursor.lanes.iter().flat_map(|lane| {
-                let open = lane.open.iter().chain(&lane.done).map(|seq| seq.plus(1)).max();
+                let open = lane
+                    .open
+                    .iter()
+                    .chain(&lane.done)
+                    .map(|seq| seq.plus(1))
+                    .max();
                 [Some(lane.read), lane.end, open]
             });
             let end = ends.flatten().max().unwrap_or(Seq::FIRST);
@@ -167,6 +218,8 @@ impl Salvage<'_> {
     /// Whether a partition exists.
     pub(super) fn has(&self, id: PartitionId) -> bool {
         let record = self.parts.get(&id).map(|part| part.record);
-        record.is_some_and(|record| record.is_none_or(|record| record.floor != FloorRecord::ABANDONED))
+        record.is_some_and(|record| {
+            record.is_none_or(|record| record.floor != FloorRecord::ABANDONED)
+        })
     }
 }

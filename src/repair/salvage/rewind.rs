@@ -1,8 +1,9 @@
 //! Rewinds subscriptions with unknown pending deliveries: they read the log again.
 //!
-//! A missing pending delivery leaves a trace only in the cursor's counter. Its event is still in the log, unless it was
-//! carried below it. So the log is read again, except events that have ended, are pending or wait as dead letters. Some
-//! events are delivered again; none that still exists is forgotten.
+//! A missing pending delivery leaves a trace only in the cursor's counter. Its event is still in
+//! the log, unless it was carried below it. So the log is read again, except events that have
+//! ended, are pending or wait as dead letters. Some events are delivered again; none that still
+//! exists is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,16 +23,28 @@ impl Salvage<'_> {
     pub(super) fn rewind(&mut self) -> Result<(), CheckStop> {
         let mut pending: BTreeMap<SubscriptionKey, u64> = BTreeMap::new();
         self.all(Family::Pending, |salvage, key, _| {
-            let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else { return Ok(()) };
-            let of = SubscriptionKey { partition, subscription };
-            if salvage.cursors.get(&of).is_some_and(|cursor| !lane.is_job() && !comes_again(cursor, lane, seq)) {
+            let Some((partition, seq, subscription, lane)) = keys::parse_pending(key) else {
+                return Ok(());
+            };
+            let of = SubscriptionKey {
+                partition,
+                subscription,
+            };
+            if salvage
+                .cursors
+                .get(&of)
+                .is_some_and(|cursor| !lane.is_job() && !comes_again(cursor, lane, seq))
+            {
                 *pending.entry(of).or_default() += 1;
             }
             Ok(())
         })?;
         let mut cursors = std::mem::take(&mut self.cursors);
         for (of, cursor) in &mut cursors {
-            let missing = cursor.counters.pending.saturating_sub(pending.get(of).copied().unwrap_or_default());
+            let missing = cursor
+                .counters
+                .pending
+                .saturating_sub(pending.get(of).copied().unwrap_or_default());
             if missing == 0 && !self.without_cursor.contains(of) {
                 continue;
             }
@@ -39,8 +52,9 @@ impl Salvage<'_> {
             if missing > 0 {
                 let (subscription, partition) = (of.subscription.0, of.partition.0);
                 self.loss.record(format!(
-                    "missing: pending deliveries ({missing}) of subscription {subscription} of partition {partition}, whose events are \
-                     unknown; it reads the log again from event {}, except events that have ended",
+                    "missing: pending deliveries ({missing}) of subscription {subscription} of \
+                     partition {partition}, whose events are unknown; it reads the log again from \
+                     event {}, except events that have ended",
                     floor.0
                 ));
             }
@@ -54,25 +68,45 @@ impl Salvage<'_> {
     }
 
     /// Events from `floor` on that need not be delivered again.
-    fn known_events(&mut self, of: SubscriptionKey, floor: Seq) -> Result<BTreeSet<Seq>, CheckStop> {
+    fn known_events(
+        &mut self,
+        of: SubscriptionKey,
+        floor: Seq,
+    ) -> Result<BTreeSet<Seq>, CheckStop> {
         let mut known = BTreeSet::new();
         self.each(Family::Ledger, &keys::ledger_of(of), |_, key, value| {
-            let Some(Ok(lines)) = keys::parse_ledger(key).map(|key| ledger_lines(key, value)) else { return Ok(()) };
-            for line in lines.iter().filter(|line| !line.lane.is_job() && has_ended(&line.entry.what)) {
+            let Some(Ok(lines)) = keys::parse_ledger(key).map(|key| ledger_lines(key, value))
+            else {
+                return Ok(());
+            };
+            for line in lines
+                .iter()
+                .filter(|line| !line.lane.is_job() && has_ended(&line.entry.what))
+            {
                 let seqs = line.entry.runs.iter().flat_map(|run| run.seqs());
                 known.extend(seqs.filter(|seq| *seq >= floor).take(DONE_MAX));
             }
             Ok(())
         })?;
-        let range = keys::pending(of.partition, floor, gridhook_event::SubscriptionId(0), Lane(0))
-            ..keys::pending_below(of.partition, Seq(u64::MAX)).end;
+        let range = keys::pending(
+            of.partition,
+            floor,
+            gridhook_event::SubscriptionId(0),
+            Lane(0),
+        )..keys::pending_below(of.partition, Seq(u64::MAX)).end;
         self.each(Family::Pending, &range, |_, key, _| {
-            let pending = keys::parse_pending(key).filter(|(_, _, subscription, _)| *subscription == of.subscription);
-            known.extend(pending.filter(|(.., lane)| !lane.is_job()).map(|(_, seq, ..)| seq));
+            let pending = keys::parse_pending(key)
+                .filter(|(_, _, subscription, _)| *subscription == of.subscription);
+            known.extend(
+                pending
+                    .filter(|(.., lane)| !lane.is_job())
+                    .map(|(_, seq, ..)| seq),
+            );
             Ok(())
         })?;
         self.each(Family::Dead, &keys::dead_of(of), |_, key, _| {
-            let dead = keys::parse_dead(key).filter(|(_, _, seq, lane)| *seq >= floor && !lane.is_job());
+            let dead =
+                keys::parse_dead(key).filter(|(_, _, seq, lane)| *seq >= floor && !lane.is_job());
             known.extend(dead.map(|(_, _, seq, _)| seq));
             Ok(())
         })?;
@@ -82,8 +116,13 @@ impl Salvage<'_> {
 
 /// Makes one lane read all published events from `floor` on.
 fn rewind(cursor: &mut Cursor, floor: Seq, done: BTreeSet<Seq>) {
-    let live =
-        LaneCursor { lane: Lane::LIVE, read: floor, end: None, open: Vec::new(), done: done.into_iter().collect() };
+    let live = LaneCursor {
+        lane: Lane::LIVE,
+        read: floor,
+        end: None,
+        open: Vec::new(),
+        done: done.into_iter().collect(),
+    };
     cursor.lanes.retain(|lane| lane.lane.is_job());
     cursor.lanes.insert(0, live);
 }
@@ -94,9 +133,10 @@ fn has_ended(what: &LedgerEvent) -> bool {
         LedgerEvent::Attempted { outcome, .. } => *outcome == Outcome::Delivered,
         LedgerEvent::Late { settled } => *settled,
         LedgerEvent::Lease(step) => *step == LeaseStep::Acknowledged,
-        LedgerEvent::GivenUp { .. } | LedgerEvent::Canceled | LedgerEvent::Filed { .. } | LedgerEvent::Lost { .. } => {
-            true
-        }
+        LedgerEvent::GivenUp { .. }
+        | LedgerEvent::Canceled
+        | LedgerEvent::Filed { .. }
+        | LedgerEvent::Lost { .. } => true,
         LedgerEvent::Filtered { .. } | LedgerEvent::Redriven { .. } => false,
     }
 }

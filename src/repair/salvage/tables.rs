@@ -1,8 +1,9 @@
 //! Copies the readable records of a store with damaged blocks to a new store.
 //!
-//! Where an iterator stops, chunks of the log are looked up one by one, so that only events in damaged blocks are lost.
-//! In other families, all records of other tables between the first and the last key of a damaged block are lost too:
-//! they may be older versions, or depend on missing records.
+//! Where an iterator stops, chunks of the log are looked up one by one, so that only events in
+//! damaged blocks are lost. In other families, all records of other tables between the first and
+//! the last key of a damaged block are lost too: they may be older versions, or depend on missing
+//! records.
 
 use std::{collections::BTreeMap, ops::ControlFlow};
 
@@ -10,7 +11,9 @@ use bytes::Bytes;
 
 use crate::fsck::CheckStop;
 use gridhook_event::{PartitionId, Seq};
-use gridhook_store::{Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKUPS_MAX};
+use gridhook_store::{
+    Batch, Family, Store, StoreError, damage::scan_past, keys, log::walk::LOOKUPS_MAX,
+};
 
 /// Bytes in one write.
 const BATCH_BYTES: usize = 4 << 20;
@@ -22,7 +25,9 @@ pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckS
     for family in Family::ALL {
         let mut count = 0;
         let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
-        scan_past(store, family, &range.start, &range.end, visit, &mut |_| count += 1)?;
+        scan_past(store, family, &range.start, &range.end, visit, &mut |_| {
+            count += 1
+        })?;
         if count > 0 {
             ranges.insert(family, count);
         }
@@ -34,7 +39,13 @@ pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckS
 pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
     let range = keys::everything();
     for family in Family::ALL {
-        let mut copied = Copied { to, family, batch: Batch::default(), bytes: 0, failed: Ok(()) };
+        let mut copied = Copied {
+            to,
+            family,
+            batch: Batch::default(),
+            bytes: 0,
+            failed: Ok(()),
+        };
         let mut last: Option<Vec<u8>> = None;
         // For each unreadable range: the last key before it and the first key after it.
         let mut gaps: Vec<[Option<Vec<u8>>; 2]> = Vec::new();
@@ -72,7 +83,10 @@ pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
 
 /// The sequences that may be between two keys of the log.
 fn parts(before: Option<&[u8]>, behind: Option<&[u8]>) -> Vec<(PartitionId, Seq, Seq)> {
-    let (before, behind) = (before.and_then(keys::parse_log), behind.and_then(keys::parse_log));
+    let (before, behind) = (
+        before.and_then(keys::parse_log),
+        behind.and_then(keys::parse_log),
+    );
     let upto = |seq: Seq| seq.0.saturating_add(LOOKUPS_MAX);
     match (before, behind) {
         (Some((id, first)), Some((same, end))) if id == same => {
@@ -101,15 +115,26 @@ impl Copied<'_> {
             return ControlFlow::Continue(());
         }
         self.bytes += key.len() + value.len();
-        self.batch.put(self.family, key.to_vec(), Bytes::copy_from_slice(value));
+        self.batch
+            .put(self.family, key.to_vec(), Bytes::copy_from_slice(value));
         if self.bytes >= BATCH_BYTES {
             self.failed = self.write();
         }
-        if self.failed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        if self.failed.is_ok() {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
     }
 
     /// Copies the chunks that lookups find.
-    fn look_up(&mut self, from: &dyn Store, id: PartitionId, first: Seq, end: Seq) -> Result<(), StoreError> {
+    fn look_up(
+        &mut self,
+        from: &dyn Store,
+        id: PartitionId,
+        first: Seq,
+        end: Seq,
+    ) -> Result<(), StoreError> {
         for seq in (first.0..end.0).map(Seq) {
             let key = keys::log(id, seq);
             match from.get(Family::Log, &key) {

@@ -1,15 +1,16 @@
 //! A connection of a publisher or an operator, with deadlines for slow peers.
 //!
-//! actix-http has a timer for the head of a connection's *first* request and one for the pause between two requests. A peer
-//! that sends one byte of a second head, or never reads a response, would keep its connection for ever. So this stream has
-//! two deadlines:
-//! - for the next complete head, counted from the start of the connection and from the end of each response;
+//! actix-http has a timer for the head of a connection's *first* request and one for the pause
+//! between two requests. A peer that sends one byte of a second head, or never reads a response,
+//! would keep its connection for ever. So this stream has two deadlines:
+//! - for the next complete head, counted from the start of the connection and from the end of each
+//!   response;
 //! - for the response to be taken, counted from the first byte that the peer had no room for.
 //!
 //! The body has a deadline of its own where it is read (`publish::publisher`).
 //!
-//! [`RequestStage`] tells the stream when a head has come and when the response's body is spent. The stream tells a [`Peer`]
-//! when the client has disconnected or received its whole response.
+//! [`RequestStage`] tells the stream when a head has come and when the response's body is spent.
+//! The stream tells a [`Peer`] when the client has disconnected or received its whole response.
 
 use std::{
     cell::Cell,
@@ -47,7 +48,8 @@ pub(super) struct RequestStage {
     timeouts: RequestTimeouts,
     head_until: Cell<Option<Instant>>,
     stuck_until: Cell<Option<Instant>>,
-    /// The last part of a response was handed to the HTTP library, and may not have been written yet.
+    /// The last part of a response was handed to the HTTP library, and may not have been written
+    /// yet.
     spent: Cell<bool>,
     /// A handler reads a body that the client sends only after `100 Continue`.
     is_body_awaited: Cell<bool>,
@@ -90,7 +92,8 @@ impl RequestStage {
     /// Records that the response's body is spent.
     pub(super) fn end(&self) {
         self.spent.set(true);
-        self.head_until.set(Some(Instant::now() + self.timeouts.head));
+        self.head_until
+            .set(Some(Instant::now() + self.timeouts.head));
     }
 
     /// The current deadline.
@@ -124,7 +127,13 @@ impl ClientConnection {
             is_body_awaited: Cell::new(false),
             peer: Peer::default(),
         };
-        Self { stream, peer, stage: Rc::new(stage), timer: Box::pin(sleep_until(until)), _permit: permit }
+        Self {
+            stream,
+            peer,
+            stage: Rc::new(stage),
+            timer: Box::pin(sleep_until(until)),
+            _permit: permit,
+        }
     }
 
     pub(super) fn stage(&self) -> Rc<RequestStage> {
@@ -142,7 +151,9 @@ impl ClientConnection {
 
     /// Fails once a deadline has passed, and otherwise wakes the task when it does.
     fn watch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let Some(until) = self.stage.until() else { return Ok(()) };
+        let Some(until) = self.stage.until() else {
+            return Ok(());
+        };
         if self.timer.deadline() > until {
             self.timer.as_mut().reset(until);
         }
@@ -153,7 +164,8 @@ impl ClientConnection {
                 continue;
             }
             if self.stage.stuck_until.get().is_some() {
-                // Otherwise the kernel would keep the unread bytes and retry for minutes. A failure changes only that.
+                // Otherwise the kernel would keep the unread bytes and retry for minutes. A failure
+                // changes only that.
                 self.stream.set_zero_linger().ok();
             }
             return Err(io::ErrorKind::TimedOut.into());
@@ -161,14 +173,19 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Records whether the peer took all of `offered`. A peer that takes a byte at times still counts as stuck.
+    /// Records whether the peer took all of `offered`. A peer that takes a byte at times still
+    /// counts as stuck.
     fn written(
         &mut self,
         cx: &mut Context<'_>,
         result: Poll<io::Result<usize>>,
         offered: usize,
     ) -> Poll<io::Result<usize>> {
-        let RequestStage { timeouts, stuck_until, .. } = &*self.stage;
+        let RequestStage {
+            timeouts,
+            stuck_until,
+            ..
+        } = &*self.stage;
         if matches!(result, Poll::Ready(Ok(taken)) if taken == offered) {
             stuck_until.set(None);
             return result;
@@ -188,12 +205,18 @@ impl Drop for ClientConnection {
 }
 
 impl AsyncRead for ClientConnection {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         match &read {
             Poll::Pending => self.watch(cx)?,
-            Poll::Ready(Ok(())) if buf.filled().len() == before && buf.remaining() > 0 => self.stage.peer.leave(),
+            Poll::Ready(Ok(())) if buf.filled().len() == before && buf.remaining() > 0 => {
+                self.stage.peer.leave()
+            }
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(_)) => self.stage.peer.fail(),
         }
@@ -202,7 +225,11 @@ impl AsyncRead for ClientConnection {
 }
 
 impl AsyncWrite for ClientConnection {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.written(cx, result, bytes.len())
     }
@@ -272,7 +299,10 @@ impl MessageBody for TrackedBody {
         self.body.size()
     }
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Self::Error>>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
         Poll::Ready(ready!(Pin::new(&mut self.body).poll_next(cx)))
     }
 }

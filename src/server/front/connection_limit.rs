@@ -1,7 +1,8 @@
 //! Limits the connections of a listener, in total and per address.
 //!
-//! A connection beyond a limit receives 503 with `Retry-After` and is closed at once; there is no hidden queue. The limit
-//! per address is below the total, so a client that opens connections and sends nothing blocks only itself.
+//! A connection beyond a limit receives 503 with `Retry-After` and is closed at once; there is no
+//! hidden queue. The limit per address is below the total, so a client that opens connections and
+//! sends nothing blocks only itself.
 //!
 //! Invariant: the table has one entry for each connected address, so the total bounds it.
 
@@ -47,13 +48,21 @@ pub(super) struct ConnectionPermit {
 
 impl ConnectionLimiter {
     pub(super) fn new(limit: ConnectionLimit, listener: Arc<ListenerCounters>) -> Arc<Self> {
-        Arc::new(Self { limit, listener, now: Mutex::default() })
+        Arc::new(Self {
+            limit,
+            listener,
+            now: Mutex::default(),
+        })
     }
 
     /// Counts a connection from `address`, or returns [`None`] where a limit is reached.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
         let address = counted_as(address);
-        let ConnectionLimit { total, of_address, proxies } = &self.limit;
+        let ConnectionLimit {
+            total,
+            of_address,
+            proxies,
+        } = &self.limit;
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let open = now.by_address.get(&address).copied().unwrap_or(0);
         let is_proxy = proxies.iter().any(|network| network.contains(&address));
@@ -69,13 +78,20 @@ impl ConnectionLimiter {
         self.listener.admitted.add(1);
         now.total += 1;
         now.by_address.insert(address, open + 1);
-        Some(ConnectionPermit { connection_limiter: Arc::clone(self), address })
+        Some(ConnectionPermit {
+            connection_limiter: Arc::clone(self),
+            address,
+        })
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut now = self.connection_limiter.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self
+            .connection_limiter
+            .now
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         now.total -= 1;
         self.connection_limiter.listener.open.sub(1);
         if let Some(open) = now.by_address.get_mut(&self.address) {

@@ -1,19 +1,22 @@
 //! Requests that another node forwards.
 //!
-//! A connection between nodes begins with a handshake. The owner sends a nonce; the other node answers with the side that
-//! its client is on, a nonce of its own, and a proof that it knows the secret of the cluster; the owner confirms with a proof
-//! of its own. Only a node that serves as the owner confirms, and nothing of a request was sent before. The secret itself is
-//! never sent. Both proofs contain the address that was called, so that they are worth nothing to who has taken over the
-//! address of a former owner.
+//! A connection between nodes begins with a handshake. The owner sends a nonce; the other node
+//! answers with the side that its client is on, a nonce of its own, and a proof that it knows the
+//! secret of the cluster; the owner confirms with a proof of its own. Only a node that serves as
+//! the owner confirms, and nothing of a request was sent before. The secret itself is never sent.
+//! Both proofs contain the address that was called, so that they are worth nothing to who has taken
+//! over the address of a former owner.
 //!
-//! Then the connection has requests of HTTP; or nothing, if the node only watches whether the owner's process runs.
+//! Then the connection has requests of HTTP; or nothing, if the node only watches whether the
+//! owner's process runs.
 //!
-//! With `cluster.node_certificate_file`, all of this is within TLS, and both ends show a certificate of the cluster's
-//! authorities.
+//! With `cluster.node_certificate_file`, all of this is within TLS, and both ends show a
+//! certificate of the cluster's authorities.
 //!
-//! Each request of a client has a header with the address of its client, which counts as the peer of the request. Others are
-//! the node's own (`router::owner`). Three more headers are the node's, too: the record of the client's named token, whether
-//! other shards have a part of what the request is about, and how events are received from a part of a spread topic.
+//! Each request of a client has a header with the address of its client, which counts as the peer
+//! of the request. Others are the node's own (`router::owner`). Three more headers are the node's,
+//! too: the record of the client's named token, whether other shards have a part of what the
+//! request is about, and how events are received from a part of a spread topic.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -41,13 +44,15 @@ use gridhook_engine::control::tokens::{ForwardedToken, Token};
 use gridhook_publish::{OneOfShards, auth::host::LocalAddress};
 use gridhook_pull::NodeReceive;
 
-/// The header with the client of a forwarded request: its address, the address that it called, and http or https.
+/// The header with the client of a forwarded request: its address, the address that it called, and
+/// http or https.
 pub(crate) const CLIENT_NAME: &str = "gridhook-forwarded-client";
 
 /// The header with the record of the named token of a forwarded request, as JSON.
 pub(crate) const TOKEN_NAME: &str = "gridhook-forwarded-token";
 
-/// The header of a request that goes to several shards, or to one that the request names: one of the values below.
+/// The header of a request that goes to several shards, or to one that the request names: one of
+/// the values below.
 pub(crate) const PART_NAME: &str = "gridhook-forwarded-part";
 
 /// The shard records the request in its audit trail …
@@ -127,7 +132,12 @@ enum Prover {
 
 impl Handshake<'_> {
     fn text(&self, prover: Prover) -> String {
-        let Self { address, owner_nonce, node_nonce, side } = self;
+        let Self {
+            address,
+            owner_nonce,
+            node_nonce,
+            side,
+        } = self;
         let prover = match prover {
             Prover::Node => "node",
             Prover::Owner => "owner",
@@ -144,7 +154,11 @@ impl NodeSecret {
 
     /// The owner's part of the handshake, for a node that others call at `address`.
     pub(crate) fn acceptor(&self, address: &str) -> HopAcceptor {
-        HopAcceptor { secret: self.clone(), address: address.into(), refusals: Arc::default() }
+        HopAcceptor {
+            secret: self.clone(),
+            address: address.into(),
+            refusals: Arc::default(),
+        }
     }
 
     fn proof(&self, prover: Prover, handshake: &Handshake<'_>) -> String {
@@ -153,13 +167,15 @@ impl NodeSecret {
 
     fn check(&self, proof: &str, prover: Prover, handshake: &Handshake<'_>) -> io::Result<()> {
         let proof = HEXLOWER.decode(proof.as_bytes()).unwrap_or_default();
-        hmac::verify(&self.0, handshake.text(prover).as_bytes(), &proof)
-            .map_err(|_| io::Error::other("the other end has another cluster.secret_file, or another address"))
+        hmac::verify(&self.0, handshake.text(prover).as_bytes(), &proof).map_err(|_| {
+            io::Error::other("the other end has another cluster.secret_file, or another address")
+        })
     }
 }
 
-/// Connections whose other end has not proved yet that it is a node. Beyond the maximum the oldest one is closed, so that
-/// strangers do not keep nodes out: a node needs one round trip for its proof.
+/// Connections whose other end has not proved yet that it is a node. Beyond the maximum the oldest
+/// one is closed, so that strangers do not keep nodes out: a node needs one round trip for its
+/// proof.
 #[derive(Clone)]
 pub(super) struct HandshakeSlots {
     waiting: Arc<Mutex<VecDeque<Weak<Notify>>>>,
@@ -169,7 +185,10 @@ pub(super) struct HandshakeSlots {
 impl HandshakeSlots {
     /// Slots for a listener with this number of connections.
     pub(super) fn new(connections: usize) -> Self {
-        Self { waiting: Arc::default(), most: UNPROVEN_MAX.min(connections / 4).max(1) }
+        Self {
+            waiting: Arc::default(),
+            most: UNPROVEN_MAX.min(connections / 4).max(1),
+        }
     }
 
     /// A slot, until it is dropped. It is notified when it has to make room.
@@ -195,7 +214,8 @@ pub(crate) struct HopAcceptor {
     refusals: Arc<Mutex<Refusals>>,
 }
 
-/// The connections that were refused. Anyone who reaches the listener can make them, so few are logged.
+/// The connections that were refused. Anyone who reaches the listener can make them, so few are
+/// logged.
 #[derive(Default)]
 struct Refusals {
     total: u64,
@@ -207,8 +227,13 @@ impl Refusals {
     /// Counts one. Returns whether its reason is logged.
     fn note(&mut self, reason: &str, now: Instant) -> bool {
         self.total += 1;
-        let recent = self.logged.take().filter(|(since, _)| now.duration_since(*since) < REASON_INTERVAL);
-        let (_, reasons) = self.logged.insert(recent.unwrap_or_else(|| (now, BTreeSet::new())));
+        let recent = self
+            .logged
+            .take()
+            .filter(|(since, _)| now.duration_since(*since) < REASON_INTERVAL);
+        let (_, reasons) = self
+            .logged
+            .insert(recent.unwrap_or_else(|| (now, BTreeSet::new())));
         reasons.len() < REASONS_MAX && reasons.insert(reason.to_owned())
     }
 }
@@ -219,12 +244,17 @@ impl HopAcceptor {
         if refusals.note(reason, Instant::now()) {
             let total = refusals.total;
             drop(refusals);
-            tracing::warn!(error = reason, total, "a connection of another node was refused");
+            tracing::warn!(
+                error = reason,
+                total,
+                "a connection of another node was refused"
+            );
         }
     }
 
-    /// A connection, and the side of its clients. A node that watches has no side. `wait` limits both handshakes: that of TLS,
-    /// which `connection` does if nodes use it, and that of the secret.
+    /// A connection, and the side of its clients. A node that watches has no side. `wait` limits
+    /// both handshakes: that of TLS, which `connection` does if nodes use it, and that of the
+    /// secret.
     pub(super) async fn accept<T>(
         self,
         connection: impl Future<Output = io::Result<T>>,
@@ -237,18 +267,27 @@ impl HopAcceptor {
             let of_tls = |error: io::Error| io::Error::new(error.kind(), format!("TLS: {error}"));
             let mut stream = connection.await.map_err(of_tls)?;
             let nonce = nonce()?;
-            stream.write_all(format!("{PROTOCOL} {nonce}\n").as_bytes()).await?;
+            stream
+                .write_all(format!("{PROTOCOL} {nonce}\n").as_bytes())
+                .await?;
             let line = line(&mut stream).await?;
             let mut parts = line.splitn(3, ' ');
             let [side, node_nonce, proof] = [(); 3].map(|()| parts.next().unwrap_or_default());
-            let handshake = Handshake { address: &self.address, owner_nonce: &nonce, node_nonce, side };
+            let handshake = Handshake {
+                address: &self.address,
+                owner_nonce: &nonce,
+                node_nonce,
+                side,
+            };
             self.secret.check(proof, Prover::Node, &handshake)?;
             let known = [ListenerSide::Publishers, ListenerSide::Operators];
             let known = known.into_iter().find(|known| known.name() == side);
             if known.is_none() && side != WATCH {
                 return Err(io::Error::other("the node speaks another protocol"));
             }
-            stream.write_all(format!("{}\n", self.secret.proof(Prover::Owner, &handshake)).as_bytes()).await?;
+            stream
+                .write_all(format!("{}\n", self.secret.proof(Prover::Owner, &handshake)).as_bytes())
+                .await?;
             Ok::<_, io::Error>((stream, known))
         };
         match timeout(wait, handshake).await {
@@ -280,7 +319,8 @@ pub(crate) struct OwnerConnector {
     refused: Arc<Mutex<Option<RefusedAddress>>>,
 }
 
-/// The address where the last handshake was refused. All requests that wait for its owner share the pause.
+/// The address where the last handshake was refused. All requests that wait for its owner share the
+/// pause.
 struct RefusedAddress {
     address: String,
     /// When it is called again.
@@ -290,7 +330,12 @@ struct RefusedAddress {
 impl OwnerConnector {
     #[cfg(feature = "nats")]
     pub(crate) fn new(secret: NodeSecret, tls: Option<TlsConnector>) -> Self {
-        Self { secret, tls, problem: Arc::default(), refused: Arc::default() }
+        Self {
+            secret,
+            tls,
+            problem: Arc::default(),
+            refused: Arc::default(),
+        }
     }
 
     /// Returns when `address` may be called. After a refusal one caller at a time tries it.
@@ -311,7 +356,8 @@ impl OwnerConnector {
         }
     }
 
-    /// The other node's part of the handshake with the owner at `address`, for clients on a side, or to watch it.
+    /// The other node's part of the handshake with the owner at `address`, for clients on a side,
+    /// or to watch it.
     pub(crate) async fn handshake(
         &self,
         stream: TcpStream,
@@ -319,9 +365,17 @@ impl OwnerConnector {
         side: Option<ListenerSide>,
     ) -> io::Result<OwnerStream> {
         let accepted = match &self.tls {
-            None => self.secret.prove(stream, address, side).await.map(Either::Left),
+            None => self
+                .secret
+                .prove(stream, address, side)
+                .await
+                .map(Either::Left),
             Some(tls) => match connect_tls(tls, stream, address).await {
-                Ok(stream) => self.secret.prove(Box::new(stream), address, side).await.map(Either::Right),
+                Ok(stream) => self
+                    .secret
+                    .prove(Box::new(stream), address, side)
+                    .await
+                    .map(Either::Right),
                 Err(error) => Err(io::Error::new(error.kind(), format!("TLS: {error}"))),
             },
         };
@@ -334,7 +388,10 @@ impl OwnerConnector {
         match error.map(io::Error::kind) {
             None => *refused = None,
             Some(io::ErrorKind::Other | io::ErrorKind::InvalidData) => {
-                *refused = Some(RefusedAddress { address: address.to_owned(), until: Instant::now() + REFUSED_PAUSE });
+                *refused = Some(RefusedAddress {
+                    address: address.to_owned(),
+                    until: Instant::now() + REFUSED_PAUSE,
+                });
             }
             // The owner's process has ended, or the connection had to make room.
             Some(_) => {}
@@ -342,22 +399,37 @@ impl OwnerConnector {
         drop(refused);
         let problem = error.map(ToString::to_string);
         let mut last = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(error) = problem.as_ref().filter(|problem| last.as_ref() != Some(*problem)) {
-            tracing::warn!(error, address, "the owner has not accepted a connection of this node");
+        if let Some(error) = problem
+            .as_ref()
+            .filter(|problem| last.as_ref() != Some(*problem))
+        {
+            tracing::warn!(
+                error,
+                address,
+                "the owner has not accepted a connection of this node"
+            );
         }
         *last = problem;
     }
 }
 
-async fn connect_tls(tls: &TlsConnector, stream: TcpStream, address: &str) -> io::Result<TlsStream<TcpStream>> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+async fn connect_tls(
+    tls: &TlsConnector,
+    stream: TcpStream,
+    address: &str,
+) -> io::Result<TlsStream<TcpStream>> {
+    let host = address
+        .rsplit_once(':')
+        .map_or(address, |(host, _)| host)
+        .trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     tls.connect(name, stream).await.map_err(|error| {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref());
         match cause {
-            Some(rustls::Error::InvalidMessage(_)) => {
-                io::Error::other("the owner does not use it; set cluster.node_certificate_file on all nodes or on none")
-            }
+            Some(rustls::Error::InvalidMessage(_)) => io::Error::other(
+                "the owner does not use it; set cluster.node_certificate_file on \
+                 all nodes or on none",
+            ),
             Some(_) | None => error,
         }
     })
@@ -365,24 +437,39 @@ async fn connect_tls(tls: &TlsConnector, stream: TcpStream, address: &str) -> io
 
 impl NodeSecret {
     /// What [`OwnerConnector::handshake`] does within TLS.
-    async fn prove<T>(&self, mut stream: T, address: &str, side: Option<ListenerSide>) -> io::Result<T>
+    async fn prove<T>(
+        &self,
+        mut stream: T,
+        address: &str,
+        side: Option<ListenerSide>,
+    ) -> io::Result<T>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let greeting = line(&mut stream).await.map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the owner has ended the connection without a greeting; it may expect TLS \
-                 (cluster.node_certificate_file)",
-            ),
-            _ => error,
-        })?;
+        let greeting = line(&mut stream)
+            .await
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the owner has ended the connection without a greeting; it may expect TLS \
+                     (cluster.node_certificate_file)",
+                ),
+                _ => error,
+            })?;
         let owner_nonce = greeting.strip_prefix(PROTOCOL).map(str::trim_start);
-        let owner_nonce = owner_nonce.ok_or_else(|| io::Error::other("the owner speaks another protocol"))?;
+        let owner_nonce =
+            owner_nonce.ok_or_else(|| io::Error::other("the owner speaks another protocol"))?;
         let (side, node_nonce) = (side.map_or(WATCH, ListenerSide::name), nonce()?);
-        let handshake = Handshake { address, owner_nonce, node_nonce: &node_nonce, side };
+        let handshake = Handshake {
+            address,
+            owner_nonce,
+            node_nonce: &node_nonce,
+            side,
+        };
         let proof = self.proof(Prover::Node, &handshake);
-        stream.write_all(format!("{side} {node_nonce} {proof}\n").as_bytes()).await?;
+        stream
+            .write_all(format!("{side} {node_nonce} {proof}\n").as_bytes())
+            .await?;
         // An owner that does not take the proof ends the connection.
         let confirmed = line(&mut stream).await.map_err(io::Error::other)?;
         self.check(&confirmed, Prover::Owner, &handshake)?;
@@ -411,7 +498,11 @@ async fn line(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
 
 /// The value of [`CLIENT_NAME`].
 pub(crate) fn client(peer: SocketAddr, local: LocalAddress) -> String {
-    format!("{peer} {} {}", local.address, if local.secure { "https" } else { "http" })
+    format!(
+        "{peer} {} {}",
+        local.address,
+        if local.secure { "https" } else { "http" }
+    )
 }
 
 /// Makes the client of a forwarded request its peer, and takes over what the node knows of it.
@@ -438,7 +529,10 @@ pub(super) fn adopt(request: &mut ServiceRequest) {
     if value.is_none() {
         request.extensions_mut().insert(OfNode);
     }
-    let parts = value.as_ref().and_then(|value| value.to_str().ok()).map(|value| value.splitn(3, ' '));
+    let parts = value
+        .as_ref()
+        .and_then(|value| value.to_str().ok())
+        .map(|value| value.splitn(3, ' '));
     let Some((Some(peer), Some(local), Some(scheme))) =
         parts.map(|mut parts| (parts.next(), parts.next(), parts.next()))
     else {
@@ -446,6 +540,9 @@ pub(super) fn adopt(request: &mut ServiceRequest) {
     };
     if let (Ok(peer), Ok(address)) = (peer.parse(), local.parse()) {
         request.head_mut().peer_addr = Some(peer);
-        request.extensions_mut().insert(LocalAddress { address, secure: scheme == "https" });
+        request.extensions_mut().insert(LocalAddress {
+            address,
+            secure: scheme == "https",
+        });
     }
 }

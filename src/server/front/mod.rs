@@ -1,11 +1,12 @@
 //! The HTTP listeners: one for publishers and operators together, or one for each.
 //!
-//! A public server needs limits that actix-web does not have: on connections (in total and per address), on request heads
-//! that never end, and on responses that a peer does not read. `connection_limit` counts connections; `connection` wraps the
-//! stream with deadlines. `request_heads` has actix-http treat `Upgrade` and `Expect` as HTTP asks for.
+//! A public server needs limits that actix-web does not have: on connections (in total and per
+//! address), on request heads that never end, and on responses that a peer does not read.
+//! `connection_limit` counts connections; `connection` wraps the stream with deadlines.
+//! `request_heads` has actix-http treat `Upgrade` and `Expect` as HTTP asks for.
 //!
-//! actix-web's own server accepts no custom stream, so its three parts (accepting threads, TLS, HTTP) are assembled here.
-//! actix-http limits a head to 96 headers and 128 KiB.
+//! actix-web's own server accepts no custom stream, so its three parts (accepting threads, TLS,
+//! HTTP) are assembled here. actix-http limits a head to 96 headers and 128 KiB.
 
 mod connection;
 mod connection_limit;
@@ -65,15 +66,25 @@ use gridhook_metrics::ListenerCounters;
 use gridhook_publish as publish;
 use gridhook_publish::{auth::host::LocalAddress, http::Publisher};
 
-/// The response to a connection beyond the limit. It is constant, and nothing of the request is read.
+/// The response to a connection beyond the limit. It is constant, and nothing of the request is
+/// read.
 const UNAVAILABLE: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: \
+     close\r\n\r\n";
 
-/// What begins the paths of requests that an owner takes while its writes wait: those that end such a wait, sign in,
-/// identify a caller, copy the store or make faults. They change nothing in the journal.
-const WITHOUT_WRITES: [&str; 5] = ["/cluster/", "/ui/session", "/chaos/", "/node/identity", "/node/store"];
+/// What begins the paths of requests that an owner takes while its writes wait: those that end such
+/// a wait, sign in, identify a caller, copy the store or make faults. They change nothing in the
+/// journal.
+const WITHOUT_WRITES: [&str; 5] = [
+    "/cluster/",
+    "/ui/session",
+    "/chaos/",
+    "/node/identity",
+    "/node/store",
+];
 
-/// The time for the client to read it. A socket closed before its peer has sent a request loses the response.
+/// The time for the client to read it. A socket closed before its peer has sent a request loses the
+/// response.
 const REFUSAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The timeouts for the parts of a request, except its body.
@@ -87,8 +98,8 @@ pub(super) struct HeadTimeouts {
     pub(super) answer: Duration,
 }
 
-/// The maximum number of rejected connections that receive a response at the same time; further ones are closed without
-/// one. Clones share the count.
+/// The maximum number of rejected connections that receive a response at the same time; further
+/// ones are closed without one. Clones share the count.
 #[derive(Clone)]
 pub(super) struct RefusalSlots {
     now: Arc<AtomicUsize>,
@@ -97,7 +108,10 @@ pub(super) struct RefusalSlots {
 
 impl RefusalSlots {
     pub(super) fn new(most: usize) -> Self {
-        Self { now: Arc::default(), most }
+        Self {
+            now: Arc::default(),
+            most,
+        }
     }
 }
 
@@ -117,7 +131,14 @@ impl ListenerSettings {
     where
         F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
     {
-        let Self { listener, counters, refusal_slots, tls, limit, timeouts } = self;
+        let Self {
+            listener,
+            counters,
+            refusal_slots,
+            tls,
+            limit,
+            timeouts,
+        } = self;
         let name = counters.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
         let counter = ConnectionCounter {
@@ -125,7 +146,14 @@ impl ListenerSettings {
             refusal_slots,
             timeouts,
         };
-        let services = ListenerServices { address, timeouts, signal, counters, configure, is_hop: false };
+        let services = ListenerServices {
+            address,
+            timeouts,
+            signal,
+            counters,
+            configure,
+            is_hop: false,
+        };
         match tls {
             None => server.listen(name, listener, move || {
                 let counter = counter.clone();
@@ -167,12 +195,23 @@ impl ListenerSettings {
         F: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
         G: Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
     {
-        let Self { listener, counters, refusal_slots, tls, limit, timeouts } = self;
+        let Self {
+            listener,
+            counters,
+            refusal_slots,
+            tls,
+            limit,
+            timeouts,
+        } = self;
         let name = counters.name;
         let (address, signal) = (listener.local_addr()?, server.graceful_shutdown_signal());
         let slots = HandshakeSlots::new(limit.total);
         let connection_limiter = ConnectionLimiter::new(limit, Arc::clone(&counters));
-        let counter = ConnectionCounter { connection_limiter, refusal_slots, timeouts };
+        let counter = ConnectionCounter {
+            connection_limiter,
+            refusal_slots,
+            timeouts,
+        };
         let operators = ListenerServices {
             address,
             timeouts,
@@ -181,13 +220,25 @@ impl ListenerSettings {
             configure: operators,
             is_hop: true,
         };
-        let publishers = ListenerServices { address, timeouts, signal, counters, configure: publishers, is_hop: true };
+        let publishers = ListenerServices {
+            address,
+            timeouts,
+            signal,
+            counters,
+            configure: publishers,
+            is_hop: true,
+        };
         let tls = tls.map(|tls| TlsAcceptor::from(Arc::new(tls)));
         server.listen(name, listener, move || {
             let (counter, acceptor) = (counter.clone(), acceptor.clone());
             fn_service(move |stream| counter.clone().admit(stream))
                 .map(|(stream, _)| stream)
-                .and_then(hop_handshake(acceptor, tls.clone(), slots.clone(), timeouts))
+                .and_then(hop_handshake(
+                    acceptor,
+                    tls.clone(),
+                    slots.clone(),
+                    timeouts,
+                ))
                 .and_then(by_side(
                     factory(publishers.clone().service(false)),
                     factory(operators.clone().service(false)),
@@ -196,22 +247,31 @@ impl ListenerSettings {
     }
 }
 
-/// The owner's part of the handshake with a node, TLS included. A connection of a node that only watches ends here.
+/// The owner's part of the handshake with a node, TLS included. A connection of a node that only
+/// watches ends here.
 ///
-/// TLS is not the service of actix-tls: at its limit of handshakes a thread accepts no connection at any listener.
+/// TLS is not the service of actix-tls: at its limit of handshakes a thread accepts no connection
+/// at any listener.
 fn hop_handshake(
     acceptor: HopAcceptor,
     tls: Option<TlsAcceptor>,
     slots: HandshakeSlots,
     timeouts: HeadTimeouts,
-) -> impl ServiceFactory<ClientConnection, Config = (), Response = (NodeConnection, ListenerSide), Error = (), InitError = ()>
-{
+) -> impl ServiceFactory<
+    ClientConnection,
+    Config = (),
+    Response = (NodeConnection, ListenerSide),
+    Error = (),
+    InitError = (),
+> {
     fn_service(move |stream: ClientConnection| {
         let tls = tls.clone();
         let connection = async move {
             Ok(match tls {
                 None => NodeConnection::Left(stream),
-                Some(tls) => NodeConnection::Right(Box::new(secure_connection(tls.accept(stream).await?.into()))),
+                Some(tls) => NodeConnection::Right(Box::new(secure_connection(
+                    tls.accept(stream).await?.into(),
+                ))),
             })
         };
         let accepted = acceptor.clone().accept(connection, timeouts.head);
@@ -240,7 +300,8 @@ type HttpServices<T> = BoxServiceFactory<(), (T, Protocol, Option<SocketAddr>), 
 fn by_side<T: TrackedStream>(
     publishers: HttpServices<T>,
     operators: HttpServices<T>,
-) -> impl ServiceFactory<(T, ListenerSide), Config = (), Response = (), Error = (), InitError = ()> {
+) -> impl ServiceFactory<(T, ListenerSide), Config = (), Response = (), Error = (), InitError = ()>
+{
     let factories = Rc::new((publishers, operators));
     fn_factory(move || {
         let factories = Rc::clone(&factories);
@@ -270,11 +331,15 @@ struct ConnectionCounter {
 impl ConnectionCounter {
     async fn admit(self, stream: TcpStream) -> Result<(ClientConnection, SocketAddr), ()> {
         let peer = stream.peer_addr().map_err(drop)?;
-        let timeouts = RequestTimeouts { head: self.timeouts.idle + self.timeouts.head, answer: self.timeouts.answer };
+        let timeouts = RequestTimeouts {
+            head: self.timeouts.idle + self.timeouts.head,
+            answer: self.timeouts.answer,
+        };
         match self.connection_limiter.enter(peer.ip()) {
             Some(permit) => Ok((ClientConnection::new(stream, peer, timeouts, permit), peer)),
             None => {
-                if self.refusal_slots.now.fetch_add(1, Ordering::Relaxed) < self.refusal_slots.most {
+                if self.refusal_slots.now.fetch_add(1, Ordering::Relaxed) < self.refusal_slots.most
+                {
                     // A client that has disconnected needs no response.
                     timeout(REFUSAL_WAIT, refuse(stream)).await.ok();
                 }
@@ -310,7 +375,9 @@ async fn unless_stalled<T>(
     response: impl Future<Output = actix_web::Result<T>>,
     stall: Option<WriteStall>,
 ) -> actix_web::Result<T> {
-    let Some(stall) = stall else { return response.await };
+    let Some(stall) = stall else {
+        return response.await;
+    };
     // Boxed, so that requests to a server of its own have a smaller future.
     let answered = Box::pin(async move {
         tokio::select! {
@@ -335,7 +402,10 @@ fn explain(reason: StallReason) -> &'static str {
 
 /// Whether a request may wait for a write to the journal.
 fn may_write(method: &Method, path: &str) -> bool {
-    *method != Method::GET && !WITHOUT_WRITES.iter().any(|without| path.starts_with(without))
+    *method != Method::GET
+        && !WITHOUT_WRITES
+            .iter()
+            .any(|without| path.starts_with(without))
 }
 
 /// A stream that tracks the stage of its request.
@@ -362,8 +432,8 @@ impl TrackedStream for ClientConnection {
 /// A connection with TLS, and a function that is called with what is read.
 type SecureConnection = InspectReader<TlsStream<ClientConnection>, Box<dyn FnMut(&[u8])>>;
 
-/// A client that closes its side says so within TLS. The HTTP library stops reading there, so that the connection below
-/// never sees its end.
+/// A client that closes its side says so within TLS. The HTTP library stops reading there, so that
+/// the connection below never sees its end.
 fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
     let stage = stream.get_ref().0.stage();
     let inspect = move |read: &[u8]| {
@@ -424,60 +494,94 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
     fn service<T: TrackedStream>(
         self,
         secure: bool,
-    ) -> impl ServiceFactory<(T, Protocol, Option<SocketAddr>), Config = (), Response = (), Error = (), InitError = ()>
-    {
-        let Self { address, timeouts, signal, counters, configure, is_hop } = self;
-        let app = App::new().configure(configure).wrap_fn(move |mut request, service| {
-            if is_hop {
-                hop::adopt(&mut request);
-            }
-            let stage = request.conn_data::<Rc<RequestStage>>().cloned();
-            if let Some(stage) = &stage {
-                stage.request_started();
-                defer_continue(&mut request, stage);
-            }
-            let (id, correlation) = (request_id::new(), request_id::correlation(request.request()));
-            let publisher = request.app_data::<web::Data<Publisher>>();
-            let may_write = may_write(request.method(), request.path());
-            let stall = request.app_data::<WriteStall>().filter(|_| may_write).cloned();
-            let (called, refusal) = match publisher.map(|publisher| publisher.check_host(request.request())) {
-                Some(Ok(called)) => (Some(called), None),
-                Some(Err(refusal)) => (None, publisher.map(|publisher| publisher.refuse(&refusal))),
-                None => (None, None),
-            };
-            let stalled = || stall.as_ref()?.reason().map(|reason| unavailable(explain(reason)));
-            let response = match refusal.or_else(stalled) {
-                Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
-                None => {
-                    let response = match called.filter(|_| publish::http::route_directly(&mut request)) {
-                        Some(called) => Either::Left(Box::pin(publish::http::publish_directly(request, called))),
-                        None => Either::Right(service.call(request)),
+    ) -> impl ServiceFactory<
+        (T, Protocol, Option<SocketAddr>),
+        Config = (),
+        Response = (),
+        Error = (),
+        InitError = (),
+    > {
+        let Self {
+            address,
+            timeouts,
+            signal,
+            counters,
+            configure,
+            is_hop,
+        } = self;
+        let app = App::new()
+            .configure(configure)
+            .wrap_fn(move |mut request, service| {
+                if is_hop {
+                    hop::adopt(&mut request);
+                }
+                let stage = request.conn_data::<Rc<RequestStage>>().cloned();
+                if let Some(stage) = &stage {
+                    stage.request_started();
+                    defer_continue(&mut request, stage);
+                }
+                let (id, correlation) = (
+                    request_id::new(),
+                    request_id::correlation(request.request()),
+                );
+                let publisher = request.app_data::<web::Data<Publisher>>();
+                let may_write = may_write(request.method(), request.path());
+                let stall = request
+                    .app_data::<WriteStall>()
+                    .filter(|_| may_write)
+                    .cloned();
+                let (called, refusal) =
+                    match publisher.map(|publisher| publisher.check_host(request.request())) {
+                        Some(Ok(called)) => (Some(called), None),
+                        Some(Err(refusal)) => {
+                            (None, publisher.map(|publisher| publisher.refuse(&refusal)))
+                        }
+                        None => (None, None),
                     };
-                    Either::Right(unless_stalled(response, stall))
-                }
-            };
-            let counters = Arc::clone(&counters);
-            // Not an async block: it would have the future of the response twice.
-            request_id::with_id(id, response).map(move |handled| match handled {
-                Ok(mut response) => {
-                    stage.iter().for_each(|stage| stage.response_started());
-                    request_id::add(response.headers_mut(), id, correlation);
-                    counters.count_response(response.status().as_u16());
-                    // The node that the client called does it, after the parts of several shards were joined.
-                    let response = if is_hop { response } else { shorten(response) };
-                    Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
-                }
-                Err(error) => {
-                    stage.iter().for_each(|stage| stage.response_started());
-                    counters.count_response(error.as_response_error().status_code().as_u16());
-                    if let Some(stage) = &stage {
-                        stage.end();
+                let stalled = || {
+                    stall
+                        .as_ref()?
+                        .reason()
+                        .map(|reason| unavailable(explain(reason)))
+                };
+                let response = match refusal.or_else(stalled) {
+                    Some(refusal) => Either::Left(ready(Ok(request.into_response(refusal)))),
+                    None => {
+                        let response =
+                            match called.filter(|_| publish::http::route_directly(&mut request)) {
+                                Some(called) => Either::Left(Box::pin(
+                                    publish::http::publish_directly(request, called),
+                                )),
+                                None => Either::Right(service.call(request)),
+                            };
+                        Either::Right(unless_stalled(response, stall))
                     }
-                    Err(error)
-                }
-            })
-        });
-        let app = app.into_factory().map_err(|error: actix_web::Error| error.error_response());
+                };
+                let counters = Arc::clone(&counters);
+                // Not an async block: it would have the future of the response twice.
+                request_id::with_id(id, response).map(move |handled| match handled {
+                    Ok(mut response) => {
+                        stage.iter().for_each(|stage| stage.response_started());
+                        request_id::add(response.headers_mut(), id, correlation);
+                        counters.count_response(response.status().as_u16());
+                        // The node that the client called does it, after the parts of several shards
+                        // were joined.
+                        let response = if is_hop { response } else { shorten(response) };
+                        Ok(response.map_body(|_, body| TrackedBody::new(body, stage)))
+                    }
+                    Err(error) => {
+                        stage.iter().for_each(|stage| stage.response_started());
+                        counters.count_response(error.as_response_error().status_code().as_u16());
+                        if let Some(stage) = &stage {
+                            stage.end();
+                        }
+                        Err(error)
+                    }
+                })
+            });
+        let app = app
+            .into_factory()
+            .map_err(|error: actix_web::Error| error.error_response());
         let http = HttpService::build()
             .graceful_shutdown_signal(move || {
                 let signal = signal.clone();
@@ -491,10 +595,16 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                 let stage = stream.stage();
                 extensions.insert(stage.peer().clone());
                 extensions.insert(stage);
-                extensions.insert(LocalAddress { address: stream.local().unwrap_or(address), secure });
+                extensions.insert(LocalAddress {
+                    address: stream.local().unwrap_or(address),
+                    secure,
+                });
             })
             .finish(map_config(app, |()| AppConfig::default()))
             .map_err(|_: DispatchError| ());
-        fn_service(|(stream, protocol, peer)| ready(Ok((RequestHeads::new(stream), protocol, peer)))).and_then(http)
+        fn_service(|(stream, protocol, peer)| {
+            ready(Ok((RequestHeads::new(stream), protocol, peer)))
+        })
+        .and_then(http)
     }
 }

@@ -1,16 +1,17 @@
 //! Three fields of request heads that actix-http treats otherwise than HTTP asks for.
 //!
-//! - `Connection: upgrade` is copied into the response, and ends the connection. A server may ignore it (RFC 9110,
-//!   7.8), and JDK's HTTP client sends it with each request.
+//! - `Connection: upgrade` is copied into the response, and ends the connection. A server may
+//!   ignore it (RFC 9110, 7.8), and JDK's HTTP client sends it with each request.
 //! - `Upgrade: websocket` makes the rest of the connection the body of the request.
-//! - `Expect: 100-continue` gets `100 Continue` before a handler has seen the request, so that a client sends a body
-//!   that the head alone refuses (RFC 9110, 10.1.1).
+//! - `Expect: 100-continue` gets `100 Continue` before a handler has seen the request, so that a
+//!   client sends a body that the head alone refuses (RFC 9110, 10.1.1).
 //!
-//! The library has no setting for these. So [`RequestHeads`] overwrites the fields before the library reads them, and
-//! sends `100 Continue` once a handler reads the body.
+//! The library has no setting for these. So [`RequestHeads`] overwrites the fields before the
+//! library reads them, and sends `100 Continue` once a handler reads the body.
 //!
 //! Invariants:
-//! - A field is overwritten with text of its own length, so that nothing in this module can move the end of a message.
+//! - A field is overwritten with text of its own length, so that nothing in this module can move
+//!   the end of a message.
 //! - A head of which only a part is understood reaches the library as it is.
 
 use std::{
@@ -37,9 +38,16 @@ const IGNORED: &[u8] = b"ignored";
 const DEFERRED: &str = "100-deferred";
 
 /// The names of the fields that matter here.
-const NAMES: [&str; 5] = ["connection", "content-length", "expect", "transfer-encoding", "upgrade"];
+const NAMES: [&str; 5] = [
+    "connection",
+    "content-length",
+    "expect",
+    "transfer-encoding",
+    "upgrade",
+];
 
-/// The beginning of a line that waits for the rest of the line. It is less than the library has room for in each read.
+/// The beginning of a line that waits for the rest of the line. It is less than the library has
+/// room for in each read.
 const HELD_BYTES: usize = 512;
 
 /// The interim response.
@@ -62,7 +70,10 @@ enum MessagePart {
     /// The request line, or empty lines before it.
     Start { has_text: bool },
     /// The fields.
-    Fields { body: BodyLength, is_within_line: bool },
+    Fields {
+        body: BodyLength,
+        is_within_line: bool,
+    },
     /// A body of which so many bytes are left.
     Body(u64),
     /// Chunks, or something that is not understood. The next head begins after the response.
@@ -79,10 +90,17 @@ impl<T: TrackedStream> RequestHeads<T> {
     pub(super) fn new(stream: T) -> Self {
         let stage = stream.stage();
         let part = MessagePart::Start { has_text: false };
-        Self { stream, stage, part, held: Vec::new(), interim: &[] }
+        Self {
+            stream,
+            stage,
+            part,
+            held: Vec::new(),
+            interim: &[],
+        }
     }
 
-    /// Overwrites the fields in `bytes`. Returns how many bytes at the end the library must not have yet.
+    /// Overwrites the fields in `bytes`. Returns how many bytes at the end the library must not
+    /// have yet.
     fn overwrite(&mut self, bytes: &mut [u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -102,11 +120,17 @@ impl<T: TrackedStream> RequestHeads<T> {
                     *has_text |= !rest[..used].trim_ascii().is_empty();
                     if line_len.is_some() && *has_text {
                         let body = BodyLength::Known(0);
-                        self.part = MessagePart::Fields { body, is_within_line: false };
+                        self.part = MessagePart::Fields {
+                            body,
+                            is_within_line: false,
+                        };
                     }
                     used
                 }
-                MessagePart::Fields { body, is_within_line } => {
+                MessagePart::Fields {
+                    body,
+                    is_within_line,
+                } => {
                     let Some(used) = line_len(rest) else {
                         if !*is_within_line && may_matter(rest) {
                             return rest.len();
@@ -147,7 +171,10 @@ impl<T: TrackedStream> RequestHeads<T> {
 
 /// The length of the first line, with its end.
 fn line_len(bytes: &[u8]) -> Option<usize> {
-    bytes.iter().position(|byte| *byte == b'\n').map(|end| end + 1)
+    bytes
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map(|end| end + 1)
 }
 
 /// Whether a line that begins like this may be one of [`NAMES`], or the end of the head.
@@ -160,7 +187,9 @@ fn may_matter(line: &[u8]) -> bool {
 }
 
 fn overwrite_field(line: &mut [u8], body: &mut BodyLength) {
-    let Some(colon) = line.iter().position(|byte| *byte == b':') else { return };
+    let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+        return;
+    };
     let (name, value) = line.split_at_mut(colon);
     let value = &mut value[1..];
     let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
@@ -173,7 +202,9 @@ fn overwrite_field(line: &mut [u8], body: &mut BodyLength) {
     } else if is("transfer-encoding") {
         *body = BodyLength::Unknown;
     } else if is("content-length") {
-        let length = str::from_utf8(value.trim_ascii()).ok().and_then(|length| length.parse().ok());
+        let length = str::from_utf8(value.trim_ascii())
+            .ok()
+            .and_then(|length| length.parse().ok());
         *body = match (*body, length) {
             (BodyLength::Known(0), Some(length)) => BodyLength::Known(length),
             _ => BodyLength::Unknown,
@@ -193,7 +224,11 @@ fn overwrite_items(list: &mut [u8], old: &[u8], new: &[u8]) {
 }
 
 impl<T: TrackedStream> AsyncRead for RequestHeads<T> {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if matches!(this.part, MessagePart::Unknown) && this.stage.is_between_requests() {
             this.part = MessagePart::Start { has_text: false };
@@ -231,7 +266,11 @@ impl<T: TrackedStream> AsyncRead for RequestHeads<T> {
 }
 
 impl<T: TrackedStream> AsyncWrite for RequestHeads<T> {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_interim(cx))?;
         Pin::new(&mut this.stream).poll_write(cx, bytes)
@@ -251,7 +290,8 @@ impl<T: TrackedStream> AsyncWrite for RequestHeads<T> {
         self.stream.is_write_vectored()
     }
 
-    /// The library flushes after it has written the responses to earlier requests, and after it has called the handler.
+    /// The library flushes after it has written the responses to earlier requests, and after it has
+    /// called the handler.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.stage.take_awaited_body() {
@@ -282,11 +322,19 @@ impl<T: TrackedStream> TrackedStream for RequestHeads<T> {
 
 /// Has the client asked for its body once a handler reads it, if the client waits for that.
 pub(super) fn defer_continue(request: &mut ServiceRequest, stage: &Rc<RequestStage>) {
-    let is_deferred = request.headers().get(EXPECT).is_some_and(|expect| expect.as_bytes() == DEFERRED.as_bytes());
+    let is_deferred = request
+        .headers()
+        .get(EXPECT)
+        .is_some_and(|expect| expect.as_bytes() == DEFERRED.as_bytes());
     // A client of HTTP/1.0 does not know interim responses.
     if is_deferred && request.version() == Version::HTTP_11 {
-        let body = AwaitedBody { payload: request.take_payload(), stage: Some(Rc::clone(stage)) };
-        request.set_payload(Payload::Stream { payload: Box::pin(body) });
+        let body = AwaitedBody {
+            payload: request.take_payload(),
+            stage: Some(Rc::clone(stage)),
+        };
+        request.set_payload(Payload::Stream {
+            payload: Box::pin(body),
+        });
     }
 }
 

@@ -1,12 +1,14 @@
-//! A node that cannot follow the changelog fetches the store of the owner: its next record was removed.
+//! A node that cannot follow the changelog fetches the store of the owner: its next record was
+//! removed.
 //!
-//! The owner makes a checkpoint and sends it over a connection between nodes (`router::owner`). Once all of it has arrived and
-//! opens, it takes the place of the store here. The changelog is kept from its position on, because the record of this node
-//! has that. Then the node follows as any other.
+//! The owner makes a checkpoint and sends it over a connection between nodes (`router::owner`).
+//! Once all of it has arrived and opens, it takes the place of the store here. The changelog is
+//! kept from its position on, because the record of this node has that. Then the node follows as
+//! any other.
 //!
 //! Invariants:
-//! - Only a store that is new, or was found to follow this cluster's changelog before, is replaced. It is a prefix of the
-//!   changelog, as that of the owner is, so nothing is lost with it.
+//! - Only a store that is new, or was found to follow this cluster's changelog before, is replaced.
+//!   It is a prefix of the changelog, as that of the owner is, so nothing is lost with it.
 //! - A store is fetched only if the changelog has the record behind it.
 
 use std::{
@@ -29,9 +31,12 @@ use tokio::{
 
 use super::{ClusterError, ClusterNode, FollowError, follow::StoppableLog, removal::unwanted};
 use crate::{
-    ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE, shutdown::StopSignals,
+    ServerError, forward::Forwarder, io_error, local_store::LocalStore, router::owner::STORE,
+    shutdown::StopSignals,
 };
-use gridhook_cluster::{GivenUp, NodeAddress, Role, ShardProgress, copies::HeldCopy, records::CopyProgress};
+use gridhook_cluster::{
+    GivenUp, NodeAddress, Role, ShardProgress, copies::HeldCopy, records::CopyProgress,
+};
 use gridhook_journal::changelog::Changelog as _;
 use gridhook_repair::backup::{self, SentStore, TransferError};
 
@@ -47,7 +52,8 @@ const PIECES_WAITING: usize = 4;
 /// The maximum size of a refusal.
 const REFUSAL_BYTES: usize = 4096;
 
-/// Whether the store of the owner may replace this one, which cannot follow the changelog of the cluster `id`.
+/// Whether the store of the owner may replace this one, which cannot follow the changelog of the
+/// cluster `id`.
 pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bool {
     match error {
         FollowError::Trimmed { applied: 0, .. } => true,
@@ -57,8 +63,8 @@ pub(super) fn may_fetch(store: &LocalStore, id: &str, error: &FollowError) -> bo
 }
 
 impl ClusterNode {
-    /// Replaces the store by that of the owner, unless this node should have no copy any more meanwhile. Returns false if a signal
-    /// stops the process.
+    /// Replaces the store by that of the owner, unless this node should have no copy any more
+    /// meanwhile. Returns false if a signal stops the process.
     ///
     /// # Errors
     /// If the new store does not open.
@@ -76,7 +82,8 @@ impl ClusterNode {
         tokio::select! {
             biased;
             () = signals.received() => is_stopped = true,
-            () = unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not wanted any more"),
+            () = unwanted(self.claim.keeps.clone()) => tracing::info!(shard, "the copy is not \
+                wanted any more"),
             fetched = self.fetch() => {
                 fetched?;
                 is_fetched = true;
@@ -98,7 +105,9 @@ impl ClusterNode {
         let mut role = self.claim.role.clone();
         let mut seen = String::new();
         loop {
-            let found = role.wait_for(|role| !matches!(role, Role::Standby { owner: None })).await;
+            let found = role
+                .wait_for(|role| !matches!(role, Role::Standby { owner: None }))
+                .await;
             let owner = match found.map(|role| role.clone()) {
                 Ok(Role::Standby { owner }) => owner,
                 // It was claimed before it was known that it cannot be served.
@@ -106,18 +115,24 @@ impl ClusterNode {
                     self.claim.give_up(&lease, GivenUp::Failed);
                     None
                 }
-                Err(_) => return Err(ClusterError::Engine("the claims of this node have ended".to_owned())),
+                Err(_) => {
+                    return Err(ClusterError::Engine(
+                        "the claims of this node have ended".to_owned(),
+                    ));
+                }
             };
             if let Some(NodeAddress { address, .. }) = owner {
                 let forwarder = self.owner_forwarder();
                 let fetched = tokio::select! {
                     fetched = self.fetch_from(&forwarder, &address) => fetched,
-                    () = forwarder.clone().lost(address.clone()) => Err(early("the owner has changed")),
+                    () = forwarder.clone().lost(address.clone()) => Err(early("the owner has \
+                        changed")),
                 };
                 let Err(error) = fetched else { return Ok(()) };
                 self.claim.progress.note_copy(Some(CopyProgress::default()));
                 if seen != error.to_string() {
-                    tracing::warn!(shard = self.claim.shard, address, %error, "the store was not fetched; trying again");
+                    tracing::warn!(shard = self.claim.shard, address, %error, "the store was not \
+                        fetched; trying again");
                 }
                 seen = error.to_string();
             }
@@ -126,27 +141,51 @@ impl ClusterNode {
     }
 
     fn owner_forwarder(&self) -> Forwarder {
-        let (role, counters) = (self.claim.role.clone(), Arc::clone(&self.cluster_context.forwarded));
-        Forwarder::new(role, self.address.clone(), self.connector.clone(), Duration::ZERO, counters)
+        let (role, counters) = (
+            self.claim.role.clone(),
+            Arc::clone(&self.cluster_context.forwarded),
+        );
+        Forwarder::new(
+            role,
+            self.address.clone(),
+            self.connector.clone(),
+            Duration::ZERO,
+            counters,
+        )
     }
 
     async fn fetch_from(&self, forwarder: &Forwarder, address: &str) -> Result<(), TransferError> {
-        let request = Request::get(STORE).header(HOST, "localhost").body(String::new()).map_err(early)?;
+        let request = Request::get(STORE)
+            .header(HOST, "localhost")
+            .body(String::new())
+            .map_err(early)?;
         let asked = timeout(PIECE_WAIT, async {
             let mut connection = forwarder.open(address).await?;
-            let response = connection.send_request(request).await.map_err(io::Error::other)?;
+            let response = connection
+                .send_request(request)
+                .await
+                .map_err(io::Error::other)?;
             Ok((connection, response))
         });
-        let asked: io::Result<_> = asked.await.unwrap_or_else(|_| Err(io::Error::other("the owner does not answer")));
+        let asked: io::Result<_> = asked
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("the owner does not answer")));
         let (_connection, response) = asked.map_err(TransferError::Early)?;
         let status = response.status();
         if status != StatusCode::OK {
             let reason = refusal(response).await?;
-            return Err(TransferError::Refused(format!("the owner answers {status}: {reason}")));
+            return Err(TransferError::Refused(format!(
+                "the owner answers {status}: {reason}"
+            )));
         }
         let (pieces, waiting) = mpsc::channel(PIECES_WAITING);
-        let (store, log, progress) = (Arc::clone(&self.store), Arc::clone(&self.log), Arc::clone(&self.claim.progress));
-        let receiving = tokio::task::spawn_blocking(move || receive(&store, &log, &progress, waiting));
+        let (store, log, progress) = (
+            Arc::clone(&self.store),
+            Arc::clone(&self.log),
+            Arc::clone(&self.claim.progress),
+        );
+        let receiving =
+            tokio::task::spawn_blocking(move || receive(&store, &log, &progress, waiting));
         let passed = pass_on(response, pieces).await;
         let received = receiving.await.map_err(early)?;
         // What the receiver found wrong says more than the end of the connection.
@@ -155,7 +194,13 @@ impl ClusterNode {
             (Err(error), Ok(_)) => Err(TransferError::Early(error)),
             (Ok(()), Ok(sent)) => {
                 let shard = self.claim.shard;
-                tracing::info!(shard, address, applied = sent.applied, bytes = sent.bytes(), "the store has arrived");
+                tracing::info!(
+                    shard,
+                    address,
+                    applied = sent.applied,
+                    bytes = sent.bytes(),
+                    "the store has arrived"
+                );
                 Ok(())
             }
         }
@@ -179,8 +224,16 @@ async fn pass_on(response: Response<Incoming>, pieces: mpsc::Sender<Bytes>) -> i
 
 async fn next(body: &mut Incoming) -> io::Result<Option<Bytes>> {
     loop {
-        let frame = timeout(PIECE_WAIT, std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx))).await;
-        match frame.map_err(|_| io::Error::other("nothing more came"))?.transpose().map_err(io::Error::other)? {
+        let frame = timeout(
+            PIECE_WAIT,
+            std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)),
+        )
+        .await;
+        match frame
+            .map_err(|_| io::Error::other("nothing more came"))?
+            .transpose()
+            .map_err(io::Error::other)?
+        {
             None => return Ok(None),
             Some(frame) => {
                 if let Ok(piece) = frame.into_data() {
@@ -211,7 +264,8 @@ fn receive(
 ) -> Result<SentStore, TransferError> {
     let check = |applied: u64| match log.bounds() {
         Ok(bounds) if bounds.first > applied + 1 => Err(TransferError::Refused(format!(
-            "the store of the owner has applied records up to {applied}, and the changelog begins at {} now",
+            "the store of the owner has applied records up to {applied}, and the changelog begins \
+             at {} now",
             bounds.first
         ))),
         Ok(_) => Ok(()),
@@ -222,13 +276,30 @@ fn receive(
         // From here on the changelog is kept for it.
         progress.flushed.store(sent.applied, Ordering::Release);
         bytes.set(sent.bytes());
-        progress.note_copy(Some(CopyProgress { received: 0, bytes: bytes.get() }));
+        progress.note_copy(Some(CopyProgress {
+            received: 0,
+            bytes: bytes.get(),
+        }));
         check(sent.applied)
     };
-    let mut arrived = |received| progress.note_copy(Some(CopyProgress { received, bytes: bytes.get() }));
-    let mut pieces = PieceReader { waiting, piece: Bytes::new() };
+    let mut arrived = |received| {
+        progress.note_copy(Some(CopyProgress {
+            received,
+            bytes: bytes.get(),
+        }))
+    };
+    let mut pieces = PieceReader {
+        waiting,
+        piece: Bytes::new(),
+    };
     let _turn = store.arriving();
-    let sent = backup::receive(store.data_dir(), &mut pieces, store.options(), &mut begin, &mut arrived)?;
+    let sent = backup::receive(
+        store.data_dir(),
+        &mut pieces,
+        store.options(),
+        &mut begin,
+        &mut arrived,
+    )?;
     // It may have been trimmed before the owner has seen the position.
     check(sent.applied)?;
     Ok(sent)
@@ -243,7 +314,9 @@ struct PieceReader {
 impl Read for PieceReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.piece.is_empty() {
-            let Some(piece) = self.waiting.blocking_recv() else { return Ok(0) };
+            let Some(piece) = self.waiting.blocking_recv() else {
+                return Ok(0);
+            };
             self.piece = piece;
         }
         let read = self.piece.len().min(buffer.len());

@@ -1,4 +1,5 @@
-//! A standby follows the changelog: a thread applies its records to the local store, until the node has the claim or stops.
+//! A standby follows the changelog: a thread applies its records to the local store, until the node
+//! has the claim or stops.
 
 use std::{
     sync::{
@@ -20,7 +21,8 @@ use gridhook_journal::{
 };
 use gridhook_store::Store;
 
-/// How often a changelog must be found to be lost, in a row. Servers that start may not know all their streams yet.
+/// How often a changelog must be found to be lost, in a row. Servers that start may not know all
+/// their streams yet.
 pub(super) const LOST_LOOKS: u32 = 12;
 
 impl ClusterNode {
@@ -47,7 +49,11 @@ impl ClusterNode {
                     return;
                 }
                 let is_lost = is_lost(&error);
-                let looks = if is_lost { lost.fetch_add(1, Ordering::AcqRel) } else { 0 };
+                let looks = if is_lost {
+                    lost.fetch_add(1, Ordering::AcqRel)
+                } else {
+                    0
+                };
                 if !matches!(error, FollowError::Log(_)) && (!is_lost || looks >= LOST_LOOKS) {
                     sender.send_replace(Some(error));
                     return;
@@ -59,7 +65,9 @@ impl ClusterNode {
                 std::thread::sleep(PAUSE_MAX);
             }
         };
-        let thread = std::thread::Builder::new().name("changelog".to_owned()).spawn(follow);
+        let thread = std::thread::Builder::new()
+            .name("changelog".to_owned())
+            .spawn(follow);
         Follower {
             log: stopped,
             failed,
@@ -68,10 +76,21 @@ impl ClusterNode {
     }
 }
 
-/// Whether the records that are missing may be found: a server that has just started, or become the leader, may lack some.
+/// Whether the records that are missing may be found: a server that has just started, or become the
+/// leader, may lack some.
 pub(super) fn is_lost(error: &FollowError) -> bool {
-    let is_gap = matches!(error, FollowError::Broken { why: BrokenRecord::Gap, .. });
-    is_gap || matches!(error, FollowError::Missing { .. } | FollowError::Shorter { .. })
+    let is_gap = matches!(
+        error,
+        FollowError::Broken {
+            why: BrokenRecord::Gap,
+            ..
+        }
+    );
+    is_gap
+        || matches!(
+            error,
+            FollowError::Missing { .. } | FollowError::Shorter { .. }
+        )
 }
 
 /// Applies the changelog until it cannot be read, or is stopped.
@@ -102,7 +121,10 @@ fn follow(
 
 /// How the changelog is read and written.
 pub(super) fn options() -> ReplicationOptions {
-    ReplicationOptions { pause_max: PAUSE_MAX, ..ReplicationOptions::default() }
+    ReplicationOptions {
+        pause_max: PAUSE_MAX,
+        ..ReplicationOptions::default()
+    }
 }
 
 /// The thread of a standby that applies the changelog.
@@ -116,7 +138,12 @@ pub(super) struct Follower {
 impl Follower {
     /// Why it cannot follow.
     pub(super) async fn failed(&mut self) -> FollowError {
-        match self.failed.wait_for(Option::is_some).await.map(|error| error.clone()) {
+        match self
+            .failed
+            .wait_for(Option::is_some)
+            .await
+            .map(|error| error.clone())
+        {
             Ok(Some(error)) => error,
             Ok(None) | Err(_) => std::future::pending().await,
         }
@@ -125,7 +152,9 @@ impl Follower {
     /// Returns once nothing is applied any more.
     pub(super) async fn stop(mut self) {
         self.log.is_stopped.store(true, Ordering::Release);
-        let Some(thread) = self.thread.take() else { return };
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
         let joined = tokio::task::spawn_blocking(move || thread.join().is_err()).await;
         if joined.unwrap_or(true) {
             // The store may lack a part of what the position says.
@@ -135,7 +164,8 @@ impl Follower {
     }
 }
 
-/// A changelog whose calls fail once the process or the follower stops, so that nothing waits for it any longer.
+/// A changelog whose calls fail once the process or the follower stops, so that nothing waits for
+/// it any longer.
 pub(super) struct StoppableLog {
     log: Arc<dyn Changelog>,
     pub(super) is_stopped: AtomicBool,
@@ -143,12 +173,17 @@ pub(super) struct StoppableLog {
 
 impl StoppableLog {
     pub(super) fn of(log: Arc<dyn Changelog>) -> Self {
-        Self { log, is_stopped: AtomicBool::new(false) }
+        Self {
+            log,
+            is_stopped: AtomicBool::new(false),
+        }
     }
 
     fn running(&self) -> Result<&dyn Changelog, ChangelogError> {
         let is_running = !self.is_stopped.load(Ordering::Acquire);
-        is_running.then_some(&*self.log).ok_or_else(|| ChangelogError::Refused("the server stops".to_owned()))
+        is_running
+            .then_some(&*self.log)
+            .ok_or_else(|| ChangelogError::Refused("the server stops".to_owned()))
     }
 }
 

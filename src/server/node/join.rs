@@ -1,4 +1,5 @@
-//! How a server becomes a node: its connections to NATS, its listener for other nodes and its claims.
+//! How a server becomes a node: its connections to NATS, its listener for other nodes and its
+//! claims.
 
 #[cfg(not(feature = "nats"))]
 use std::sync::Arc;
@@ -65,8 +66,9 @@ use gridhook_metrics::Counter;
 #[cfg(feature = "nats")]
 use gridhook_store::Store as _;
 
-/// The interval between two reads of a standby that has applied everything. A node reads as often for many shards as for
-/// [`FOLLOWED_AT_ONCE`], so that an idle cluster asks little of the servers of NATS.
+/// The interval between two reads of a standby that has applied everything. A node reads as often
+/// for many shards as for [`FOLLOWED_AT_ONCE`], so that an idle cluster asks little of the servers
+/// of NATS.
 #[cfg(feature = "nats")]
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -93,27 +95,48 @@ pub(crate) async fn join(
     config: &Config,
     stores: Vec<Arc<LocalStore>>,
 ) -> Result<Joined, ServerError> {
-    let begins: Vec<Option<u64>> = stores.iter().map(|store| stream_begins(store)).collect::<Result<_, _>>()?;
+    let begins: Vec<Option<u64>> = stores
+        .iter()
+        .map(|store| stream_begins(store))
+        .collect::<Result<_, _>>()?;
     let secret = secret(&cluster.secret_file)?;
     let listeners = (0..).take(stores.len()).map(|shard| {
         let address = SocketAddr::new(cluster.listen.ip(), cluster.listen.port() + shard);
-        TcpListener::bind(address).map_err(io_error(format!("cluster.node_listen: cannot listen on {address}")))
+        TcpListener::bind(address).map_err(io_error(format!(
+            "cluster.node_listen: cannot listen on {address}"
+        )))
     });
     let listeners: Vec<TcpListener> = listeners.collect::<Result<_, _>>()?;
     let address = match (&cluster.advertise, listeners.first()) {
         (Some(address), _) => address.clone(),
-        (None, Some(first)) => first.local_addr().map_err(io_error("cluster.node_listen"))?.to_string(),
+        (None, Some(first)) => first
+            .local_addr()
+            .map_err(io_error("cluster.node_listen"))?
+            .to_string(),
         (None, None) => cluster.listen.to_string(),
     };
     let node_tls = cluster.node_tls.as_ref().map(NodeTls::load).transpose()?;
-    let mut certificates: Vec<_> = node_tls.iter().map(|tls| Arc::clone(&tls.certificate)).collect();
+    let mut certificates: Vec<_> = node_tls
+        .iter()
+        .map(|tls| Arc::clone(&tls.certificate))
+        .collect();
     let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
-    let tls = tls.then(|| nats_tls(cluster, config, &mut certificates)).transpose()?;
+    let tls = tls
+        .then(|| nats_tls(cluster, config, &mut certificates))
+        .transpose()?;
     let is_new: Vec<bool> = begins.iter().map(|begins| *begins == Some(1)).collect();
     let of_cluster = cluster.clone();
-    let opened = tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
+    let opened =
+        tokio::task::spawn_blocking(move || nats::open(&of_cluster, tls.as_ref(), &begins));
     let opened = opened.await.expect("connecting does not panic")?;
-    let nats::Opened { logs, id, earlier, records, connection, system_connection } = opened;
+    let nats::Opened {
+        logs,
+        id,
+        earlier,
+        records,
+        connection,
+        system_connection,
+    } = opened;
     let intervals = LeaseIntervals::new(cluster.renew, cluster.expiry);
     let settings = ClaimSettings {
         me: NodeId(uuid::Uuid::new_v4().to_string()),
@@ -139,24 +162,40 @@ pub(crate) async fn join(
     let (mut claims, mut drivers) = (Vec::new(), Vec::new());
     for (shard, ((store, log), is_new)) in stores.iter().zip(&logs).zip(is_new).enumerate() {
         let position = position(store, Arc::clone(log), &id).await?;
-        let (claim, driver) = cluster::claim(shard, if is_new { HeldCopy::None } else { HeldCopy::Incomplete });
+        let (claim, driver) = cluster::claim(
+            shard,
+            if is_new {
+                HeldCopy::None
+            } else {
+                HeldCopy::Incomplete
+            },
+        );
         claim.progress.applied.store(position, Ordering::Release);
         claim.progress.flushed.store(position, Ordering::Release);
-        claim.progress.continue_clock(earlier.get(shard).copied().unwrap_or_default());
+        claim
+            .progress
+            .continue_clock(earlier.get(shard).copied().unwrap_or_default());
         claims.push(claim);
         drivers.push(driver);
     }
     let (member, membership) = Member::new(records, settings, drivers);
     // On a thread of its own, because a busy server must not lose its lease.
-    let (tls, tls_connector) = node_tls.map(|NodeTls { server, client, .. }| (server, Arc::new(client).into())).unzip();
+    let (tls, tls_connector) = node_tls
+        .map(|NodeTls { server, client, .. }| (server, Arc::new(client).into()))
+        .unzip();
     let connector = OwnerConnector::new(secret.clone(), tls_connector);
     let of_member = connector.clone();
     let member = member.with_handshake(Arc::new(move |connection, address: String| {
         let connector = of_member.clone();
-        Box::pin(async move { Ok(Box::new(connector.handshake(connection, &address, None).await?) as _) })
+        Box::pin(async move {
+            Ok(Box::new(connector.handshake(connection, &address, None).await?) as _)
+        })
     }));
     if !certificates.is_empty() {
-        connection.runtime().spawn(tls::keep_node_fresh(certificates.clone(), config.server.tls_reload));
+        connection.runtime().spawn(tls::keep_node_fresh(
+            certificates.clone(),
+            config.server.tls_reload,
+        ));
     }
     let member = connection.runtime().spawn(member.run());
     let cluster_context = web::Data::new(ClusterContext {
@@ -189,11 +228,14 @@ pub(crate) async fn join(
         listener,
         _records: Box::new((connection.clone(), system_connection.clone())),
     });
-    Ok(Joined { nodes: nodes.collect(), member })
+    Ok(Joined {
+        nodes: nodes.collect(),
+        member,
+    })
 }
 
-/// The settings that should be the same on all nodes. The number of shards is not among them: a node with another one is
-/// refused.
+/// The settings that should be the same on all nodes. The number of shards is not among them: a
+/// node with another one is refused.
 #[cfg(feature = "nats")]
 fn shared_settings(cluster: &config::Cluster, config: &Config) -> BTreeMap<String, String> {
     let time = |of: Duration| format!("{of:?}");
@@ -208,10 +250,19 @@ fn shared_settings(cluster: &config::Cluster, config: &Config) -> BTreeMap<Strin
         ("cluster.renew", time(cluster.renew)),
         ("cluster.expiry", time(cluster.expiry)),
         ("cluster.strategy", strategy.to_owned()),
-        ("cluster.stream_keep_bytes", cluster.stream_keep_bytes.to_string()),
-        ("server.public_url", public_url.map_or_else(|| "none".to_owned(), ToString::to_string)),
+        (
+            "cluster.stream_keep_bytes",
+            cluster.stream_keep_bytes.to_string(),
+        ),
+        (
+            "server.public_url",
+            public_url.map_or_else(|| "none".to_owned(), ToString::to_string),
+        ),
     ];
-    shared.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    shared
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect()
 }
 
 /// The same with one shard, whose node is all of the process.
@@ -222,7 +273,10 @@ pub(crate) async fn join_alone(
 ) -> Result<ClusterNode, ServerError> {
     let Joined { mut nodes, member } = join(cluster, config, vec![store]).await?;
     let node = nodes.pop().expect("a store has a node");
-    Ok(ClusterNode { member: Some(member), ..node })
+    Ok(ClusterNode {
+        member: Some(member),
+        ..node
+    })
 }
 
 /// The names of the nodes that renew their records within `cluster.expiry`, which this takes.
@@ -231,17 +285,25 @@ pub(crate) async fn join_alone(
 /// If the records cannot be read.
 #[cfg(feature = "nats")]
 pub(crate) fn living(config: &Config) -> Result<Vec<String>, ServerError> {
-    let Some(cluster) = &config.cluster else { return Ok(Vec::new()) };
+    let Some(cluster) = &config.cluster else {
+        return Ok(Vec::new());
+    };
     let tls = cluster.urls.iter().any(|url| url.starts_with("tls:"));
-    let tls = tls.then(|| nats_tls(cluster, config, &mut Vec::new())).transpose()?;
+    let tls = tls
+        .then(|| nats_tls(cluster, config, &mut Vec::new()))
+        .transpose()?;
     Ok(nats::living(cluster, tls.as_ref())?)
 }
 
-/// What the local store has applied and synced, before the record of this node says so. A store that cannot follow the
-/// changelog of the cluster `id`, also not with a copy, is refused before the node has a record, for which the changelog would
-/// be kept.
+/// What the local store has applied and synced, before the record of this node says so. A store
+/// that cannot follow the changelog of the cluster `id`, also not with a copy, is refused before
+/// the node has a record, for which the changelog would be kept.
 #[cfg(feature = "nats")]
-async fn position(store: &Arc<LocalStore>, log: Arc<dyn Changelog>, id: &str) -> Result<u64, ClusterError> {
+async fn position(
+    store: &Arc<LocalStore>,
+    log: Arc<dyn Changelog>,
+    id: &str,
+) -> Result<u64, ClusterError> {
     let (local, id) = (Arc::clone(store), id.to_owned());
     let read = move || {
         let store = local.current();
@@ -253,16 +315,22 @@ async fn position(store: &Arc<LocalStore>, log: Arc<dyn Changelog>, id: &str) ->
             Err(error) => {
                 let is_refused = !matches!(error, FollowError::Log(_)) && !is_lost(&error);
                 // Otherwise the node looks again while it follows.
-                if is_refused && !may_fetch(&local, &id, &error) { Err(error) } else { Ok(0) }
+                if is_refused && !may_fetch(&local, &id, &error) {
+                    Err(error)
+                } else {
+                    Ok(0)
+                }
             }
         }
     };
-    let read = tokio::task::spawn_blocking(read).await.expect("reading a store does not panic");
+    let read = tokio::task::spawn_blocking(read)
+        .await
+        .expect("reading a store does not panic");
     Ok(read?)
 }
 
-/// The sequence at which a stream may begin that does not exist yet: 1 for a new store, and behind what a restored one has
-/// applied. [`None`] for the store of a node, whose records would be lost.
+/// The sequence at which a stream may begin that does not exist yet: 1 for a new store, and behind
+/// what a restored one has applied. [`None`] for the store of a node, whose records would be lost.
 #[cfg(feature = "nats")]
 fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
     let applied = ShardCopy::applied(&*store.current()).map_err(journal::Error::from)?;
@@ -276,7 +344,10 @@ fn stream_begins(store: &LocalStore) -> Result<Option<u64>, ServerError> {
 /// The interval between two reads of the changelog of each shard, by the number of shards.
 #[cfg(feature = "nats")]
 fn follow_interval(shards: usize) -> Duration {
-    FOLLOW_INTERVAL * u32::try_from(shards).unwrap_or(u32::MAX).div_ceil(FOLLOWED_AT_ONCE)
+    FOLLOW_INTERVAL
+        * u32::try_from(shards)
+            .unwrap_or(u32::MAX)
+            .div_ceil(FOLLOWED_AT_ONCE)
 }
 
 /// TLS to the servers of NATS. A client certificate of this node is added to `certificates`.
@@ -286,7 +357,10 @@ fn nats_tls(
     config: &Config,
     certificates: &mut Vec<Arc<ReloadableCertificate>>,
 ) -> Result<rustls::ClientConfig, TrustError> {
-    let config::NatsTls { authorities, identity } = &cluster.nats_tls;
+    let config::NatsTls {
+        authorities,
+        identity,
+    } = &cluster.nats_tls;
     let trust = match authorities {
         Some(file) => {
             let version = settings::version(config.delivery.tls_minimum_version);
@@ -296,7 +370,10 @@ fn nats_tls(
     };
     let mut tls = rustls::ClientConfig::clone(&trust.config());
     if let Some(config::IdentityFiles { certificate, key }) = identity {
-        let certificate = Arc::new(ReloadableCertificate::load(certificate.clone(), key.clone())?);
+        let certificate = Arc::new(ReloadableCertificate::load(
+            certificate.clone(),
+            key.clone(),
+        )?);
         tls.client_auth_cert_resolver = Arc::clone(&certificate) as _;
         tls.resumption = rustls::client::Resumption::default();
         certificates.push(certificate);
@@ -307,23 +384,37 @@ fn nats_tls(
 /// The secret of the nodes.
 #[cfg(feature = "nats")]
 fn secret(path: &Path) -> Result<NodeSecret, ClusterError> {
-    let wrong =
-        |what| ClusterError::Setting { key: "cluster.secret_file", what: format!("{}: {what}", path.display()) };
+    let wrong = |what| ClusterError::Setting {
+        key: "cluster.secret_file",
+        what: format!("{}: {what}", path.display()),
+    };
     let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     match text.trim().as_bytes() {
         secret if secret.len() >= SECRET_BYTES_MIN => Ok(NodeSecret::new(secret)),
-        _ => Err(wrong(format!("the secret is too short; allowed are {SECRET_BYTES_MIN} characters or more"))),
+        _ => Err(wrong(format!(
+            "the secret is too short; allowed are {SECRET_BYTES_MIN} characters or more"
+        ))),
     }
 }
 
 #[cfg(not(feature = "nats"))]
-pub(crate) async fn join(_: &config::Cluster, _: &Config, _: Vec<Arc<LocalStore>>) -> Result<Joined, ServerError> {
-    Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
+pub(crate) async fn join(
+    _: &config::Cluster,
+    _: &Config,
+    _: Vec<Arc<LocalStore>>,
+) -> Result<Joined, ServerError> {
+    Err(
+        ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned())
+            .into(),
+    )
 }
 
 #[cfg(not(feature = "nats"))]
 pub(crate) fn living(_: &Config) -> Result<Vec<String>, ServerError> {
-    Err(ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned()).into())
+    Err(
+        ClusterError::Engine("this build of gridhook has no NATS client (feature nats)".to_owned())
+            .into(),
+    )
 }
 
 /// Connections to NATS.
@@ -334,7 +425,10 @@ mod nats {
     use super::{super::PAUSE_MAX, ClusterError};
     use gridhook_cluster::{
         nats::NatsRecords,
-        records::{self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord, shard_key},
+        records::{
+            self, ClusterRecords, RecordError, RecordStore as _, ShardPosition, StoredRecord,
+            shard_key,
+        },
     };
     use gridhook_config::{Cluster, NatsLogin};
     use gridhook_journal::changelog::{
@@ -378,7 +472,9 @@ mod nats {
         let (of_log, of_records) = (connect(&cluster.login)?, connect(&cluster.login)?);
         let bucket = format!("GH_{}", cluster.name);
         let runtime = of_records.runtime().clone();
-        let records = runtime.block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas)).map_err(of_nats)?;
+        let records = runtime
+            .block_on(NatsRecords::open(&of_records, &bucket, cluster.replicas))
+            .map_err(of_nats)?;
         // A bucket that was just made may not have a server that answers yet.
         let mut tries = READ_TRIES;
         let (known, shards, id) = loop {
@@ -391,35 +487,66 @@ mod nats {
         if shards != begins.len() {
             let (name, set) = (&cluster.name, begins.len());
             let what = format!(
-                "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number is fixed when a cluster is \
-                 created)"
+                "{set}, and the cluster {name} has {shards}; set {shards} on all nodes (the number \
+                 is fixed when a cluster is created)"
             );
-            return Err(ClusterError::Setting { key: "cluster.shards", what });
+            return Err(ClusterError::Setting {
+                key: "cluster.shards",
+                what,
+            });
         }
         let mut nodes = ClusterRecords::of(&known, shards).nodes;
-        let earlier = nodes.remove(&cluster.node).map(|node| node.value.positions).unwrap_or_default();
+        let earlier = nodes
+            .remove(&cluster.node)
+            .map(|node| node.value.positions)
+            .unwrap_or_default();
         let mut logs: Vec<Arc<dyn Changelog>> = Vec::new();
         for (shard, begins) in begins.iter().enumerate() {
             let name = format!("GH_{}_{shard}", cluster.name);
             // A stream that is missing once a node has owned the shard has lost its records.
             let was_owned = known.iter().any(|record| record.key == shard_key(shard));
             if let Some(first) = begins.filter(|_| !was_owned) {
-                let bytes_max = i64::try_from(cluster.stream_bytes).ok().filter(|bytes| *bytes > 0);
-                let settings = StreamSettings { replicas: cluster.replicas, bytes_max, first };
+                let bytes_max = i64::try_from(cluster.stream_bytes)
+                    .ok()
+                    .filter(|bytes| *bytes > 0);
+                let settings = StreamSettings {
+                    replicas: cluster.replicas,
+                    bytes_max,
+                    first,
+                };
                 of_log.create(&name, settings).map_err(of_nats)?;
             }
-            if let Some(most) = of_log.bytes_max(&name).filter(|most| *most < 2 * cluster.stream_keep_bytes) {
-                let what = format!("the stream {name} takes {most} bytes; allowed is at most half of that");
-                return Err(ClusterError::Setting { key: "cluster.stream_keep_bytes", what });
+            if let Some(most) = of_log
+                .bytes_max(&name)
+                .filter(|most| *most < 2 * cluster.stream_keep_bytes)
+            {
+                let what = format!(
+                    "the stream {name} takes {most} bytes; allowed is at most half of that"
+                );
+                return Err(ClusterError::Setting {
+                    key: "cluster.stream_keep_bytes",
+                    what,
+                });
             }
             logs.push(Arc::new(of_log.changelog(&name)));
         }
-        Ok(Opened { logs, id, earlier, records, connection: of_records, system_connection })
+        Ok(Opened {
+            logs,
+            id,
+            earlier,
+            records,
+            connection: of_records,
+            system_connection,
+        })
     }
 
     /// The names of the nodes whose records change within the time after which a node is dead.
-    pub(super) fn living(cluster: &Cluster, tls: Option<&rustls::ClientConfig>) -> Result<Vec<String>, ClusterError> {
-        let connection = NatsConnection::log_in(&cluster.urls, &credentials(&cluster.login)?, tls).map_err(of_nats)?;
+    pub(super) fn living(
+        cluster: &Cluster,
+        tls: Option<&rustls::ClientConfig>,
+    ) -> Result<Vec<String>, ClusterError> {
+        let connection = NatsConnection::log_in(&cluster.urls, &credentials(&cluster.login)?, tls)
+            .map_err(of_nats)?;
         let records = NatsRecords::known(&connection, &format!("GH_{}", cluster.name));
         let read = || {
             let read = connection.runtime().block_on(records.read());
@@ -428,12 +555,23 @@ mod nats {
         };
         let before = read()?;
         std::thread::sleep(cluster.expiry);
-        let is_alive = |name: &String, revision| before.get(name).is_none_or(|node| node.revision != revision);
-        Ok(read()?.into_iter().filter(|(name, node)| is_alive(name, node.revision)).map(|(name, _)| name).collect())
+        let is_alive = |name: &String, revision| {
+            before
+                .get(name)
+                .is_none_or(|node| node.revision != revision)
+        };
+        Ok(read()?
+            .into_iter()
+            .filter(|(name, node)| is_alive(name, node.revision))
+            .map(|(name, _)| name)
+            .collect())
     }
 
     /// All records, the number of shards and the identifier of the cluster.
-    async fn known(store: &NatsRecords, shards: usize) -> Result<(Vec<StoredRecord>, usize, String), RecordError> {
+    async fn known(
+        store: &NatsRecords,
+        shards: usize,
+    ) -> Result<(Vec<StoredRecord>, usize, String), RecordError> {
         let known = store.read().await?;
         let shards = records::cluster_shards(store, &known, shards).await?;
         let id = records::cluster_id(store, &known).await?;
@@ -447,7 +585,10 @@ mod nats {
     fn credentials(login: &NatsLogin) -> Result<Credentials, ClusterError> {
         let read = |key: &'static str, path: &Path| {
             let text = fs::read_to_string(path);
-            let failed = |error| ClusterError::Setting { key, what: format!("{}: {error}", path.display()) };
+            let failed = |error| ClusterError::Setting {
+                key,
+                what: format!("{}: {error}", path.display()),
+            };
             text.map(|text| text.trim_end().to_owned()).map_err(failed)
         };
         Ok(match login {

@@ -1,8 +1,9 @@
-//! A node of a cluster: it follows the changelog into its store until its claim is won, and owns the store until it loses
-//! the claim or gives it up. Then it follows again.
+//! A node of a cluster: it follows the changelog into its store until its claim is won, and owns
+//! the store until it loses the claim or gives it up. Then it follows again.
 //!
-//! The store stays open all the time. What belongs to one ownership is a [`Tenure`]: its lease and its replicated store. Both
-//! end for good, so whatever still runs on behalf of an ended tenure neither sends nor writes. `serve` stops it all the same.
+//! The store stays open all the time. What belongs to one ownership is a [`Tenure`]: its lease and
+//! its replicated store. Both end for good, so whatever still runs on behalf of an ended tenure
+//! neither sends nor writes. `serve` stops it all the same.
 
 mod fetch;
 mod follow;
@@ -75,8 +76,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// The longest time that an owner waits for requests in flight, so that the next one can begin.
 pub(super) const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// The longest time for the end of an ownership. Nothing is sent or written meanwhile; a process that cannot end its threads
-/// ends itself.
+/// The longest time for the end of an ownership. Nothing is sent or written meanwhile; a process
+/// that cannot end its threads ends itself.
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// The part of it after which a write that waits for the changelog ends without an answer.
@@ -105,8 +106,8 @@ pub enum ClusterError {
     },
     /// The store is a copy of a cluster's.
     #[error(
-        "the data folder belongs to a node of a cluster (it has applied records of a changelog), and cluster.engine is \
-         \"none\"; start it as a node, or use another folder"
+        "the data folder belongs to a node of a cluster (it has applied records of a changelog), \
+         and cluster.engine is \"none\"; start it as a node, or use another folder"
     )]
     Replicated,
 }
@@ -114,13 +115,16 @@ pub enum ClusterError {
 /// What an operator does about a store that cannot follow.
 fn advice(error: &FollowError) -> &'static str {
     match error {
-        FollowError::Foreign => "; gridhook help cluster tells how to bring existing topics into a cluster",
+        FollowError::Foreign => {
+            "; gridhook help cluster tells how to bring existing topics into a cluster"
+        }
         FollowError::Trimmed { .. } => {
-            "; whether it is of this cluster is not known, so nothing was changed; start the node with an empty data folder"
+            "; whether it is of this cluster is not known, so nothing was changed; start the node \
+             with an empty data folder"
         }
         FollowError::Missing { .. } | FollowError::Shorter { .. } | FollowError::Broken { .. } => {
-            "; nothing was changed, and the data folders of all nodes still have what was acknowledged; gridhook help cluster \
-             describes how a new cluster goes on with them"
+            "; nothing was changed, and the data folders of all nodes still have what was \
+             acknowledged; gridhook help cluster describes how a new cluster goes on with them"
         }
         FollowError::Log(_) | FollowError::Store(_) => "",
     }
@@ -154,7 +158,8 @@ pub(super) struct ClusterNode {
     /// Of a node with one shard. That of several shards is the process's.
     member: Option<tokio::task::JoinHandle<MembershipEnd>>,
     log: Arc<StoppableLog>,
-    /// How often the changelog was found to be lost, in a row, also by claims that could not be served.
+    /// How often the changelog was found to be lost, in a row, also by claims that could not be
+    /// served.
     lost: Arc<AtomicU32>,
     store: Arc<LocalStore>,
     keep_bytes: u64,
@@ -197,7 +202,11 @@ impl ClusterNode {
         let seen = self.membership.snapshot.borrow();
         let (name, at) = seen.records.latest_owner(self.claim.shard)?;
         let is_here = name == self.name;
-        Some(OwnerClock { time: Timestamp(at.time), expiry_is_paused: at.expiry_paused, is_here })
+        Some(OwnerClock {
+            time: Timestamp(at.time),
+            expiry_is_paused: at.expiry_paused,
+            is_here,
+        })
     }
 
     /// Tells the next owner the time.
@@ -207,44 +216,80 @@ impl ClusterNode {
         actix_rt::spawn(async move {
             while store.ended().is_none() {
                 let expiry_paused = clock.expiry_is_paused();
-                if let Some(ClockRecord { reported: Timestamp(time), .. }) = clock.past(None) {
-                    progress.continue_clock(ShardPosition { time, expiry_paused, epoch, ..ShardPosition::default() });
+                if let Some(ClockRecord {
+                    reported: Timestamp(time),
+                    ..
+                }) = clock.past(None)
+                {
+                    progress.continue_clock(ShardPosition {
+                        time,
+                        expiry_paused,
+                        epoch,
+                        ..ShardPosition::default()
+                    });
                 }
                 tokio::time::sleep(SYNC_INTERVAL).await;
             }
         });
     }
 
-    /// What a standby answers itself, and what forwards the rest. From now on `health` is that of a standby.
+    /// What a standby answers itself, and what forwards the rest. From now on `health` is that of a
+    /// standby.
     pub(super) fn standby(
         &self,
         config: &Config,
         address: &ClientAddress,
         health: &web::Data<ServerHealth>,
     ) -> Result<Standby, ServerError> {
-        let context = standby_context(std::slice::from_ref(self), &[CoreHealth::default()], config, address, health)?;
-        Ok(Standby { context, forwarder: self.forwarder(config) })
+        let context = standby_context(
+            std::slice::from_ref(self),
+            &[CoreHealth::default()],
+            config,
+            address,
+            health,
+        )?;
+        Ok(Standby {
+            context,
+            forwarder: self.forwarder(config),
+        })
     }
 
     /// What forwards requests to the owner of the shard.
     pub(super) fn forwarder(&self, config: &Config) -> Forwarder {
         let counters = Arc::clone(&self.cluster_context.forwarded);
         let idle_max = config.limits.idle_timeout / 2;
-        Forwarder::new(self.claim.role.clone(), self.address.clone(), self.connector.clone(), idle_max, counters)
+        Forwarder::new(
+            self.claim.role.clone(),
+            self.address.clone(),
+            self.connector.clone(),
+            idle_max,
+            counters,
+        )
     }
 
     /// The listener for other nodes, and this node's part of the handshake there.
     pub(super) fn listener_of_nodes(&self) -> Result<NodeListener, ServerError> {
-        let listener = self.listener.try_clone().map_err(io_error("cluster.node_listen"))?;
-        Ok(NodeListener { listener, acceptor: self.secret.acceptor(&self.address), tls: self.tls.clone() })
+        let listener = self
+            .listener
+            .try_clone()
+            .map_err(io_error("cluster.node_listen"))?;
+        Ok(NodeListener {
+            listener,
+            acceptor: self.secret.acceptor(&self.address),
+            tls: self.tls.clone(),
+        })
     }
 
-    /// Follows the changelog until the claim is won, and takes the shard. While this node should have no copy of it, removes the one
-    /// that it has, and waits.
+    /// Follows the changelog until the claim is won, and takes the shard. While this node should
+    /// have no copy of it, removes the one that it has, and waits.
     ///
     /// # Errors
     /// If the local store cannot follow the changelog.
-    pub(super) async fn stand_by(&mut self, clock: &Clock, signals: &mut StopSignals) -> Result<Standing, ServerError> {
+    pub(super) async fn stand_by(
+        &mut self,
+        clock: &Clock,
+        signals: &mut StopSignals,
+    ) -> Result<Standing, ServerError> {
         loop {
             if !self.wait_without_copy(signals).await? {
                 self.leave();
@@ -283,7 +328,9 @@ impl ClusterNode {
                     lease
                 }
             };
-            self.log.is_stopped.store(lease.is_none(), Ordering::Release);
+            self.log
+                .is_stopped
+                .store(lease.is_none(), Ordering::Release);
             follower.stop().await;
             let Some(lease) = lease else {
                 self.leave();
@@ -299,7 +346,8 @@ impl ClusterNode {
                     taken = &mut take => Ok(taken),
                 };
                 if interrupted.is_err() {
-                    // Another node need not wait for the answer to an append. It fences what may have been appended.
+                    // Another node need not wait for the answer to an append. It fences what may
+                    // have been appended.
                     self.claim.give_up(&lease, GivenUp::Released);
                     self.log.is_stopped.store(true, Ordering::Release);
                     take.await.iter().for_each(Tenure::fence);
@@ -315,8 +363,12 @@ impl ClusterNode {
                 }
                 Err(Some(end)) => {
                     match end {
-                        TenureEnd::Asked => tracing::info!("asked to give the store up while it was taken"),
-                        TenureEnd::Lost => tracing::info!("the claim was lost while the store was taken"),
+                        TenureEnd::Asked => {
+                            tracing::info!("asked to give the store up while it was taken")
+                        }
+                        TenureEnd::Lost => {
+                            tracing::info!("the claim was lost while the store was taken")
+                        }
                     }
                     self.log.is_stopped.store(false, Ordering::Release);
                     continue;
@@ -327,9 +379,15 @@ impl ClusterNode {
                 Err(error) if self.may_try_again(&error) => {
                     if matches!(error, FollowError::Log(ChangelogError::Full)) {
                         // Only an owner trims it otherwise.
-                        tenure::trim(Arc::clone(&self.log) as _, &self.claim.progress, self.keep_bytes).await;
+                        tenure::trim(
+                            Arc::clone(&self.log) as _,
+                            &self.claim.progress,
+                            self.keep_bytes,
+                        )
+                        .await;
                     }
-                    tracing::warn!(shard = self.claim.shard, %error, "the claimed shard was not taken; another node may try");
+                    tracing::warn!(shard = self.claim.shard, %error, "the claimed shard was not \
+                        taken; another node may try");
                     self.give_claim_up(&lease, GivenUp::Failed).await;
                 }
                 Err(error) => {
@@ -344,11 +402,13 @@ impl ClusterNode {
     /// Whether the shard may be served later that could not be taken.
     fn may_try_again(&self, error: &FollowError) -> bool {
         let is_lost_now = is_lost(error) && !self.is_lost_for_good();
-        matches!(error, FollowError::Log(_)) || is_lost_now || may_fetch(&self.store, &self.id, error)
+        matches!(error, FollowError::Log(_))
+            || is_lost_now
+            || may_fetch(&self.store, &self.id, error)
     }
 
-    /// The end of a node whose store cannot follow the changelog. For one that needs a copy of the store the changelog need not be
-    /// kept.
+    /// The end of a node whose store cannot follow the changelog. For one that needs a copy of the
+    /// store the changelog need not be kept.
     async fn cannot_follow(&mut self, error: FollowError) -> ServerError {
         if matches!(error, FollowError::Trimmed { .. }) {
             self.membership.withdraw();
@@ -368,13 +428,25 @@ impl ClusterNode {
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
         let began = clock.now();
         let read = clock.clone();
-        let opened = tokio::task::spawn_blocking(move || ReplicatedStore::open(store, log, &name, clock, options()));
+        let opened = tokio::task::spawn_blocking(move || {
+            ReplicatedStore::open(store, log, &name, clock, options())
+        });
         let store = Arc::new(opened.await.expect("opening a store does not panic")?);
         let took = read.now().since(began);
-        tracing::info!(shard = self.claim.shard, epoch = store.epoch(), ?took, "this node owns the store");
+        tracing::info!(
+            shard = self.claim.shard,
+            epoch = store.epoch(),
+            ?took,
+            "this node owns the store"
+        );
         let progress = Arc::clone(&self.claim.progress);
         let log: Arc<dyn Changelog> = Arc::clone(&self.log) as _;
-        actix_rt::spawn(tenure::report(progress, Arc::clone(&store), log, self.keep_bytes));
+        actix_rt::spawn(tenure::report(
+            progress,
+            Arc::clone(&store),
+            log,
+            self.keep_bytes,
+        ));
         Ok(Tenure::begin(lease, store, self.claim.role.clone()))
     }
 
@@ -383,7 +455,8 @@ impl ClusterNode {
         self.give_claim_up(&tenure.lease, why).await;
     }
 
-    /// Gives a claim up. The driver has written that afterwards, if it could, and answers with another role.
+    /// Gives a claim up. The driver has written that afterwards, if it could, and answers with
+    /// another role.
     async fn give_claim_up(&self, lease: &Lease, why: GivenUp) {
         let mut role = self.claim.role.clone();
         self.claim.give_up(lease, why);
@@ -393,8 +466,8 @@ impl ClusterNode {
     }
 }
 
-/// What a process answers itself, whatever it owns. `nodes` and `cores` have one of each shard. From now on `health` is that
-/// of a standby.
+/// What a process answers itself, whatever it owns. `nodes` and `cores` have one of each shard.
+/// From now on `health` is that of a standby.
 pub(super) fn standby_context(
     nodes: &[ClusterNode],
     cores: &[CoreHealth],
@@ -402,18 +475,33 @@ pub(super) fn standby_context(
     address: &ClientAddress,
     health: &web::Data<ServerHealth>,
 ) -> Result<StandbyContext, ServerError> {
-    let shards = nodes.iter().zip(cores).map(|(ClusterNode { claim, membership, .. }, core)| {
-        let (role, keeps) = (claim.role.clone(), claim.keeps.clone());
-        let (progress, core, seen) = (Arc::clone(&claim.progress), core.clone(), membership.snapshot.clone());
-        move || {
-            // Which copies the node should have is not known before its first look at the others.
-            let keeps = *keeps.borrow() || seen.borrow().read.is_none();
-            node_shard(&role.borrow(), keeps, &progress, &core)
-        }
-    });
+    let shards = nodes.iter().zip(cores).map(
+        |(
+            ClusterNode {
+                claim, membership, ..
+            },
+            core,
+        )| {
+            let (role, keeps) = (claim.role.clone(), claim.keeps.clone());
+            let (progress, core, seen) = (
+                Arc::clone(&claim.progress),
+                core.clone(),
+                membership.snapshot.clone(),
+            );
+            move || {
+                // Which copies the node should have is not known before its first look at the others.
+                let keeps = *keeps.borrow() || seen.borrow().read.is_none();
+                node_shard(&role.borrow(), keeps, &progress, &core)
+            }
+        },
+    );
     let shards: Vec<_> = shards.collect();
     health.stand_by(move || shards.iter().map(|shard| shard()).collect());
-    let ClusterNode { cluster_context, certificates, .. } = nodes.first().expect("a cluster has a shard");
+    let ClusterNode {
+        cluster_context,
+        certificates,
+        ..
+    } = nodes.first().expect("a cluster has a shard");
     Ok(StandbyContext {
         cluster_context: cluster_context.clone(),
         access: web::Data::new(StandbyAccess {
@@ -440,7 +528,11 @@ fn node_shard(role: &Role, keeps: bool, progress: &ShardProgress, core: &CoreHea
             HeldCopy::Complete => ShardState::Following,
         },
     };
-    NodeShard { state, has_owner: !matches!(role, Role::Standby { owner: None }), core }
+    NodeShard {
+        state,
+        has_owner: !matches!(role, Role::Standby { owner: None }),
+        core,
+    }
 }
 
 /// Returns once a process has left: another one may take over at once. `nodes` are all of it.
@@ -452,14 +544,15 @@ pub(super) async fn left(member: tokio::task::JoinHandle<MembershipEnd>, nodes: 
     }
 }
 
-/// The lease of a claim of this node, once it has one that was not given up; [`None`] once there are no claims any more.
+/// The lease of a claim of this node, once it has one that was not given up; [`None`] once there
+/// are no claims any more.
 async fn claimed(role: &mut watch::Receiver<Role>) -> Option<Lease> {
     let role = role.wait_for(|role| role.lease().is_some()).await;
     role.ok()?.lease().cloned()
 }
 
-/// Ends the writes of an ended tenure that wait for the changelog, and later the process, if its threads cannot be joined in
-/// time.
+/// Ends the writes of an ended tenure that wait for the changelog, and later the process, if its
+/// threads cannot be joined in time.
 pub(super) struct EndGuard {
     _done: std::sync::mpsc::Sender<()>,
 }
@@ -470,7 +563,9 @@ impl EndGuard {
         let span = tracing::Span::current();
         let watch = move || {
             let _in = span.entered();
-            let ends_within = |wait| is_done.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout);
+            let ends_within = |wait| {
+                is_done.recv_timeout(wait) != Err(std::sync::mpsc::RecvTimeoutError::Timeout)
+            };
             if ends_within(WRITES_WAIT) {
                 return;
             }
@@ -480,7 +575,10 @@ impl EndGuard {
                 std::process::abort();
             }
         };
-        std::thread::Builder::new().name("end".to_owned()).spawn(watch).expect("a thread");
+        std::thread::Builder::new()
+            .name("end".to_owned())
+            .spawn(watch)
+            .expect("a thread");
         Self { _done: done }
     }
 }

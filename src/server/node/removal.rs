@@ -1,7 +1,8 @@
-//! A node that should have no copy of a shard: it removes the one that it has, and waits until it should have one again.
+//! A node that should have no copy of a shard: it removes the one that it has, and waits until it
+//! should have one again.
 //!
-//! What stays is an empty store. With that it begins to follow again, from a copy of the owner's store if the changelog was
-//! trimmed, as a new node does.
+//! What stays is an empty store. With that it begins to follow again, from a copy of the owner's
+//! store if the changelog was trimmed, as a new node does.
 //!
 //! Invariants:
 //! - The driver learns that the copy is no more before anything of it is removed.
@@ -37,12 +38,15 @@ pub(super) async fn unwanted(mut keeps: watch::Receiver<bool>) {
 }
 
 impl ClusterNode {
-    /// Waits as long as this node should have no copy of the shard, and removes the one that it has. Returns false if a signal
-    /// stops the process.
+    /// Waits as long as this node should have no copy of the shard, and removes the one that it
+    /// has. Returns false if a signal stops the process.
     ///
     /// # Errors
     /// If the copy is not removed, or the claims of this node have ended.
-    pub(super) async fn wait_without_copy(&self, signals: &mut StopSignals) -> Result<bool, ServerError> {
+    pub(super) async fn wait_without_copy(
+        &self,
+        signals: &mut StopSignals,
+    ) -> Result<bool, ServerError> {
         let mut keeps = self.claim.keeps.clone();
         if *keeps.borrow() {
             return Ok(true);
@@ -76,23 +80,28 @@ impl ClusterNode {
         let (shard, progress) = (self.claim.shard, &self.claim.progress);
         if !self.store.is_of_cluster(&self.id) {
             let folder = self.store.data_dir().display();
-            tracing::warn!(shard, %folder, "the store is not known to be of this cluster, so it is not removed");
+            tracing::warn!(shard, %folder, "the store is not known to be of this cluster, so it is \
+                not removed");
             return Ok(true);
         }
         let store = Arc::clone(&self.store);
         let cleared = tokio::task::spawn_blocking(move || store.clear()).await;
-        let is_removed = cleared.map_err(|error| io_error("removing the store")(io::Error::other(error)))??;
+        let is_removed =
+            cleared.map_err(|error| io_error("removing the store")(io::Error::other(error)))??;
         if is_removed {
             progress.applied.store(0, Ordering::Release);
             progress.flushed.store(0, Ordering::Release);
-            tracing::info!(shard, "other nodes have the copies of the shard, so the one of this node was removed");
+            tracing::info!(
+                shard,
+                "other nodes have the copies of the shard, so the one of this node was removed"
+            );
         }
         Ok(is_removed)
     }
 }
 
-/// What follows from the end of the claims: all end with the first shard of a process that stops, whose signal reaches the
-/// others at the same time. Returns false if it does.
+/// What follows from the end of the claims: all end with the first shard of a process that stops,
+/// whose signal reaches the others at the same time. Returns false if it does.
 ///
 /// # Errors
 /// If no signal comes.

@@ -48,19 +48,34 @@ pub(crate) struct Tenure {
 }
 
 impl Tenure {
-    pub(super) fn begin(lease: Lease, store: Arc<ReplicatedStore>, role: watch::Receiver<Role>) -> Self {
-        Self { lease, store, role, failed: Arc::new(watch::Sender::new(false)) }
+    pub(super) fn begin(
+        lease: Lease,
+        store: Arc<ReplicatedStore>,
+        role: watch::Receiver<Role>,
+    ) -> Self {
+        Self {
+            lease,
+            store,
+            role,
+            failed: Arc::new(watch::Sender::new(false)),
+        }
     }
 
-    /// Called by the journal when nothing can be written any more. A failure of the local store ends the process, as it does
-    /// without a cluster.
+    /// Called by the journal when nothing can be written any more. A failure of the local store
+    /// ends the process, as it does without a cluster.
     pub(crate) fn on_failure(&self) -> FatalHandler {
-        let (lease, store, failed) = (self.lease.clone(), Arc::clone(&self.store), Arc::clone(&self.failed));
+        let (lease, store, failed) = (
+            self.lease.clone(),
+            Arc::clone(&self.store),
+            Arc::clone(&self.failed),
+        );
         Box::new(move |error: &StoreError| {
             lease.end();
             match store.ended() {
                 None | Some(OwnershipEnd::Local(_)) => exit_on_store_error(error),
-                Some(end) => tracing::warn!(reason = %end, "this node does not own the store any more"),
+                Some(end) => {
+                    tracing::warn!(reason = %end, "this node does not own the store any more")
+                }
             }
             failed.send_replace(true);
         })
@@ -82,7 +97,11 @@ impl Tenure {
         let store = Arc::clone(&self.store);
         actix_rt::spawn(async move {
             while store.ended().is_none() {
-                let reason = if store.waits_for_space() { StallReason::Full } else { StallReason::Unreachable };
+                let reason = if store.waits_for_space() {
+                    StallReason::Full
+                } else {
+                    StallReason::Unreachable
+                };
                 let reason = (store.waits() >= STALL_WAIT).then_some(reason);
                 stalled.send_if_modified(|stalled| std::mem::replace(stalled, reason) != reason);
                 tokio::time::sleep(STALL_INTERVAL).await;
@@ -94,7 +113,10 @@ impl Tenure {
     /// Whether it has ended, and not by a failure of the local store.
     pub(crate) fn is_lost(&self) -> bool {
         let end = self.store.ended();
-        end.map_or_else(|| self.lease.is_over(), |end| !matches!(end, OwnershipEnd::Local(_)))
+        end.map_or_else(
+            || self.lease.is_over(),
+            |end| !matches!(end, OwnershipEnd::Local(_)),
+        )
     }
 
     /// From now on nothing is sent or written.
@@ -118,7 +140,11 @@ impl Tenure {
 /// Returns when the claim with this lease ends, or the node is asked to give it up.
 pub(super) async fn claim_ended(role: &mut watch::Receiver<Role>, lease: &Lease) -> TenureEnd {
     let is_mine = |role: &Role| matches!(role, Role::Owner(_)) && !lease.is_over();
-    match role.wait_for(|role| !is_mine(role)).await.map(|role| role.clone()) {
+    match role
+        .wait_for(|role| !is_mine(role))
+        .await
+        .map(|role| role.clone())
+    {
         Ok(Role::Draining(_)) => TenureEnd::Asked,
         Ok(_) | Err(_) => TenureEnd::Lost,
     }
@@ -161,11 +187,15 @@ pub(crate) struct Ownership<'a> {
 }
 
 impl Ownership<'_> {
-    /// Does `work`, the last writes of a start, unless the tenure ends meanwhile or a signal stops the process.
+    /// Does `work`, the last writes of a start, unless the tenure ends meanwhile or a signal stops
+    /// the process.
     ///
     /// # Errors
     /// How the tenure ends; [`None`] for a signal. From then on nothing is sent.
-    pub(crate) async fn unless_ended<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Option<TenureEnd>> {
+    pub(crate) async fn unless_ended<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Option<TenureEnd>> {
         let end = tokio::select! {
             biased;
             () = self.signals.received() => None,
@@ -179,11 +209,15 @@ impl Ownership<'_> {
         Err(end)
     }
 
-    /// Waits until the journal of a start that is abandoned has ended. A write that still waits for the changelog then fails.
+    /// Waits until the journal of a start that is abandoned has ended. A write that still waits for
+    /// the changelog then fails.
     pub(crate) async fn end_writes(&self, ended: impl Future) {
         let _guard = EndGuard::begin(Arc::clone(&self.tenure.store));
         let mut ended = pin!(ended);
-        if tokio::time::timeout(SYNC_INTERVAL, &mut ended).await.is_err() {
+        if tokio::time::timeout(SYNC_INTERVAL, &mut ended)
+            .await
+            .is_err()
+        {
             self.tenure.fence();
             ended.await;
         }

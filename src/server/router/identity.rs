@@ -1,8 +1,9 @@
 //! Who a caller is whose token only the control shard knows.
 //!
-//! The answers of its owner are used for a second. So a revoked token and an ended session are refused everywhere after a
-//! second, and their open responses end within two. While the control shard has no owner nothing can be revoked, and a known
-//! answer is used for longer; but not for long, because another node may see the owner that this one does not.
+//! The answers of its owner are used for a second. So a revoked token and an ended session are
+//! refused everywhere after a second, and their open responses end within two. While the control
+//! shard has no owner nothing can be revoked, and a known answer is used for longer; but not for
+//! long, because another node may see the owner that this one does not.
 
 use std::{cell::RefCell, collections::HashMap, rc::Rc, time::Duration};
 
@@ -43,26 +44,37 @@ struct KnownCaller {
 
 impl Identities {
     pub(super) fn new(control: Rc<Hops>) -> Self {
-        Self { control, known: RefCell::default() }
+        Self {
+            control,
+            known: RefCell::default(),
+        }
     }
 
-    /// Adds what the owner of another shard needs to know. Returns the bearer token if it was needed, and is known.
+    /// Adds what the owner of another shard needs to know. Returns the bearer token if it was
+    /// needed, and is known.
     ///
     /// # Errors
     /// If the control shard cannot be asked.
-    pub(super) async fn identify(&self, headers: &mut HeaderMap) -> Result<Option<String>, &'static str> {
-        let Some(bearer) = bearer(headers).filter(|bearer| ForwardedIdentity::is_needed(bearer)) else {
+    pub(super) async fn identify(
+        &self,
+        headers: &mut HeaderMap,
+    ) -> Result<Option<String>, &'static str> {
+        let Some(bearer) = bearer(headers).filter(|bearer| ForwardedIdentity::is_needed(bearer))
+        else {
             return Ok(None);
         };
         // An unknown token goes on as it is, and the owner refuses it.
-        let Some(identity) = self.find(&bearer).await? else { return Ok(None) };
+        let Some(identity) = self.find(&bearer).await? else {
+            return Ok(None);
+        };
         let unwritable = |_| "the record of the token cannot be forwarded";
         if let Some(token) = &identity.stands_for {
             let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(unwritable)?;
             headers.insert(AUTHORIZATION, value);
         }
         if let Some(record) = &identity.record {
-            let record = serde_json::to_vec(record).map_err(|_| "the record of the token cannot be forwarded")?;
+            let record = serde_json::to_vec(record)
+                .map_err(|_| "the record of the token cannot be forwarded")?;
             let value = HeaderValue::from_bytes(&record).map_err(unwritable)?;
             headers.insert(HeaderName::from_static(hop::TOKEN_NAME), value);
         }
@@ -71,9 +83,14 @@ impl Identities {
 
     async fn find(&self, bearer: &str) -> Result<Option<Rc<ForwardedIdentity>>, &'static str> {
         let known = self.known.borrow().get(bearer).cloned();
-        let age = known.as_ref().map_or(Duration::MAX, |known| known.at.elapsed());
+        let age = known
+            .as_ref()
+            .map_or(Duration::MAX, |known| known.at.elapsed());
         let usable = known.filter(|_| age < STALE_MAX);
-        if let Some(known) = usable.as_ref().filter(|_| age < FRESH || !self.control.forwarder().has_owner()) {
+        if let Some(known) = usable
+            .as_ref()
+            .filter(|_| age < FRESH || !self.control.forwarder().has_owner())
+        {
             return Ok(known.identity.clone());
         }
         match owner::identity(&self.control, bearer).await {
@@ -83,7 +100,13 @@ impl Identities {
                 if known.len() >= CALLERS_MAX {
                     known.clear();
                 }
-                known.insert(bearer.to_owned(), KnownCaller { at: Instant::now(), identity: identity.clone() });
+                known.insert(
+                    bearer.to_owned(),
+                    KnownCaller {
+                        at: Instant::now(),
+                        identity: identity.clone(),
+                    },
+                );
                 Ok(identity)
             }
             Err(why) => usable.map(|known| known.identity).ok_or(why),
@@ -104,6 +127,13 @@ impl Identities {
 }
 
 fn bearer(headers: &HeaderMap) -> Option<String> {
-    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
-    scheme.eq_ignore_ascii_case("Bearer").then(|| token.trim().to_owned())
+    let (scheme, token) = headers
+        .get(AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .trim()
+        .split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("Bearer")
+        .then(|| token.trim().to_owned())
 }

@@ -1,11 +1,15 @@
-//! The front of a node of a cluster with several shards: each request goes to the owners of the shards that it concerns, over a
-//! connection between nodes, also if the owner is this node.
+//! The front of a node of a cluster with several shards: each request goes to the owners of the
+//! shards that it concerns, over a connection between nodes, also if the owner is this node.
 //!
 //! - [`target`] finds the shards, by the tables of routes.
-//! - A request of one shard is forwarded as a standby does it (`forward`): its body and its response are streams.
-//! - A request about a spread topic is sent to one of its shards, or to each. [`pull`] receives from all of them.
-//! - A request of all shards is sent to each ([`parts`]), and the answers are merged (`admin::merge`, [`streams`]).
-//! - The control shard has the named tokens and the sessions. [`identity`] asks its owner, and tells other owners.
+//! - A request of one shard is forwarded as a standby does it (`forward`): its body and its
+//!   response are streams.
+//! - A request about a spread topic is sent to one of its shards, or to each. [`pull`] receives
+//!   from all of them.
+//! - A request of all shards is sent to each ([`parts`]), and the answers are merged
+//!   (`admin::merge`, [`streams`]).
+//! - The control shard has the named tokens and the sessions. [`identity`] asks its owner, and
+//!   tells other owners.
 //! - [`topics`] publishes what event subscriptions of one shard deliver to topics of another.
 //! - [`owner`] is what an owner answers to nodes, and to no client.
 //!
@@ -55,7 +59,8 @@ use gridhook_config::Config;
 /// The shard with the named tokens and the sessions.
 const CONTROL: usize = 0;
 
-/// The maximum size of the body of a request that may concern all shards. Only requests to the control plane do.
+/// The maximum size of the body of a request that may concern all shards. Only requests to the
+/// control plane do.
 const BODY_BYTES: usize = 256 * 1024;
 
 /// How long the names of namespaces from the shards are used for a host with one of these names.
@@ -64,8 +69,9 @@ const NAMESPACES_FRESH: Duration = Duration::from_secs(1);
 /// How long they are used for a host without: the namespace may be new.
 const NAMELESS_FRESH: Duration = Duration::from_millis(100);
 
-/// How long the names of spread topics from an owner are used before they are asked for again. One that is new is like any
-/// topic of its shard meanwhile, and no event of one that was deleted is accepted.
+/// How long the names of spread topics from an owner are used before they are asked for again. One
+/// that is new is like any topic of its shard meanwhile, and no event of one that was deleted is
+/// accepted.
 const SPREAD_FRESH: Duration = Duration::from_secs(1);
 
 /// How old they may be while they are asked for.
@@ -81,7 +87,10 @@ pub(super) struct ShardRouter {
 impl ShardRouter {
     /// A router to these shards, in the order of their numbers.
     pub(super) fn new(shards: Vec<Forwarder>, config: &Config) -> Self {
-        Self { shards: shards.into(), proxies: config.auth.trusted_proxies.clone().into() }
+        Self {
+            shards: shards.into(),
+            proxies: config.auth.trusted_proxies.clone().into(),
+        }
     }
 
     /// Whether this node owns a shard.
@@ -103,10 +112,17 @@ impl ShardRouter {
             proxies: Arc::clone(&self.proxies),
         };
         let router = Rc::new(router);
-        cfg.default_service(web::to(move |request: HttpRequest, payload: web::Payload| {
-            let router = Rc::clone(&router);
-            async move { router.answer(request, payload, side).await.unwrap_or_else(|refused| refused) }
-        }));
+        cfg.default_service(web::to(
+            move |request: HttpRequest, payload: web::Payload| {
+                let router = Rc::clone(&router);
+                async move {
+                    router
+                        .answer(request, payload, side)
+                        .await
+                        .unwrap_or_else(|refused| refused)
+                }
+            },
+        ));
     }
 }
 
@@ -137,10 +153,17 @@ impl ThreadRouter {
     ) -> Routed<HttpResponse> {
         let placement = match target::target(&request, side, &self.proxies) {
             Target::Placed(placement) => placement,
-            Target::InNamespace { label, topic, scope } => match self.namespace(label.as_deref()).await? {
-                Some(namespace) => Placement::Topic(TopicName::new(Some(&namespace), &topic), scope),
+            Target::InNamespace {
+                label,
+                topic,
+                scope,
+            } => match self.namespace(label.as_deref()).await? {
+                Some(namespace) => {
+                    Placement::Topic(TopicName::new(Some(&namespace), &topic), scope)
+                }
                 None => {
-                    let mut outgoing = forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
+                    let mut outgoing =
+                        forward::outgoing(&request, payload).ok_or_else(not_forwarded)?;
                     parts::mark(outgoing.headers_mut(), hop::RECORDED_PART);
                     return self.forward(self.any(), &request, outgoing, side).await;
                 }
@@ -151,13 +174,18 @@ impl ThreadRouter {
                 let body = read(payload).await?;
                 (placement_of_body(merge, &body), Body::Read(body))
             }
-            Placement::Any | Placement::Control | Placement::Named(_) | Placement::Topic(..) | Placement::All(_) => {
-                (placement, Body::Unread(payload))
-            }
+            Placement::Any
+            | Placement::Control
+            | Placement::Named(_)
+            | Placement::Topic(..)
+            | Placement::All(_) => (placement, Body::Unread(payload)),
         };
         let placement = match placement {
-            // A lock token says whether its topic is spread, also to a node that does not know it yet.
-            Placement::Topic(topic, scope) if scope == SpreadScope::Settle || self.is_spread(&topic).await => {
+            // A lock token says whether its topic is spread, also to a node that does not know it
+            // yet.
+            Placement::Topic(topic, scope)
+                if scope == SpreadScope::Settle || self.is_spread(&topic).await =>
+            {
                 let leader = shard_of(topic.leading(), self.shards.len());
                 return self.spread(leader, scope, request, body, side).await;
             }
@@ -192,12 +220,19 @@ impl ThreadRouter {
                 return self.near(leader, &request, outgoing, side).await;
             }
             SpreadScope::Receive => return self.receive(leader, &request, side).await,
-            SpreadScope::Settle => return self.settle(leader, &request, body.read().await?, side).await,
-            SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_) => addressed(&request, scope),
+            SpreadScope::Settle => {
+                return self
+                    .settle(leader, &request, body.read().await?, side)
+                    .await;
+            }
+            SpreadScope::One | SpreadScope::Parts(_) | SpreadScope::All(_) => {
+                addressed(&request, scope)
+            }
         };
         let body = body.read().await?;
         if let Some((shard, target)) = addressed.filter(|(shard, _)| *shard < self.shards.len()) {
-            let mut outgoing = forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
+            let mut outgoing =
+                forward::outgoing_whole(&request, &target, body).ok_or_else(not_forwarded)?;
             if scope == SpreadScope::One {
                 // The owner knows by this that the request names the shard.
                 parts::mark(outgoing.headers_mut(), hop::RECORDED_PART);
@@ -223,15 +258,23 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let those = |is_one: fn(&Forwarder) -> bool| {
-            let shards = self.shards.iter().enumerate().filter(|(_, hops)| is_one(hops.forwarder()));
+            let shards = self
+                .shards
+                .iter()
+                .enumerate()
+                .filter(|(_, hops)| is_one(hops.forwarder()));
             fastrand::choice(shards.map(|(shard, _)| shard).collect::<Vec<_>>())
         };
-        let shard = those(Forwarder::is_owner).or_else(|| those(Forwarder::has_owner)).unwrap_or(leader);
+        let shard = those(Forwarder::is_owner)
+            .or_else(|| those(Forwarder::has_owner))
+            .unwrap_or(leader);
         let answer = self.forward(shard, request, outgoing, side).await?;
         if answer.status() == StatusCode::NOT_FOUND && shard != leader {
             // It was deleted since its name was received. The next request asks for the names.
             self.spread.borrow_mut().take();
-            return Err(unavailable("the shards of the topic have changed; repeat the request"));
+            return Err(unavailable(
+                "the shards of the topic have changed; repeat the request",
+            ));
         }
         Ok(answer)
     }
@@ -242,7 +285,9 @@ impl ThreadRouter {
         let names = match known {
             None => self.ask_for_spread().await,
             // A thread may have had no request for long.
-            Some((at, names)) if at.elapsed() >= SPREAD_STALE => Some(self.ask_for_spread().await.unwrap_or(names)),
+            Some((at, names)) if at.elapsed() >= SPREAD_STALE => {
+                Some(self.ask_for_spread().await.unwrap_or(names))
+            }
             Some((at, names)) => {
                 if at.elapsed() >= SPREAD_FRESH && !self.is_asking.replace(true) {
                     let router = Rc::clone(self);
@@ -268,7 +313,9 @@ impl ThreadRouter {
     fn any(&self) -> usize {
         let mut shards = self.shards.iter().map(|hops| hops.forwarder());
         let first = shards.clone().position(Forwarder::is_owner);
-        first.or_else(|| shards.position(Forwarder::has_owner)).unwrap_or(CONTROL)
+        first
+            .or_else(|| shards.position(Forwarder::has_owner))
+            .unwrap_or(CONTROL)
     }
 
     async fn forward(
@@ -280,15 +327,25 @@ impl ThreadRouter {
     ) -> Routed<HttpResponse> {
         let is_named = self.identify(shard, &mut outgoing).await?;
         let ended = is_named.map(|bearer| Rc::clone(&self.identities).ended(bearer));
-        Ok(self.shards[shard].answer(request, outgoing, side, ended).await)
+        Ok(self.shards[shard]
+            .answer(request, outgoing, side, ended)
+            .await)
     }
 
-    /// Tells the owner of a shard who the caller is, if only the control shard knows. Returns the bearer token then.
-    async fn identify(&self, shard: usize, outgoing: &mut OutgoingRequest) -> Routed<Option<String>> {
+    /// Tells the owner of a shard who the caller is, if only the control shard knows. Returns the
+    /// bearer token then.
+    async fn identify(
+        &self,
+        shard: usize,
+        outgoing: &mut OutgoingRequest,
+    ) -> Routed<Option<String>> {
         if shard == CONTROL {
             return Ok(None);
         }
-        self.identities.identify(outgoing.headers_mut()).await.map_err(unavailable)
+        self.identities
+            .identify(outgoing.headers_mut())
+            .await
+            .map_err(unavailable)
     }
 
     async fn merged(
@@ -335,7 +392,10 @@ impl ThreadRouter {
             return Ok(names);
         }
         let asked = self.shards.iter().map(owner::namespaces);
-        let found: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(asked).await.into_iter().collect();
+        let found: Result<Vec<Vec<String>>, _> = futures_util::future::join_all(asked)
+            .await
+            .into_iter()
+            .collect();
         let names: Rc<[String]> = found.map_err(unavailable)?.concat().into();
         *self.namespaces.borrow_mut() = Some((Instant::now(), Rc::clone(&names)));
         Ok(names)
@@ -382,11 +442,18 @@ async fn read(payload: web::Payload) -> Routed<Bytes> {
 }
 
 fn target_of(request: &HttpRequest) -> &str {
-    request.uri().path_and_query().map_or("/", |target| target.as_str())
+    request
+        .uri()
+        .path_and_query()
+        .map_or("/", |target| target.as_str())
 }
 
 fn target_at(path: &str, query: &str) -> String {
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+    if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{query}")
+    }
 }
 
 fn not_forwarded() -> HttpResponse {
@@ -396,5 +463,8 @@ fn not_forwarded() -> HttpResponse {
 /// A response that no cache may store.
 fn merged_response(content_type: &str, body: impl Into<Bytes>) -> HttpResponse {
     let body: Bytes = body.into();
-    HttpResponse::Ok().insert_header((CONTENT_TYPE, content_type)).insert_header((CACHE_CONTROL, "no-store")).body(body)
+    HttpResponse::Ok()
+        .insert_header((CONTENT_TYPE, content_type))
+        .insert_header((CACHE_CONTROL, "no-store"))
+        .body(body)
 }

@@ -1,5 +1,5 @@
-//! What the owner of a shard answers to the nodes of its cluster, and to no client: a request of a client has the address of
-//! its client, also on a connection between nodes.
+//! What the owner of a shard answers to the nodes of its cluster, and to no client: a request of a
+//! client has the address of its client, also on a connection between nodes.
 
 use std::{collections::BTreeMap, io, rc::Rc, sync::Arc, time::Duration};
 
@@ -59,7 +59,8 @@ pub(super) const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Adds the paths, for connections between nodes.
 pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     let of_nodes = |path: &str| {
-        let is_of_node = |request: &guard::GuardContext<'_>| request.req_data().contains::<OfNode>();
+        let is_of_node =
+            |request: &guard::GuardContext<'_>| request.req_data().contains::<OfNode>();
         web::resource(path.to_owned()).guard(guard::fn_guard(is_of_node))
     };
     cfg.service(of_nodes(IDENTITY).route(web::post().to(answer_identity)));
@@ -67,15 +68,26 @@ pub(crate) fn configure(cfg: &mut web::ServiceConfig) {
     cfg.service(of_nodes(STORE).route(web::get().to(send_store)));
     let topics = of_nodes(TOPICS).app_data(web::PayloadConfig::new(TOPICS_BYTES));
     cfg.service(of_nodes(SPREAD).route(web::get().to(answer_spread)));
-    let definitions = of_nodes(DEFINITIONS).app_data(web::JsonConfig::default().limit(DEFINITIONS_BYTES));
+    let definitions =
+        of_nodes(DEFINITIONS).app_data(web::JsonConfig::default().limit(DEFINITIONS_BYTES));
     cfg.service(definitions.route(web::put().to(apply_definitions)));
     let pull = of_nodes(PULL).app_data(web::JsonConfig::default().limit(TOKENS_BYTES));
-    cfg.service(pull.route(web::put().to(take_leases_back)).route(web::delete().to(call_poll_off)));
-    cfg.service(topics.route(web::get().to(has_topic)).route(web::post().to(publish)));
+    cfg.service(
+        pull.route(web::put().to(take_leases_back))
+            .route(web::delete().to(call_poll_off)),
+    );
+    cfg.service(
+        topics
+            .route(web::get().to(has_topic))
+            .route(web::post().to(publish)),
+    );
 }
 
 async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> HttpResponse {
-    let bearer = request.headers().get(actix_web::http::header::AUTHORIZATION).and_then(bearer_in);
+    let bearer = request
+        .headers()
+        .get(actix_web::http::header::AUTHORIZATION)
+        .and_then(bearer_in);
     match bearer.and_then(|bearer| control.forwarded_identity(bearer)) {
         Some(identity) => HttpResponse::Ok().json(identity),
         None => HttpResponse::NotFound().finish(),
@@ -85,7 +97,10 @@ async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> H
 async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
     let namespaces = control.registry().namespaces();
     let led = namespaces.iter().filter(|namespace| !namespace.is_follower);
-    HttpResponse::Ok().json(led.map(|namespace| namespace.name.to_string()).collect::<Vec<_>>())
+    HttpResponse::Ok().json(
+        led.map(|namespace| namespace.name.to_string())
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Sends the store to a node that cannot follow the changelog without it.
@@ -100,10 +115,17 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
     };
     let (pieces, mut waiting) = mpsc::channel(PIECES_WAITING);
     tokio::task::spawn_blocking(move || {
-        let mut sender = PieceSender { pieces, backups: Arc::clone(&backups) };
+        let mut sender = PieceSender {
+            pieces,
+            backups: Arc::clone(&backups),
+        };
         match backups.send(&permit, &mut sender) {
             Ok(sent) => {
-                tracing::info!(applied = sent.applied, bytes = sent.bytes(), "the store was sent to another node")
+                tracing::info!(
+                    applied = sent.applied,
+                    bytes = sent.bytes(),
+                    "the store was sent to another node"
+                )
             }
             Err(error) => {
                 tracing::warn!(%error, "the store was not sent to another node");
@@ -112,7 +134,9 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
             }
         }
     });
-    HttpResponse::Ok().streaming(futures_util::stream::poll_fn(move |cx| waiting.poll_recv(cx)))
+    HttpResponse::Ok().streaming(futures_util::stream::poll_fn(move |cx| {
+        waiting.poll_recv(cx)
+    }))
 }
 
 /// Writes to the body of a response, as long as the owner does not stop.
@@ -140,12 +164,22 @@ impl io::Write for PieceSender {
 }
 
 async fn answer_spread(control: web::Data<Control>) -> HttpResponse {
-    let records = control.registry().topics().into_iter().map(|topic| topic.record());
-    let keys: Vec<String> = records.filter(|record| record.is_spread()).map(|record| record.key()).collect();
+    let records = control
+        .registry()
+        .topics()
+        .into_iter()
+        .map(|topic| topic.record());
+    let keys: Vec<String> = records
+        .filter(|record| record.is_spread())
+        .map(|record| record.key())
+        .collect();
     HttpResponse::Ok().json(keys)
 }
 
-async fn apply_definitions(definitions: web::Json<Definitions>, control: web::Data<Control>) -> HttpResponse {
+async fn apply_definitions(
+    definitions: web::Json<Definitions>,
+    control: web::Data<Control>,
+) -> HttpResponse {
     match control.apply_definitions(definitions.into_inner()).await {
         Ok(()) => HttpResponse::Ok().finish(),
         Err(error) => HttpResponse::ServiceUnavailable().body(error.to_string()),
@@ -178,7 +212,10 @@ struct NumberedPoll {
     id: u64,
 }
 
-async fn call_poll_off(poll: web::Query<NumberedPoll>, polls: web::Data<NodePolls>) -> HttpResponse {
+async fn call_poll_off(
+    poll: web::Query<NumberedPoll>,
+    polls: web::Data<NodePolls>,
+) -> HttpResponse {
     polls.call_off(poll.id);
     HttpResponse::Ok().finish()
 }
@@ -212,12 +249,18 @@ async fn publish(
 }
 
 /// What the owner of the control shard knows of a bearer token.
-pub(super) async fn identity(control: &Rc<Hops>, bearer: &str) -> Result<Option<ForwardedIdentity>, &'static str> {
-    let value = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| "the token cannot be forwarded")?;
+pub(super) async fn identity(
+    control: &Rc<Hops>,
+    bearer: &str,
+) -> Result<Option<ForwardedIdentity>, &'static str> {
+    let value = HeaderValue::try_from(format!("Bearer {bearer}"))
+        .map_err(|_| "the token cannot be forwarded")?;
     let mut outgoing = request("POST", IDENTITY)?;
     outgoing.headers_mut().insert(AUTHORIZATION, value);
     match ask(control, outgoing).await? {
-        (StatusCode::OK, body) => serde_json::from_slice(&body).map(Some).map_err(|_| UNREADABLE),
+        (StatusCode::OK, body) => serde_json::from_slice(&body)
+            .map(Some)
+            .map_err(|_| UNREADABLE),
         (StatusCode::NOT_FOUND, _) => Ok(None),
         _ => Err("the owner of the control shard, which knows the tokens, does not answer"),
     }
@@ -234,15 +277,24 @@ pub(super) async fn namespaces(shard: &Rc<Hops>) -> Result<Vec<String>, &'static
 /// Gives events back to the part of a shard.
 pub(super) async fn take_back(shard: &Rc<Hops>, tokens: &[String]) -> Result<(), &'static str> {
     let body = serde_json::to_vec(tokens).map_err(|_| "the tokens cannot be sent")?;
-    let request = Request::builder().method("PUT").uri(PULL).header(HOST, "localhost");
-    let request = request.header(CONTENT_TYPE, "application/json").header(CONTENT_LENGTH, body.len());
-    let request = request.body(RequestBody::whole(body.into())).map_err(|_| "the request cannot be made")?;
+    let request = Request::builder()
+        .method("PUT")
+        .uri(PULL)
+        .header(HOST, "localhost");
+    let request = request
+        .header(CONTENT_TYPE, "application/json")
+        .header(CONTENT_LENGTH, body.len());
+    let request = request
+        .body(RequestBody::whole(body.into()))
+        .map_err(|_| "the request cannot be made")?;
     ask(shard, request).await.map(drop)
 }
 
 /// Calls a receive request off that waits at a shard.
 pub(super) async fn call_off(shard: &Rc<Hops>, id: u64) -> Result<(), &'static str> {
-    ask(shard, request("DELETE", &format!("{PULL}?id={id}"))?).await.map(drop)
+    ask(shard, request("DELETE", &format!("{PULL}?id={id}"))?)
+        .await
+        .map(drop)
 }
 
 /// The keys of all spread topics, as the owner of a shard knows them.
@@ -256,15 +308,27 @@ pub(super) async fn spread_topics(shard: &Rc<Hops>) -> Result<Vec<String>, &'sta
 pub(super) const UNREADABLE: &str = "the owner has another version, which cannot be understood";
 
 fn request(method: &str, path: &str) -> Result<OutgoingRequest, &'static str> {
-    let request = Request::builder().method(method).uri(path).header(HOST, "localhost");
-    request.body(RequestBody::whole(bytes::Bytes::new())).map_err(|_| "the request cannot be made")
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(HOST, "localhost");
+    request
+        .body(RequestBody::whole(bytes::Bytes::new()))
+        .map_err(|_| "the request cannot be made")
 }
 
-async fn ask(shard: &Rc<Hops>, outgoing: OutgoingRequest) -> Result<(StatusCode, bytes::Bytes), &'static str> {
+async fn ask(
+    shard: &Rc<Hops>,
+    outgoing: OutgoingRequest,
+) -> Result<(StatusCode, bytes::Bytes), &'static str> {
     let answered = async {
-        let answered = shard.send(outgoing, ListenerSide::Operators, ANSWER_MAX).await?;
+        let answered = shard
+            .send(outgoing, ListenerSide::Operators, ANSWER_MAX)
+            .await?;
         let status = answered.response.status();
         Ok((status, parts::collect(shard, answered).await?.1))
     };
-    timeout(ANSWER_MAX, answered).await.unwrap_or(Err("the owner does not answer in time"))
+    timeout(ANSWER_MAX, answered)
+        .await
+        .unwrap_or(Err("the owner does not answer in time"))
 }

@@ -57,13 +57,19 @@ impl Part {
                 response.insert_header((name.as_str(), value.as_bytes()));
             }
         }
-        response.insert_header((header::CACHE_CONTROL, "no-store")).body(self.body)
+        response
+            .insert_header((header::CACHE_CONTROL, "no-store"))
+            .body(self.body)
     }
 }
 
-/// Marks a request that goes to several shards, or to one that it names: `part` is a value of [`hop::PART_NAME`].
+/// Marks a request that goes to several shards, or to one that it names: `part` is a value of
+/// [`hop::PART_NAME`].
 pub(super) fn mark(headers: &mut HeaderMap, part: &'static str) {
-    headers.insert(HeaderName::from_static(hop::PART_NAME), HeaderValue::from_static(part));
+    headers.insert(
+        HeaderName::from_static(hop::PART_NAME),
+        HeaderValue::from_static(part),
+    );
 }
 
 /// What several shards are asked, and the shard that records it.
@@ -79,18 +85,32 @@ pub(super) struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// One of the shards records it.
-    pub(super) fn recorded_by(request: &'a HttpRequest, side: ListenerSide, recorder: Option<usize>) -> Self {
-        Self { request, side, recorder, others: hop::UNRECORDED_PART }
+    pub(super) fn recorded_by(
+        request: &'a HttpRequest,
+        side: ListenerSide,
+        recorder: Option<usize>,
+    ) -> Self {
+        Self {
+            request,
+            side,
+            recorder,
+            others: hop::UNRECORDED_PART,
+        }
     }
 }
 
 /// The head and the whole body of an answer of the owner that `hops` call.
-pub(super) async fn collect(hops: &Rc<Hops>, answered: OwnerResponse) -> Result<(HeaderMap, Bytes), &'static str> {
+pub(super) async fn collect(
+    hops: &Rc<Hops>,
+    answered: OwnerResponse,
+) -> Result<(HeaderMap, Bytes), &'static str> {
     let (head, mut body) = hops.body(answered, None);
     let mut all = Vec::new();
     loop {
         let read = std::future::poll_fn(|cx| std::pin::Pin::new(&mut body).poll_next(cx)).await;
-        let Some(read) = read else { return Ok((head.headers, all.into())) };
+        let Some(read) = read else {
+            return Ok((head.headers, all.into()));
+        };
         let bytes = read.map_err(|_| "the owner did not answer to the end")?;
         if all.len() + bytes.len() > ANSWER_BYTES_MAX {
             return Err("the answer of an owner is too large");
@@ -100,7 +120,8 @@ pub(super) async fn collect(hops: &Rc<Hops>, answered: OwnerResponse) -> Result<
 }
 
 impl ThreadRouter {
-    /// Of the shards that are asked, the one that records the request: it has an owner, as this node sees it.
+    /// Of the shards that are asked, the one that records the request: it has an owner, as this
+    /// node sees it.
     pub(super) fn recorder(&self, mut asked: impl Iterator<Item = usize> + Clone) -> Option<usize> {
         let has_owner = |shard: &usize| self.shards[*shard].forwarder().has_owner();
         asked.clone().find(has_owner).or_else(|| asked.next())
@@ -110,7 +131,12 @@ impl ThreadRouter {
     pub(super) async fn send_part(
         &self,
         shard: usize,
-        Asked { request, side, recorder, others }: Asked<'_>,
+        Asked {
+            request,
+            side,
+            recorder,
+            others,
+        }: Asked<'_>,
         target: &str,
         body: Bytes,
         wait: Duration,
@@ -121,9 +147,18 @@ impl ThreadRouter {
         if *outgoing.method() == hyper::Method::HEAD {
             *outgoing.method_mut() = hyper::Method::GET;
         }
-        mark(outgoing.headers_mut(), if recorder == Some(shard) { hop::RECORDED_PART } else { others });
+        mark(
+            outgoing.headers_mut(),
+            if recorder == Some(shard) {
+                hop::RECORDED_PART
+            } else {
+                others
+            },
+        );
         // The body is read here.
-        outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
+        outgoing
+            .headers_mut()
+            .remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
             self.identities.identify(outgoing.headers_mut()).await?;
         }
@@ -138,7 +173,11 @@ impl ThreadRouter {
         body: Bytes,
         needs_all: bool,
     ) -> Result<Part, &'static str> {
-        let (wait, most) = if needs_all { (OWNER_WAIT, ANSWER_MAX) } else { (PART_OWNER_WAIT, PART_MAX) };
+        let (wait, most) = if needs_all {
+            (OWNER_WAIT, ANSWER_MAX)
+        } else {
+            (PART_OWNER_WAIT, PART_MAX)
+        };
         let answered = async {
             let answered = self.send_part(shard, asked, target, body, wait).await?;
             let status = StatusCode::from_u16(answered.response.status().as_u16());
@@ -147,9 +186,16 @@ impl ThreadRouter {
             if status == StatusCode::SERVICE_UNAVAILABLE {
                 return Err("the owner cannot answer now");
             }
-            Ok(Part { shard, status, headers, body })
+            Ok(Part {
+                shard,
+                status,
+                headers,
+                body,
+            })
         };
-        timeout(most, answered).await.unwrap_or(Err("the owner does not answer in time"))
+        timeout(most, answered)
+            .await
+            .unwrap_or(Err("the owner does not answer in time"))
     }
 
     /// JSON of all shards.
@@ -161,18 +207,29 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let query = request.query_string();
-        let asked = (0..self.shards.len())
-            .filter_map(|shard| Some((shard, target_at(request.path(), &merge.query_of_shard(query, shard)?))));
+        let asked = (0..self.shards.len()).filter_map(|shard| {
+            Some((
+                shard,
+                target_at(request.path(), &merge.query_of_shard(query, shard)?),
+            ))
+        });
         let asked: Vec<(usize, String)> = asked.collect();
         let needs_all = merge.needs_all();
-        let of_all = Asked::recorded_by(request, side, self.recorder(asked.iter().map(|(shard, _)| *shard)));
-        let asks = asked.iter().map(|(shard, target)| self.ask(*shard, of_all, target, body.clone(), needs_all));
+        let of_all = Asked::recorded_by(
+            request,
+            side,
+            self.recorder(asked.iter().map(|(shard, _)| *shard)),
+        );
+        let asks = asked
+            .iter()
+            .map(|(shard, target)| self.ask(*shard, of_all, target, body.clone(), needs_all));
         let (mut answers, mut missing) = (Vec::new(), Vec::new());
         for ((shard, _), answered) in asked.iter().zip(join_all(asks).await) {
             match answered {
-                Ok(part) if part.status == StatusCode::OK => {
-                    answers.push(ShardAnswer { shard: part.shard, body: part.body })
-                }
+                Ok(part) if part.status == StatusCode::OK => answers.push(ShardAnswer {
+                    shard: part.shard,
+                    body: part.body,
+                }),
                 Ok(refused) => return Ok(refused.response()),
                 Err(why) => missing.push((*shard, why)),
             }
@@ -184,13 +241,17 @@ impl ThreadRouter {
         match merge.merge(query, &answers, &missing) {
             Ok(merged) => Ok(merged_response("application/json", merged.to_string())),
             Err(error) => {
-                tracing::warn!(%error, path = request.path(), "the answers of the shards cannot be merged");
-                Err(unavailable("the owners have other versions, whose answers cannot be merged"))
+                tracing::warn!(%error, path = request.path(), "the answers of the shards cannot be \
+                    merged");
+                Err(unavailable(
+                    "the owners have other versions, whose answers cannot be merged",
+                ))
             }
         }
     }
 
-    /// What each shard of a spread topic has of an answer, or does. One that has nothing to do refuses it.
+    /// What each shard of a spread topic has of an answer, or does. One that has nothing to do
+    /// refuses it.
     pub(super) async fn parts(
         &self,
         merge: PartsMerge,
@@ -199,15 +260,28 @@ impl ThreadRouter {
         body: Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let (shards, needs_all) = (SpreadShards { leader, count: self.shards.len() }, merge.needs_all());
+        let (shards, needs_all) = (
+            SpreadShards {
+                leader,
+                count: self.shards.len(),
+            },
+            merge.needs_all(),
+        );
         let (path, query) = (request.path().to_owned(), request.query_string().to_owned());
         let asked = PartRequest { path, query, body };
-        let requests = (0..shards.count).filter_map(|shard| Some((shard, merge.request_of(shard, shards, &asked)?)));
-        let requests: Vec<(usize, String, Bytes)> =
-            requests.map(|(shard, part)| (shard, target_at(&part.path, &part.query), part.body)).collect();
-        let of_all = Asked::recorded_by(request, side, self.recorder(requests.iter().map(|(shard, ..)| *shard)));
-        let asks =
-            requests.iter().map(|(shard, target, body)| self.ask(*shard, of_all, target, body.clone(), needs_all));
+        let requests = (0..shards.count)
+            .filter_map(|shard| Some((shard, merge.request_of(shard, shards, &asked)?)));
+        let requests: Vec<(usize, String, Bytes)> = requests
+            .map(|(shard, part)| (shard, target_at(&part.path, &part.query), part.body))
+            .collect();
+        let of_all = Asked::recorded_by(
+            request,
+            side,
+            self.recorder(requests.iter().map(|(shard, ..)| *shard)),
+        );
+        let asks = requests
+            .iter()
+            .map(|(shard, target, body)| self.ask(*shard, of_all, target, body.clone(), needs_all));
         let (mut parts, mut refused, mut missing) = (Vec::new(), None::<Part>, Vec::new());
         for ((shard, ..), answered) in requests.iter().zip(join_all(asks).await) {
             match answered {
@@ -226,16 +300,37 @@ impl ThreadRouter {
         }
         let Some(first) = parts.first() else {
             let missing = missing.first().map(|(shard, why)| no_answer(*shard, why));
-            return Err(refused.map(Part::response).or(missing).unwrap_or_else(not_forwarded));
+            return Err(refused
+                .map(Part::response)
+                .or(missing)
+                .unwrap_or_else(not_forwarded));
         };
-        let (status, content_type) = (first.status, first.headers.get(CONTENT_TYPE).and_then(|of| of.to_str().ok()));
+        let (status, content_type) = (
+            first.status,
+            first
+                .headers
+                .get(CONTENT_TYPE)
+                .and_then(|of| of.to_str().ok()),
+        );
         if let Some(text) = content_type.filter(|of| !of.starts_with("application/json")) {
-            let texts: Vec<(usize, &str)> =
-                parts.iter().map(|part| (part.shard, std::str::from_utf8(&part.body).unwrap_or_default())).collect();
+            let texts: Vec<(usize, &str)> = parts
+                .iter()
+                .map(|part| {
+                    (
+                        part.shard,
+                        std::str::from_utf8(&part.body).unwrap_or_default(),
+                    )
+                })
+                .collect();
             return Ok(merged_response(text, exposition(&texts)));
         }
-        let answers: Vec<ShardAnswer> =
-            parts.iter().map(|part| ShardAnswer { shard: part.shard, body: part.body.clone() }).collect();
+        let answers: Vec<ShardAnswer> = parts
+            .iter()
+            .map(|part| ShardAnswer {
+                shard: part.shard,
+                body: part.body.clone(),
+            })
+            .collect();
         let missing: Vec<usize> = missing.into_iter().map(|(shard, _)| shard).collect();
         match merge.merge(shards, &asked, &answers, &missing) {
             Ok(merged) => {
@@ -244,14 +339,22 @@ impl ThreadRouter {
                 Ok(response)
             }
             Err(error) => {
-                tracing::warn!(%error, path = asked.path, "the answers of the shards cannot be merged");
-                Err(unavailable("the owners have other versions, whose answers cannot be merged"))
+                tracing::warn!(%error, path = asked.path, "the answers of the shards cannot be \
+                    merged");
+                Err(unavailable(
+                    "the owners have other versions, whose answers cannot be merged",
+                ))
             }
         }
     }
 
     /// The answer of the shard that has what the request is about.
-    pub(super) async fn found(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
+    pub(super) async fn found(
+        &self,
+        request: &HttpRequest,
+        body: &Bytes,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
         // A fault that may hit any shard hits a random one.
         let first = if [Method::GET, Method::HEAD].contains(request.method()) {
             0
@@ -262,13 +365,25 @@ impl ThreadRouter {
         let shards = (0..self.shards.len()).map(|next| (first + next) % self.shards.len());
         // The one that does it records it, or the last one that all refuse.
         let recorder = self.recorder(shards.clone().rev());
-        let asked = Asked { request, side, recorder, others: hop::RECORDED_IF_DONE_PART };
+        let asked = Asked {
+            request,
+            side,
+            recorder,
+            others: hop::RECORDED_IF_DONE_PART,
+        };
         for shard in shards {
-            match self.ask(shard, asked, target_of(request), body.clone(), true).await {
+            match self
+                .ask(shard, asked, target_of(request), body.clone(), true)
+                .await
+            {
                 Ok(part) if part.status.is_success() => return Ok(part.response()),
                 Ok(part) => {
                     let is_better = part.status != StatusCode::NOT_FOUND || refused.is_none();
-                    if is_better && refused.as_ref().is_none_or(|known| known.status == StatusCode::NOT_FOUND) {
+                    if is_better
+                        && refused
+                            .as_ref()
+                            .is_none_or(|known| known.status == StatusCode::NOT_FOUND)
+                    {
                         refused = Some(part);
                     }
                 }
@@ -284,7 +399,12 @@ impl ThreadRouter {
     }
 
     /// What every shard does.
-    pub(super) async fn each(&self, request: &HttpRequest, body: &Bytes, side: ListenerSide) -> Routed<HttpResponse> {
+    pub(super) async fn each(
+        &self,
+        request: &HttpRequest,
+        body: &Bytes,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
         let (all, target) = (0..self.shards.len(), target_of(request));
         let asked = Asked::recorded_by(request, side, self.recorder(all.clone()));
         let asks = all.map(|shard| self.ask(shard, asked, target, body.clone(), true));
@@ -304,7 +424,11 @@ impl ThreadRouter {
     }
 
     /// The metrics of the shards that this node owns.
-    pub(super) async fn metrics(&self, request: &HttpRequest, side: ListenerSide) -> Routed<HttpResponse> {
+    pub(super) async fn metrics(
+        &self,
+        request: &HttpRequest,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
         let own = (0..self.shards.len()).filter(|shard| self.shards[*shard].forwarder().is_owner());
         let (asked, target) = (Asked::recorded_by(request, side, None), target_of(request));
         let asks = own.map(|shard| self.ask(shard, asked, target, Bytes::new(), false));
@@ -316,9 +440,16 @@ impl ThreadRouter {
                 Err(why) => missing = missing.or(Some(why)),
             }
         }
-        let texts = parts.iter().map(|part| (part.shard, std::str::from_utf8(&part.body).unwrap_or_default()));
+        let texts = parts.iter().map(|part| {
+            (
+                part.shard,
+                std::str::from_utf8(&part.body).unwrap_or_default(),
+            )
+        });
         let texts: Vec<(usize, &str)> = texts.collect();
-        let content_type = parts.first().and_then(|part| part.headers.get(CONTENT_TYPE)?.to_str().ok());
+        let content_type = parts
+            .first()
+            .and_then(|part| part.headers.get(CONTENT_TYPE)?.to_str().ok());
         match content_type {
             Some(content_type) => Ok(merged_response(content_type, exposition(&texts))),
             None => Err(unavailable(missing.unwrap_or("this node owns no shard"))),

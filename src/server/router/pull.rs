@@ -1,9 +1,10 @@
 //! Pull delivery from a spread topic.
 //!
-//! - A receive request first looks at one part after the other, and takes what is at hand. Without any, it waits at all parts at once;
-//!   the first with events answers it, and the others are called off.
-//! - What was locked for a client that does not get it is given back, and does not count as a delivery. So no answer of a part is
-//!   dropped unread.
+//! - A receive request first looks at one part after the other, and takes what is at hand. Without
+//!   any, it waits at all parts at once; the first with events answers it, and the others are
+//!   called off.
+//! - What was locked for a client that does not get it is given back, and does not count as a
+//!   delivery. So no answer of a part is dropped unread.
 //! - A lock token goes to the shard that it says.
 
 use std::{
@@ -64,7 +65,8 @@ enum PartAnswer {
     Refused(HttpResponse),
 }
 
-/// Events that are locked, each with the shard of its part. They are given back when this is dropped.
+/// Events that are locked, each with the shard of its part. They are given back when this is
+/// dropped.
 struct Received {
     router: Rc<ThreadRouter>,
     events: Vec<(usize, PartEvent)>,
@@ -72,7 +74,8 @@ struct Received {
 
 impl Received {
     fn add(&mut self, shard: usize, events: Vec<PartEvent>) {
-        self.events.extend(events.into_iter().map(|event| (shard, event)));
+        self.events
+            .extend(events.into_iter().map(|event| (shard, event)));
     }
 
     /// The first `most` events, and how they are given back.
@@ -94,7 +97,10 @@ impl Drop for Received {
 fn tokens_of(events: &[(usize, PartEvent)]) -> BTreeMap<usize, Vec<String>> {
     let mut tokens: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     for (shard, event) in events {
-        tokens.entry(*shard).or_default().push(event.broker_properties.lock_token.clone());
+        tokens
+            .entry(*shard)
+            .or_default()
+            .push(event.broker_properties.lock_token.clone());
     }
     tokens
 }
@@ -111,13 +117,25 @@ impl ThreadRouter {
         let (Ok(events_max), Ok(wait)) = (query.max_events(), query.max_wait()) else {
             // The leader says what is wrong.
             let outgoing = forward::outgoing_whole(request, target_of(request), Bytes::new());
-            return self.forward(leader, request, outgoing.ok_or_else(not_forwarded)?, side).await;
+            return self
+                .forward(leader, request, outgoing.ok_or_else(not_forwarded)?, side)
+                .await;
         };
         let (events_max, until) = (events_max as usize, Instant::now() + wait);
         let bearer = RefCell::default();
-        let receive = Rc::new(Receive { request: request.clone(), side, leader, events_max, until, bearer });
+        let receive = Rc::new(Receive {
+            request: request.clone(),
+            side,
+            leader,
+            events_max,
+            until,
+            bearer,
+        });
         let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
-        let mut received = Received { router: Rc::clone(self), events: Vec::new() };
+        let mut received = Received {
+            router: Rc::clone(self),
+            events: Vec::new(),
+        };
         self.look(&receive, &mut received).await?;
         if received.events.is_empty() {
             self.wait_for_events(&receive, &mut received, &peer).await?;
@@ -129,12 +147,19 @@ impl ThreadRouter {
         if !events.value.is_empty() {
             peer.unless_written(give_back);
         }
-        Ok(answer(to_string(&events).expect("strings are always written")))
+        Ok(answer(
+            to_string(&events).expect("strings are always written"),
+        ))
     }
 
-    /// Takes what the parts have at hand. Once there are events, other nodes are not asked for more.
+    /// Takes what the parts have at hand. Once there are events, other nodes are not asked for
+    /// more.
     async fn look(&self, receive: &Receive, received: &mut Received) -> Routed<()> {
-        let near: Vec<bool> = self.shards.iter().map(|hops| hops.forwarder().is_owner()).collect();
+        let near: Vec<bool> = self
+            .shards
+            .iter()
+            .map(|hops| hops.forwarder().is_owner())
+            .collect();
         let turn = self.turn.get();
         self.turn.set(turn.wrapping_add(1));
         for shard in in_turn(turn, &near) {
@@ -146,7 +171,12 @@ impl ThreadRouter {
                 continue;
             }
             let left = receive.events_max - count;
-            match timeout(LOOK_MAX, self.ask_for_events(shard, receive, NodeReceive::Look, left)).await {
+            match timeout(
+                LOOK_MAX,
+                self.ask_for_events(shard, receive, NodeReceive::Look, left),
+            )
+            .await
+            {
                 Ok(Ok(PartAnswer::Events(events))) => received.add(shard, events),
                 Ok(Ok(PartAnswer::Refused(response))) if count == 0 => return Err(response),
                 Ok(Ok(PartAnswer::Refused(_)) | Err(_)) | Err(_) => {}
@@ -166,7 +196,12 @@ impl ThreadRouter {
         // Its end calls the requests off.
         let (open, called_off) = watch::channel(());
         for shard in 0..self.shards.len() {
-            let polled = Rc::clone(self).poll(shard, Rc::clone(receive), called_off.clone(), sender.clone());
+            let polled = Rc::clone(self).poll(
+                shard,
+                Rc::clone(receive),
+                called_off.clone(),
+                sender.clone(),
+            );
             actix_rt::spawn(polled);
         }
         drop(sender);
@@ -212,7 +247,12 @@ impl ThreadRouter {
                 return;
             }
             let id = fastrand::u64(..);
-            let asked = self.ask_for_events(shard, &receive, NodeReceive::Wait { id, longest }, receive.events_max);
+            let asked = self.ask_for_events(
+                shard,
+                &receive,
+                NodeReceive::Wait { id, longest },
+                receive.events_max,
+            );
             let mut asked = pin!(asked);
             let (answer, is_over) = tokio::select! {
                 answer = &mut asked => (answer, false),
@@ -220,9 +260,14 @@ impl ThreadRouter {
             };
             match answer {
                 Ok(answer) => {
-                    if let Err(mpsc::error::SendError((shard, PartAnswer::Events(events)))) = to.send((shard, answer)) {
+                    if let Err(mpsc::error::SendError((shard, PartAnswer::Events(events)))) =
+                        to.send((shard, answer))
+                    {
                         // The client has its answer.
-                        let mut late = Received { router: Rc::clone(&self), events: Vec::new() };
+                        let mut late = Received {
+                            router: Rc::clone(&self),
+                            events: Vec::new(),
+                        };
                         late.add(shard, events);
                     }
                     return;
@@ -246,7 +291,9 @@ impl ThreadRouter {
         let until = Instant::now() + owner::ANSWER_MAX;
         while self.shards[shard].forwarder().has_owner() && Instant::now() < until {
             // Without an answer it is repeated.
-            timeout(CALL_OFF_AGAIN, owner::call_off(&self.shards[shard], id)).await.ok();
+            timeout(CALL_OFF_AGAIN, owner::call_off(&self.shards[shard], id))
+                .await
+                .ok();
             if let Ok(answer) = timeout(CALL_OFF_AGAIN, asked.as_mut()).await {
                 return answer;
             }
@@ -262,10 +309,17 @@ impl ThreadRouter {
         most: usize,
     ) -> Result<PartAnswer, &'static str> {
         let request = &receive.request;
-        let target = target_at(request.path(), &with_max_events(request.query_string(), most));
-        let mut outgoing = forward::outgoing_whole(request, &target, Bytes::new()).ok_or(NOT_FORWARDED)?;
+        let target = target_at(
+            request.path(),
+            &with_max_events(request.query_string(), most),
+        );
+        let mut outgoing =
+            forward::outgoing_whole(request, &target, Bytes::new()).ok_or(NOT_FORWARDED)?;
         let headers = outgoing.headers_mut();
-        headers.insert(hop::RECEIVE_NAME, HeaderValue::from_str(&how.header()).map_err(|_| NOT_FORWARDED)?);
+        headers.insert(
+            hop::RECEIVE_NAME,
+            HeaderValue::from_str(&how.header()).map_err(|_| NOT_FORWARDED)?,
+        );
         // The body is read here.
         headers.remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
@@ -275,16 +329,23 @@ impl ThreadRouter {
             NodeReceive::Look => LOOK_MAX,
             NodeReceive::Wait { longest, .. } => longest,
         };
-        let answered = self.shards[shard].send(outgoing, receive.side, longest).await?;
+        let answered = self.shards[shard]
+            .send(outgoing, receive.side, longest)
+            .await?;
         match StatusCode::from_u16(answered.response.status().as_u16()) {
             Ok(StatusCode::OK) => {
                 let (_, body) = parts::collect(&self.shards[shard], answered).await?;
-                let events: PartEvents = serde_json::from_slice(&body).map_err(|_| owner::UNREADABLE)?;
+                let events: PartEvents =
+                    serde_json::from_slice(&body).map_err(|_| owner::UNREADABLE)?;
                 Ok(PartAnswer::Events(events.value))
             }
-            Ok(StatusCode::NOT_FOUND) if shard != receive.leader => Err("the shard does not have the topic yet"),
+            Ok(StatusCode::NOT_FOUND) if shard != receive.leader => {
+                Err("the shard does not have the topic yet")
+            }
             Ok(StatusCode::SERVICE_UNAVAILABLE) => Err("the owner cannot answer now"),
-            _ => Ok(PartAnswer::Refused(self.shards[shard].relayed(answered, None))),
+            _ => Ok(PartAnswer::Refused(
+                self.shards[shard].relayed(answered, None),
+            )),
         }
     }
 
@@ -293,7 +354,9 @@ impl ThreadRouter {
         for (shard, tokens) in tokens {
             let router = Rc::clone(self);
             // If it fails, the events come again when their locks expire.
-            actix_rt::spawn(async move { owner::take_back(&router.shards[shard], &tokens).await.ok() });
+            actix_rt::spawn(
+                async move { owner::take_back(&router.shards[shard], &tokens).await.ok() },
+            );
         }
     }
 
@@ -306,16 +369,22 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
         let given = LockTokensBody::read(&body);
-        let by_part = given.as_ref().map(|given| tokens_by_part(given, leader, self.shards.len())).unwrap_or_default();
+        let by_part = given
+            .as_ref()
+            .map(|given| tokens_by_part(given, leader, self.shards.len()))
+            .unwrap_or_default();
         let Some(given) = given.ok().filter(|_| by_part.len() > 1) else {
             // The leader says what is wrong with a body.
             let shard = by_part.into_keys().next().unwrap_or(leader);
-            let outgoing = forward::outgoing_whole(request, target_of(request), body).ok_or_else(not_forwarded)?;
+            let outgoing = forward::outgoing_whole(request, target_of(request), body)
+                .ok_or_else(not_forwarded)?;
             return self.forward(shard, request, outgoing, side).await;
         };
         let asks = by_part.iter().map(|(shard, tokens)| async {
             let asked = self.settle_at(*shard, request, tokens, side);
-            timeout(parts::ANSWER_MAX, asked).await.unwrap_or(Err("the owner does not answer in time"))
+            timeout(parts::ANSWER_MAX, asked)
+                .await
+                .unwrap_or(Err("the owner does not answer in time"))
         });
         let (mut results, mut unknown, mut refused) = (Vec::new(), SettleResponse::default(), None);
         for ((shard, tokens), answered) in by_part.iter().zip(join_all(asks).await) {
@@ -327,14 +396,22 @@ impl ThreadRouter {
                 Ok(Err(response)) => refused = refused.or(Some(response)),
                 Err(why) => refused = refused.or_else(|| Some(parts::no_answer(*shard, why))),
             }
-            tokens.iter().for_each(|token| unknown.add(token.clone(), None));
+            tokens
+                .iter()
+                .for_each(|token| unknown.add(token.clone(), None));
         }
         if let Some(refused) = refused.filter(|_| results.is_empty()) {
             return Err(refused);
         }
         let is_of_2023 = ReceiveQuery::new(request.query_string()).is_of_2023();
-        results.push(if is_of_2023 { unknown.as_in_2023() } else { unknown });
-        Ok(answer(to_string(&settled(&given, results)).expect("strings are always written")))
+        results.push(if is_of_2023 {
+            unknown.as_in_2023()
+        } else {
+            unknown
+        });
+        Ok(answer(
+            to_string(&settled(&given, results)).expect("strings are always written"),
+        ))
     }
 
     async fn settle_at(
@@ -345,26 +422,35 @@ impl ThreadRouter {
         side: ListenerSide,
     ) -> Result<Result<SettleResponse, HttpResponse>, &'static str> {
         let body = json!({"lockTokens": tokens}).to_string().into();
-        let mut outgoing = forward::outgoing_whole(request, target_of(request), body).ok_or(NOT_FORWARDED)?;
+        let mut outgoing =
+            forward::outgoing_whole(request, target_of(request), body).ok_or(NOT_FORWARDED)?;
         // The bodies are made and read here.
-        outgoing.headers_mut().remove(hyper::header::ACCEPT_ENCODING);
+        outgoing
+            .headers_mut()
+            .remove(hyper::header::ACCEPT_ENCODING);
         if shard != CONTROL {
             self.identities.identify(outgoing.headers_mut()).await?;
         }
-        let answered = self.shards[shard].send(outgoing, side, parts::ANSWER_MAX).await?;
+        let answered = self.shards[shard]
+            .send(outgoing, side, parts::ANSWER_MAX)
+            .await?;
         if answered.response.status().as_u16() != StatusCode::OK.as_u16() {
             return Ok(Err(self.shards[shard].relayed(answered, None)));
         }
         let (_, body) = parts::collect(&self.shards[shard], answered).await?;
-        serde_json::from_slice(&body).map(Ok).map_err(|_| owner::UNREADABLE)
+        serde_json::from_slice(&body)
+            .map(Ok)
+            .map_err(|_| owner::UNREADABLE)
     }
 }
 
 /// The query with another `maxEvents`.
 fn with_max_events(query: &str, most: usize) -> String {
     let mut changed = url::form_urlencoded::Serializer::new(String::new());
-    let others =
-        url::form_urlencoded::parse(query.as_bytes()).filter(|(key, _)| !key.eq_ignore_ascii_case("maxEvents"));
-    changed.extend_pairs(others).append_pair("maxEvents", &most.to_string());
+    let others = url::form_urlencoded::parse(query.as_bytes())
+        .filter(|(key, _)| !key.eq_ignore_ascii_case("maxEvents"));
+    changed
+        .extend_pairs(others)
+        .append_pair("maxEvents", &most.to_string());
     changed.finish()
 }

@@ -35,7 +35,8 @@ const OWNER_WAIT: Duration = Duration::from_secs(1);
 /// The pause before a shard is followed again whose stream has ended, because its owner changes.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The most pieces of text that wait for a slow reader. Then the owner's lines wait, and are lost there.
+/// The most pieces of text that wait for a slow reader. Then the owner's lines wait, and are lost
+/// there.
 const WAITING_MAX: usize = 16;
 
 /// Whole lines out of the body of a response.
@@ -68,24 +69,36 @@ impl ThreadRouter {
     ) -> Result<OwnerResponse, &'static str> {
         // Each shard of work in turn has an owner, or the work ends before it.
         let asked = Asked::recorded_by(request, side, Some(0));
-        self.send_part(shard, asked, target_of(request), body, OWNER_WAIT).await
+        self.send_part(shard, asked, target_of(request), body, OWNER_WAIT)
+            .await
     }
 
     fn lines_of(&self, shard: usize, answered: OwnerResponse) -> LineReader {
         let (_, body) = self.shards[shard].body(answered, None);
-        LineReader { body: Box::pin(body), rest: BytesMut::new() }
+        LineReader {
+            body: Box::pin(body),
+            rest: BytesMut::new(),
+        }
     }
 
     /// The lines of all shards as they come. A shard whose owner changes is missing meanwhile.
-    pub(super) async fn lines(self: Rc<Self>, request: HttpRequest, side: ListenerSide) -> Routed<HttpResponse> {
-        let asks = (0..self.shards.len()).map(|shard| self.open(shard, &request, Bytes::new(), side));
+    pub(super) async fn lines(
+        self: Rc<Self>,
+        request: HttpRequest,
+        side: ListenerSide,
+    ) -> Routed<HttpResponse> {
+        let asks =
+            (0..self.shards.len()).map(|shard| self.open(shard, &request, Bytes::new(), side));
         let (mut opened, mut missing) = (Vec::new(), None);
         for (shard, answered) in join_all(asks).await.into_iter().enumerate() {
             match answered {
                 Ok(answered) if answered.response.status().as_u16() == StatusCode::OK.as_u16() => {
                     opened.push((shard, Some(self.lines_of(shard, answered))));
                 }
-                Ok(refused) if refused.response.status().as_u16() != StatusCode::SERVICE_UNAVAILABLE.as_u16() => {
+                Ok(refused)
+                    if refused.response.status().as_u16()
+                        != StatusCode::SERVICE_UNAVAILABLE.as_u16() =>
+                {
                     return Ok(self.shards[shard].relayed(refused, None));
                 }
                 Ok(_) => opened.push((shard, None)),
@@ -118,7 +131,9 @@ impl ThreadRouter {
             };
             Some((Ok::<_, actix_web::Error>(text?), (receiver, refused)))
         });
-        Ok(HttpResponse::Ok().content_type(LINES).streaming(Box::pin(text)))
+        Ok(HttpResponse::Ok()
+            .content_type(LINES)
+            .streaming(Box::pin(text)))
     }
 
     /// Sends the lines of a shard, of one owner after the other, until one refuses the caller.
@@ -139,7 +154,9 @@ impl ThreadRouter {
             }
             sleep(AGAIN).await;
             lines = match self.open(shard, request, Bytes::new(), side).await {
-                Ok(answered) if answered.response.status().is_success() => Some(self.lines_of(shard, answered)),
+                Ok(answered) if answered.response.status().is_success() => {
+                    Some(self.lines_of(shard, answered))
+                }
                 Ok(refused) if refused.response.status().is_client_error() => return,
                 Ok(_) | Err(_) => None,
             };
@@ -153,18 +170,31 @@ impl ThreadRouter {
         body: Bytes,
         side: ListenerSide,
     ) -> Routed<HttpResponse> {
-        let first = self.open(0, &request, body.clone(), side).await.map_err(|why| no_answer(0, why))?;
+        let first = self
+            .open(0, &request, body.clone(), side)
+            .await
+            .map_err(|why| no_answer(0, why))?;
         if !first.response.status().is_success() {
             return Ok(self.shards[0].relayed(first, None));
         }
         let lines = Some(self.lines_of(0, first));
-        let work =
-            Work { router: self, request, body, side, shard: 0, lines, ends: ProgressLine::default(), is_over: false };
+        let work = Work {
+            router: self,
+            request,
+            body,
+            side,
+            shard: 0,
+            lines,
+            ends: ProgressLine::default(),
+            is_over: false,
+        };
         let text = stream::unfold(work, |mut work| async move {
             let text = work.next().await?;
             Some((Ok::<_, actix_web::Error>(text), work))
         });
-        Ok(HttpResponse::Ok().content_type(LINES).streaming(Box::pin(text)))
+        Ok(HttpResponse::Ok()
+            .content_type(LINES)
+            .streaming(Box::pin(text)))
     }
 }
 
@@ -195,7 +225,11 @@ impl Work {
                     return Some(line(&json!(self.ends)));
                 }
                 let (shard, body) = (self.shard, self.body.clone());
-                match self.router.open(shard, &self.request, body, self.side).await {
+                match self
+                    .router
+                    .open(shard, &self.request, body, self.side)
+                    .await
+                {
                     Ok(answered) if answered.response.status().is_success() => {
                         self.lines = Some(self.router.lines_of(shard, answered));
                         continue;
@@ -208,8 +242,13 @@ impl Work {
                 }
             };
             let mut shown = BytesMut::new();
-            for read in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                let Ok(mut read) = serde_json::from_slice::<ProgressLine>(read) else { continue };
+            for read in text
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+            {
+                let Ok(mut read) = serde_json::from_slice::<ProgressLine>(read) else {
+                    continue;
+                };
                 if let Some(error) = &read.error {
                     return self.failed(error);
                 }
@@ -231,13 +270,20 @@ impl Work {
     async fn why(&self, refused: OwnerResponse) -> String {
         let status = refused.response.status();
         let read = collect(&self.router.shards[self.shard], refused).await;
-        let error = read.ok().and_then(|(_, body)| serde_json::from_slice::<ErrorResponse>(&body).ok());
-        error.map_or_else(|| format!("its owner answers {status}"), |response| response.error.message)
+        let error = read
+            .ok()
+            .and_then(|(_, body)| serde_json::from_slice::<ErrorResponse>(&body).ok());
+        error.map_or_else(
+            || format!("its owner answers {status}"),
+            |response| response.error.message,
+        )
     }
 
     fn failed(&mut self, why: &str) -> Option<Bytes> {
         self.is_over = true;
-        Some(line(&json!({"error": format!("shard {}: {why}", self.shard)})))
+        Some(line(
+            &json!({"error": format!("shard {}: {why}", self.shard)}),
+        ))
     }
 }
 

@@ -41,20 +41,33 @@ enum Addressed {
     Domain,
     /// The host has the name of a topic or domain.
     Host,
-    /// The path has the name of a topic of a namespace. The name of the namespace may be in the host.
+    /// The path has the name of a topic of a namespace. The name of the namespace may be in the
+    /// host.
     InNamespace(SpreadScope),
 }
 
 static PATTERNS: LazyLock<Vec<(ResourceDef, Addressed)>> = LazyLock::new(|| {
-    let topics = PATHS.map(|path| (path.to_owned(), addressed(path))).into_iter();
+    let topics = PATHS
+        .map(|path| (path.to_owned(), addressed(path)))
+        .into_iter();
     let pulls = spelled_paths().map(|(operation, path)| {
-        let scope = if operation == RECEIVE { SpreadScope::Receive } else { SpreadScope::Settle };
+        let scope = if operation == RECEIVE {
+            SpreadScope::Receive
+        } else {
+            SpreadScope::Settle
+        };
         (path, Addressed::InNamespace(scope))
     });
     let publishes = publish_paths().map(|path| (path, Addressed::InNamespace(SpreadScope::Near)));
-    // Nearly every client sends the paths as they are written, which are found faster than any spelling of them.
-    let written = topics.clone().map(|(path, addressed)| (ResourceDef::new(path), addressed));
-    let spelled = topics.chain(publishes).chain(pulls).map(|(path, of)| (ResourceDef::new(pattern(&path)), of));
+    // Nearly every client sends the paths as they are written, which are found faster than any
+    // spelling of them.
+    let written = topics
+        .clone()
+        .map(|(path, addressed)| (ResourceDef::new(path), addressed));
+    let spelled = topics
+        .chain(publishes)
+        .chain(pulls)
+        .map(|(path, of)| (ResourceDef::new(pattern(&path)), of));
     written.chain(spelled).collect()
 });
 
@@ -71,10 +84,17 @@ fn addressed(path: &str) -> Addressed {
 pub(super) fn target(request: &HttpRequest, side: ListenerSide, proxies: &[IpNet]) -> Target {
     if side == ListenerSide::Publishers {
         let mut path = Path::new(Url::new(request.uri().clone()));
-        let found = PATTERNS.iter().find(|(pattern, _)| pattern.capture_match_info(&mut path));
+        let found = PATTERNS
+            .iter()
+            .find(|(pattern, _)| pattern.capture_match_info(&mut path));
         if let Some((_, addressed)) = found {
             let named = |parameter: &str| path.get(parameter).unwrap_or_default().to_owned();
-            let near = |name: &str| Target::Placed(Placement::Topic(TopicName::new(None, name), SpreadScope::Near));
+            let near = |name: &str| {
+                Target::Placed(Placement::Topic(
+                    TopicName::new(None, name),
+                    SpreadScope::Near,
+                ))
+            };
             return match *addressed {
                 Addressed::Topic => near(&named("topic")),
                 Addressed::Domain => Target::Placed(Placement::Named(named("domain"))),
@@ -89,11 +109,19 @@ pub(super) fn target(request: &HttpRequest, side: ListenerSide, proxies: &[IpNet
                     }
                     None => {
                         let (label, topic) = (host::label_of(request, proxies), named("topic"));
-                        Target::InNamespace { label, topic, scope }
+                        Target::InNamespace {
+                            label,
+                            topic,
+                            scope,
+                        }
                     }
                 },
             };
         }
     }
-    Target::Placed(placement(request.method(), request.path(), request.query_string()))
+    Target::Placed(placement(
+        request.method(),
+        request.path(),
+        request.query_string(),
+    ))
 }

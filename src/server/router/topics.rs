@@ -1,7 +1,7 @@
 //! What the core of a shard asks of those of other shards.
 //!
-//! - The topics of namespaces, as destinations: what an event subscription delivers to one is published by its owner. An attempt
-//!   fails if there is none, and is repeated as any other.
+//! - The topics of namespaces, as destinations: what an event subscription delivers to one is
+//!   published by its owner. An attempt fails if there is none, and is repeated as any other.
 //! - To take the definitions of the spread topics that it leads.
 
 use std::{
@@ -42,7 +42,8 @@ const IDLE_MAX: usize = 8;
 /// The maximum size of the reason why events were refused.
 const REASON_BYTES: usize = 64 * 1024;
 
-/// The longest time until a shard has taken the definitions of spread topics, with the wait for its owner.
+/// The longest time until a shard has taken the definitions of spread topics, with the wait for its
+/// owner.
 const DEFINITIONS_MAX: Duration = Duration::from_secs(10);
 
 /// The pause before definitions are sent again.
@@ -59,7 +60,11 @@ pub(crate) struct OtherShards {
 impl OtherShards {
     /// Those of all shards but `own`.
     pub(crate) fn new(router: ShardRouter, own: usize) -> Self {
-        Self { router, own, idle: Arc::default() }
+        Self {
+            router,
+            own,
+            idle: Arc::default(),
+        }
     }
 
     /// The number of shards.
@@ -81,19 +86,30 @@ impl OtherShards {
         events: &[Bytes],
     ) -> Result<(), PublishFailure> {
         let body = [b"[", &*events.join(&b","[..]), b"]"].concat();
-        match self.ask(shard, "POST", &target(resource_id), body.into()).await {
+        match self
+            .ask(shard, "POST", &target(resource_id), body.into())
+            .await
+        {
             Ok((StatusCode::OK, _)) => Ok(()),
             Ok((status, reason)) => {
                 let reason = String::from_utf8_lossy(&reason).into_owned();
-                Err(PublishFailure { status: status.as_u16(), reason })
+                Err(PublishFailure {
+                    status: status.as_u16(),
+                    reason,
+                })
             }
-            Err(error) => Err(PublishFailure { status: 503, reason: format!("shard {shard}: {error}") }),
+            Err(error) => Err(PublishFailure {
+                status: 503,
+                reason: format!("shard {shard}: {error}"),
+            }),
         }
     }
 
     /// Whether another shard has the topic.
     pub(crate) async fn has(&self, shard: usize, resource_id: &str) -> bool {
-        let answer = self.ask(shard, "GET", &target(resource_id), Bytes::new()).await;
+        let answer = self
+            .ask(shard, "GET", &target(resource_id), Bytes::new())
+            .await;
         answer.is_ok_and(|(status, _)| status == StatusCode::OK)
     }
 
@@ -104,7 +120,11 @@ impl OtherShards {
             if !self.router.shards[self.own].is_owner() {
                 return Err("another node leads the topic now".to_owned());
             }
-            let sent = timeout_at(until, self.ask(shard, "PUT", DEFINITIONS, definitions.clone())).await;
+            let sent = timeout_at(
+                until,
+                self.ask(shard, "PUT", DEFINITIONS, definitions.clone()),
+            )
+            .await;
             let why = match sent {
                 Ok(Ok((StatusCode::OK, _))) => return Ok(()),
                 Ok(Ok((_, reason))) => String::from_utf8_lossy(&reason).into_owned(),
@@ -118,26 +138,49 @@ impl OtherShards {
         }
     }
 
-    async fn ask(&self, shard: usize, method: &str, target: &str, body: Bytes) -> io::Result<(StatusCode, Bytes)> {
+    async fn ask(
+        &self,
+        shard: usize,
+        method: &str,
+        target: &str,
+        body: Bytes,
+    ) -> io::Result<(StatusCode, Bytes)> {
         let forwarder = &self.router.shards[shard];
-        let address = forwarder.owner().ok_or_else(|| io::Error::other("it has no owner"))?;
+        let address = forwarder
+            .owner()
+            .ok_or_else(|| io::Error::other("it has no owner"))?;
         let request = || {
-            let request = Request::builder().method(method).uri(target).header(CONTENT_TYPE, "application/json");
-            let request = request.header(HOST, "localhost").header(CONTENT_LENGTH, body.len());
-            request.body(WholeBody(Some(body.clone()))).map_err(io::Error::other)
+            let request = Request::builder()
+                .method(method)
+                .uri(target)
+                .header(CONTENT_TYPE, "application/json");
+            let request = request
+                .header(HOST, "localhost")
+                .header(CONTENT_LENGTH, body.len());
+            request
+                .body(WholeBody(Some(body.clone())))
+                .map_err(io::Error::other)
         };
         let (mut connection, response) = loop {
-            let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&address).and_then(Vec::pop);
+            let idle = self
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get_mut(&address)
+                .and_then(Vec::pop);
             let is_idle = idle.is_some();
             let mut connection = match idle {
                 Some(connection) => connection,
-                None => timeout(CONNECT_MAX, forwarder.open(&address)).await.map_err(io::Error::other)??,
+                None => timeout(CONNECT_MAX, forwarder.open(&address))
+                    .await
+                    .map_err(io::Error::other)??,
             };
             let mut error = match connection.try_send_request(request()?).await {
                 Ok(response) => break (connection, response),
                 Err(error) => error,
             };
-            // The owner may have closed an idle connection meanwhile, and has not read the request then.
+            // The owner may have closed an idle connection meanwhile, and has not read the request
+            // then.
             if !is_idle || error.take_message().is_none() {
                 return Err(io::Error::other(error.into_error()));
             }
@@ -156,7 +199,11 @@ impl OtherShards {
 }
 
 impl OtherCores for OtherShards {
-    fn apply_definitions(&self, shard: usize, definitions: Bytes) -> BoxFuture<'_, Result<(), String>> {
+    fn apply_definitions(
+        &self,
+        shard: usize,
+        definitions: Bytes,
+    ) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(self.send_definitions(shard, definitions))
     }
 }
@@ -186,7 +233,10 @@ impl Body for WholeBody {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
     }
 

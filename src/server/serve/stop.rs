@@ -24,16 +24,43 @@ pub(super) struct Running {
 impl Running {
     /// Ends what serves, delivers and writes, in this order.
     pub(super) async fn stop(self, end: RunEnd<'_>) -> Result<Served, ServerError> {
-        let Self { recovered, delivery, control, listening } = self;
-        let Listening { health, counters, http, serving } = listening;
-        let Recovered { core, writer, timekeeper, backups, .. } = recovered;
-        let Delivery { publisher, stores, arbiters, exporter, notifier, _lifeline, .. } = delivery;
+        let Self {
+            recovered,
+            delivery,
+            control,
+            listening,
+        } = self;
+        let Listening {
+            health,
+            counters,
+            http,
+            serving,
+        } = listening;
+        let Recovered {
+            core,
+            writer,
+            timekeeper,
+            backups,
+            ..
+        } = recovered;
+        let Delivery {
+            publisher,
+            stores,
+            arbiters,
+            exporter,
+            notifier,
+            _lifeline,
+            ..
+        } = delivery;
         let ownership = end.ownership();
-        let _guard = ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
+        let _guard =
+            ownership.map(|ownership| EndGuard::begin(Arc::clone(&ownership.tenure.store)));
         if end.is_of_process() {
             health.enter(health::StartPhase::Stopping);
             notifier.stopping();
-            ownership.into_iter().for_each(|ownership| ownership.node.leave());
+            ownership
+                .into_iter()
+                .for_each(|ownership| ownership.node.leave());
         }
         control.end_chaos();
         let shutdown_timeout = core.config.server.shutdown_timeout;
@@ -62,18 +89,28 @@ impl Running {
                 core.registry.close();
             }
         }
-        let settle = if ownership.is_some() { Duration::ZERO } else { shutdown_timeout };
+        let settle = if ownership.is_some() {
+            Duration::ZERO
+        } else {
+            shutdown_timeout
+        };
         if !stores.settle(settle).await {
-            tracing::warn!("a dead-letter file is unfinished at the stop; the next start writes it again");
+            tracing::warn!(
+                "a dead-letter file is unfinished at the stop; the next start writes it again"
+            );
         }
         if ownership.is_none() {
-            let served = serving.await.map_err(|error| io_error("serving")(io::Error::other(error)))?;
+            let served = serving
+                .await
+                .map_err(|error| io_error("serving")(io::Error::other(error)))?;
             served.map_err(io_error("serving"))?;
         }
         timekeeper.save();
         core.journal.close();
         // A write may wait for the changelog, and a second signal is heard meanwhile.
-        tokio::task::spawn_blocking(move || writer.join()).await.expect("joining threads does not panic");
+        tokio::task::spawn_blocking(move || writer.join())
+            .await
+            .expect("joining threads does not panic");
         let is_of_process = end.is_of_process();
         match end {
             RunEnd::Stop => {}
@@ -119,7 +156,10 @@ pub(super) enum RunEnd<'a> {
 
 impl<'a> RunEnd<'a> {
     /// Returns once the server has a reason. An owner of a cluster's store has signals of its own.
-    pub(super) async fn of(ownership: Option<Ownership<'a>>, signals: &mut StopSignals) -> Result<Self, ServerError> {
+    pub(super) async fn of(
+        ownership: Option<Ownership<'a>>,
+        signals: &mut StopSignals,
+    ) -> Result<Self, ServerError> {
         let Some(ownership) = ownership else {
             shutdown::wait_for_signal(signals).await?;
             return Ok(Self::Stop);
@@ -148,7 +188,9 @@ impl<'a> RunEnd<'a> {
     fn ownership(&self) -> Option<&Ownership<'a>> {
         match self {
             Self::Stop => None,
-            Self::Leave(ownership) | Self::HandOver(ownership) | Self::Fenced(ownership) => Some(ownership),
+            Self::Leave(ownership) | Self::HandOver(ownership) | Self::Fenced(ownership) => {
+                Some(ownership)
+            }
         }
     }
 }

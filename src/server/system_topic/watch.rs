@@ -1,7 +1,8 @@
-//! Compares the state of event subscriptions, certificates and the disk with what was reported, and reports what changed.
+//! Compares the state of event subscriptions, certificates and the disk with what was reported, and
+//! reports what changed.
 //!
-//! At most one change of each is reported at a look, so an endpoint that fails and recovers between two looks is not. A new
-//! process reports suspended and held event subscriptions again.
+//! At most one change of each is reported at a look, so an endpoint that fails and recovers between
+//! two looks is not. A new process reports suspended and held event subscriptions again.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -47,7 +48,11 @@ enum EndpointState {
 }
 
 impl Watch {
-    pub(super) fn new(certificates: ShownCertificates, disk_free_bytes: u64, certificate_expiry: Duration) -> Self {
+    pub(super) fn new(
+        certificates: ShownCertificates,
+        disk_free_bytes: u64,
+        certificate_expiry: Duration,
+    ) -> Self {
         Self {
             certificates,
             disk_free_bytes,
@@ -59,11 +64,18 @@ impl Watch {
     }
 
     /// Reports what changed since the last look.
-    pub(super) async fn look(&mut self, registry: &Registry, journal: &Journal, events: &SystemEvents, wall: WallTime) {
+    pub(super) async fn look(
+        &mut self,
+        registry: &Registry,
+        journal: &Journal,
+        events: &SystemEvents,
+        wall: WallTime,
+    ) {
         self.look_at_subscriptions(registry, events);
         self.look_at_certificates(events, wall);
         let journal = journal.clone();
-        let figures = tokio::task::spawn_blocking(move || journal.figures().store?.free_bytes).await;
+        let figures =
+            tokio::task::spawn_blocking(move || journal.figures().store?.free_bytes).await;
         if let Some(free) = figures.ok().flatten() {
             let is_low = free < self.disk_free_bytes;
             if is_low && !self.is_disk_low {
@@ -79,23 +91,37 @@ impl Watch {
         let mut found = HashMap::new();
         for topic in registry.topics() {
             for snapshot in topic.snapshots() {
-                let key = SubscriptionKey { partition: topic.partition(), subscription: snapshot.number() };
-                let seen =
-                    Reported { state: EndpointState::of(&snapshot), dead_lettered: snapshot.counters.dead_lettered };
+                let key = SubscriptionKey {
+                    partition: topic.partition(),
+                    subscription: snapshot.number(),
+                };
+                let seen = Reported {
+                    state: EndpointState::of(&snapshot),
+                    dead_lettered: snapshot.counters.dead_lettered,
+                };
                 // Dead letters of an earlier process were reported by it.
                 let last = match &before {
                     Some(before) => before.get(&key).copied().unwrap_or_default(),
-                    None => Reported { dead_lettered: seen.dead_lettered, ..Reported::default() },
+                    None => Reported {
+                        dead_lettered: seen.dead_lettered,
+                        ..Reported::default()
+                    },
                 };
                 let report = |event_type, data| {
-                    events.report_subscription(event_type, &topic.record(), &snapshot.record(), data)
+                    events.report_subscription(
+                        event_type,
+                        &topic.record(),
+                        &snapshot.record(),
+                        data,
+                    )
                 };
                 if seen.state != last.state {
                     report(seen.state.event_type(), description(&snapshot));
                 }
                 let more = seen.dead_lettered.saturating_sub(last.dead_lettered);
                 if more > 0 {
-                    let data = json!({ "deadLettered": more, "deadLetteredTotal": seen.dead_lettered });
+                    let data =
+                        json!({ "deadLettered": more, "deadLetteredTotal": seen.dead_lettered });
                     report("Gridhook.SubscriptionDeadLettered", data);
                 }
                 found.insert(key, seen);
@@ -106,8 +132,13 @@ impl Watch {
 
     fn look_at_certificates(&mut self, events: &SystemEvents, wall: WallTime) {
         let now = wall.timestamp();
-        for ShownCertificate { name, not_after, .. } in (self.certificates)() {
-            if not_after <= now.after(self.certificate_expiry) && self.expiring.insert((name.clone(), not_after)) {
+        for ShownCertificate {
+            name, not_after, ..
+        } in (self.certificates)()
+        {
+            if not_after <= now.after(self.certificate_expiry)
+                && self.expiring.insert((name.clone(), not_after))
+            {
                 let data = json!({ "name": name, "expires": not_after.to_event_grid(), "expired": not_after <= now });
                 events.report("Gridhook.CertificateNearExpiry", name, None, data);
             }
@@ -140,11 +171,20 @@ fn description(snapshot: &SubscriptionSnapshot) -> Value {
     }
     match snapshot.health {
         Health::Healthy { .. } => json!({}),
-        Health::Suspended { cause, since, until, consecutive_suspensions } => json!({
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } => json!({
             "cause": cause.to_string(), "since": since.to_event_grid(), "until": until.to_event_grid(),
             "consecutiveSuspensions": consecutive_suspensions,
         }),
-        Health::Probing { cause, since, consecutive_suspensions } => json!({
+        Health::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        } => json!({
             "cause": cause.to_string(), "since": since.to_event_grid(),
             "consecutiveSuspensions": consecutive_suspensions,
         }),

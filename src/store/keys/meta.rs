@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::{Field, KeyKind, prefix, range_of, start};
-use gridhook_event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, codec::RecordReader};
+use gridhook_event::{
+    Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, codec::RecordReader,
+};
 
 /// Prefix of the names of jobs that remove the records of a deleted subscription.
 const REAP: &str = "reap";
@@ -27,10 +29,11 @@ pub enum MetaKind {
     Floor = 5,
     /// The dead-letter actor's totals and the file that it is writing.
     DeadLetters = 6,
-    /// A replay or redrive that has ended, or the job that removes the records of a deleted subscription. Running
-    /// replays and redrives are in their subscription's cursor.
+    /// A replay or redrive that has ended, or the job that removes the records of a deleted
+    /// subscription. Running replays and redrives are in their subscription's cursor.
     Job = 7,
-    /// A subscription whose endpoint is not validated yet; named by the names of its topic and its own.
+    /// A subscription whose endpoint is not validated yet; named by the names of its topic and its
+    /// own.
     Proposal = 8,
     /// A topic of a domain; named by the names of both.
     DomainTopic = 9,
@@ -46,7 +49,8 @@ pub enum MetaKind {
     Token = 14,
     /// A record of the audit trail; named by its number.
     Audit = 15,
-    /// A resource group that was created by itself; named by the Azure subscription and its own name.
+    /// A resource group that was created by itself; named by the Azure subscription and its own
+    /// name.
     ResourceGroup = 16,
     /// Events that an operator accepted as lost; named by partition and first sequence.
     Loss = 20,
@@ -88,7 +92,9 @@ pub fn meta(kind: MetaKind, name: &[u8]) -> Vec<u8> {
 /// Parses a key of [`meta`].
 pub fn parse_meta(key: &[u8]) -> Option<(MetaKind, &[u8])> {
     let (kind, name) = key.strip_prefix(&[KeyKind::Meta as u8])?.split_first()?;
-    let kind = MetaKind::ALL.into_iter().find(|known| *known as u8 == *kind)?;
+    let kind = MetaKind::ALL
+        .into_iter()
+        .find(|known| *known as u8 == *kind)?;
     Some((kind, name))
 }
 
@@ -125,7 +131,11 @@ pub fn loss_value(end: Seq) -> Vec<u8> {
 pub fn parse_loss(key: &[u8], value: &[u8]) -> Option<(PartitionId, Seq, Seq)> {
     let (kind, name) = parse_meta(key)?;
     let (mut name, mut value) = (RecordReader::new(name), RecordReader::new(value));
-    let lost = (PartitionId::take(&mut name)?, Seq::take(&mut name)?, Seq::take(&mut value)?);
+    let lost = (
+        PartitionId::take(&mut name)?,
+        Seq::take(&mut name)?,
+        Seq::take(&mut value)?,
+    );
     (kind == MetaKind::Loss && name.is_empty() && value.is_empty()).then_some(lost)
 }
 
@@ -133,7 +143,11 @@ pub fn parse_loss(key: &[u8], value: &[u8]) -> Option<(PartitionId, Seq, Seq)> {
 pub fn reap(subscription_key: SubscriptionKey) -> Vec<u8> {
     meta(
         MetaKind::Job,
-        format!("{REAP}/{}/{}", subscription_key.partition.0, subscription_key.subscription.0).as_bytes(),
+        format!(
+            "{REAP}/{}/{}",
+            subscription_key.partition.0, subscription_key.subscription.0
+        )
+        .as_bytes(),
     )
 }
 
@@ -145,7 +159,10 @@ pub fn parse_reap(key: &[u8]) -> Option<SubscriptionKey> {
         return None;
     }
     let mut number = || parts.next()?.parse().ok();
-    Some(SubscriptionKey { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) })
+    Some(SubscriptionKey {
+        partition: PartitionId(number()?),
+        subscription: SubscriptionId(number()?),
+    })
 }
 
 /// The range of the jobs that remove the records of deleted subscriptions.
@@ -155,17 +172,26 @@ pub fn reaps() -> Range<Vec<u8>> {
 
 /// The name of the totals of a subscription's dead letters.
 pub fn dead_letters_name(subscription_key: SubscriptionKey) -> String {
-    format!("{}/{}", subscription_key.partition.0, subscription_key.subscription.0)
+    format!(
+        "{}/{}",
+        subscription_key.partition.0, subscription_key.subscription.0
+    )
 }
 
 /// The key of the totals of a subscription's dead letters.
 pub fn dead_letters(subscription_key: SubscriptionKey) -> Vec<u8> {
-    meta(MetaKind::DeadLetters, dead_letters_name(subscription_key).as_bytes())
+    meta(
+        MetaKind::DeadLetters,
+        dead_letters_name(subscription_key).as_bytes(),
+    )
 }
 
 /// The name of the progress record of a redrive.
 pub fn redrive_name(subscription_key: SubscriptionKey, lane: Lane) -> String {
-    format!("{}/{}/{}", subscription_key.partition.0, subscription_key.subscription.0, lane.0)
+    format!(
+        "{}/{}/{}",
+        subscription_key.partition.0, subscription_key.subscription.0, lane.0
+    )
 }
 
 /// Parses a name of [`redrive_name`].
@@ -173,13 +199,19 @@ pub fn parse_redrive_name(name: &str) -> Option<(SubscriptionKey, Lane)> {
     let (partition, rest) = name.split_once('/')?;
     let (subscription, lane) = rest.split_once('/')?;
     let partition = PartitionId(partition.parse().ok()?);
-    let subscription_key = SubscriptionKey { partition, subscription: SubscriptionId(subscription.parse().ok()?) };
+    let subscription_key = SubscriptionKey {
+        partition,
+        subscription: SubscriptionId(subscription.parse().ok()?),
+    };
     Some((subscription_key, Lane(lane.parse().ok()?)))
 }
 
 /// The key of the progress record of a redrive.
 pub fn redrive(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
-    meta(MetaKind::Redrive, redrive_name(subscription_key, lane).as_bytes())
+    meta(
+        MetaKind::Redrive,
+        redrive_name(subscription_key, lane).as_bytes(),
+    )
 }
 
 /// The key of a job that has ended.
@@ -192,17 +224,31 @@ pub fn ended_job(subscription_key: SubscriptionKey, lane: Lane) -> Vec<u8> {
 
 /// The range of a subscription's jobs that have ended.
 pub fn ended_jobs_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
-    let name = format!("{ENDED}/{}/{}/", subscription_key.partition.0, subscription_key.subscription.0);
+    let name = format!(
+        "{ENDED}/{}/{}/",
+        subscription_key.partition.0, subscription_key.subscription.0
+    );
     range_of(meta(MetaKind::Job, name.as_bytes()))
 }
 
 /// The name of a version of a subscription's filter in `meta`. Names sort like versions.
-pub fn filter_name(SubscriptionKey { partition, subscription }: SubscriptionKey, version: u32) -> String {
+pub fn filter_name(
+    SubscriptionKey {
+        partition,
+        subscription,
+    }: SubscriptionKey,
+    version: u32,
+) -> String {
     format!("{:08x}/{:08x}/{version:08x}", partition.0, subscription.0)
 }
 
 /// The prefix of the names of all filter versions of a subscription.
-pub fn filters_of(SubscriptionKey { partition, subscription }: SubscriptionKey) -> String {
+pub fn filters_of(
+    SubscriptionKey {
+        partition,
+        subscription,
+    }: SubscriptionKey,
+) -> String {
     format!("{:08x}/{:08x}/", partition.0, subscription.0)
 }
 
@@ -213,10 +259,14 @@ pub fn filters_of_partition(partition: PartitionId) -> String {
 
 /// Parses a name of [`filter_name`].
 pub fn parse_filter_name(name: &str) -> Option<(SubscriptionKey, u32)> {
-    let mut parts = name.split('/').map(|part| u32::from_str_radix(part, 16).ok());
+    let mut parts = name
+        .split('/')
+        .map(|part| u32::from_str_radix(part, 16).ok());
     let mut number = || parts.next().flatten();
-    let subscription_key =
-        SubscriptionKey { partition: PartitionId(number()?), subscription: SubscriptionId(number()?) };
+    let subscription_key = SubscriptionKey {
+        partition: PartitionId(number()?),
+        subscription: SubscriptionId(number()?),
+    };
     let parsed = (subscription_key, number()?);
     parts.next().is_none().then_some(parsed)
 }

@@ -1,14 +1,16 @@
-//! Reads the log chunk by chunk, each with a lookup by its key, to get around damaged blocks that stop an iterator.
+//! Reads the log chunk by chunk, each with a lookup by its key, to get around damaged blocks that
+//! stop an iterator.
 
 use super::{LogSlice, chunk_of};
 use crate::{Family, Store, StoreError, damage, keys};
 use gridhook_event::{PartitionId, Seq, chunk::Chunk};
 
-/// An upper bound of the events in a chunk. The search for the chunk of an event goes back no further.
+/// An upper bound of the events in a chunk. The search for the chunk of an event goes back no
+/// further.
 const CHUNK_EVENTS_MAX: u64 = 8192;
 
-/// The maximum number of sequences that one slice looks up. In a table with a damaged index no chunk is readable, so the
-/// search for the next one must be bounded.
+/// The maximum number of sequences that one slice looks up. In a table with a damaged index no
+/// chunk is readable, so the search for the next one must be bounded.
 pub const LOOKUPS_MAX: u64 = 16_384;
 
 /// The result of looking up the chunk that starts at a sequence.
@@ -43,11 +45,20 @@ pub(super) fn read_chunkwise(
             ChunkLookup::Nothing | ChunkLookup::Damaged => break,
         }
     }
-    Ok(LogSlice { chunks, upto: at.min(end).max(from), is_missing: false })
+    Ok(LogSlice {
+        chunks,
+        upto: at.min(end).max(from),
+        is_missing: false,
+    })
 }
 
 /// Returns the gap that starts at `from` and ends at the next readable chunk.
-fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result<LogSlice, StoreError> {
+fn gap(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+) -> Result<LogSlice, StoreError> {
     // Missing chunks without damage were accepted as lost by an earlier repair.
     let mut is_missing = damage::follows_gap(store, partition, from);
     let mut at = from;
@@ -62,7 +73,11 @@ fn gap(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result
     if is_missing && let Some(damage) = store.damage() {
         damage.lose(partition, from, at);
     }
-    Ok(LogSlice { chunks: Vec::new(), upto: at, is_missing })
+    Ok(LogSlice {
+        chunks: Vec::new(),
+        upto: at,
+        is_missing,
+    })
 }
 
 /// Finds the chunk that contains `seq`.
@@ -71,7 +86,10 @@ pub(super) fn chunk_containing(
     partition: PartitionId,
     seq: Seq,
 ) -> Result<Option<Chunk>, StoreError> {
-    for first in (seq.0.saturating_sub(CHUNK_EVENTS_MAX)..=seq.0).rev().map(Seq) {
+    for first in (seq.0.saturating_sub(CHUNK_EVENTS_MAX)..=seq.0)
+        .rev()
+        .map(Seq)
+    {
         if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
             return Ok(Some(chunk).filter(|chunk| chunk.end() > seq));
         }
@@ -80,7 +98,12 @@ pub(super) fn chunk_containing(
 }
 
 /// Finds the first chunk that starts at `from` or later, before `end`.
-pub fn next_chunk(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq) -> Result<Option<Chunk>, StoreError> {
+pub fn next_chunk(
+    store: &dyn Store,
+    partition: PartitionId,
+    from: Seq,
+    end: Seq,
+) -> Result<Option<Chunk>, StoreError> {
     for first in (from.0..end.0).take(LOOKUPS_MAX as usize).map(Seq) {
         if let ChunkLookup::Chunk(chunk) = look_up(store, partition, first)? {
             return Ok(Some(chunk));
@@ -89,10 +112,21 @@ pub fn next_chunk(store: &dyn Store, partition: PartitionId, from: Seq, end: Seq
     Ok(None)
 }
 
-fn look_up(store: &dyn Store, partition: PartitionId, first: Seq) -> Result<ChunkLookup, StoreError> {
+fn look_up(
+    store: &dyn Store,
+    partition: PartitionId,
+    first: Seq,
+) -> Result<ChunkLookup, StoreError> {
     let key = keys::log(partition, first);
-    match store.get(Family::Log, &key).and_then(|value| value.map(|value| chunk_of(&key, value)).transpose()) {
-        Ok(Some(chunk)) => Ok(if chunk.events().is_ok() { ChunkLookup::Chunk(chunk) } else { ChunkLookup::Damaged }),
+    match store
+        .get(Family::Log, &key)
+        .and_then(|value| value.map(|value| chunk_of(&key, value)).transpose())
+    {
+        Ok(Some(chunk)) => Ok(if chunk.events().is_ok() {
+            ChunkLookup::Chunk(chunk)
+        } else {
+            ChunkLookup::Damaged
+        }),
         Ok(None) => Ok(ChunkLookup::Nothing),
         Err(StoreError::Damaged(_)) => Ok(ChunkLookup::Damaged),
         Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),

@@ -13,7 +13,15 @@ use super::{take_outcome, take_reason};
 use gridhook_event::codec::{RecordReader, put_varint};
 use gridhook_policy::record::{OutcomeCounts, lease::StepKind};
 
-pub(super) fn put_counts(out: &mut Vec<u8>, OutcomeCounts { failed, dead_lettered, dropped, leases }: &OutcomeCounts) {
+pub(super) fn put_counts(
+    out: &mut Vec<u8>,
+    OutcomeCounts {
+        failed,
+        dead_lettered,
+        dropped,
+        leases,
+    }: &OutcomeCounts,
+) {
     put_varint(out, failed.len() as u64);
     for (outcome, times) in failed {
         out.push(outcome.byte());

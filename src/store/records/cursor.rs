@@ -12,8 +12,9 @@
 //! open, done: runs | (gap count)*
 //! ```
 //!
-//! Everything is a varint, except points in time. Open and done events are stored as runs, because they are mostly
-//! adjacent: the first run costs as much as its sequence, every further run two or three bytes.
+//! Everything is a varint, except points in time. Open and done events are stored as runs, because
+//! they are mostly adjacent: the first run costs as much as its sequence, every further run two or
+//! three bytes.
 
 use super::{
     RecordLayout,
@@ -27,14 +28,14 @@ use gridhook_event::{
 use gridhook_policy::{
     outcome::Failure,
     record::{
-        Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, OPEN_EVENTS_MAX, PaceRecord, Rate,
-        SeqRuns, job::Job,
+        Counters, Cursor, EndpointId, FilteredOut, Health, HeldBy, LaneCursor, OPEN_EVENTS_MAX,
+        PaceRecord, Rate, SeqRuns, job::Job,
     },
 };
 
-/// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`], because events in flight of several parts of the
-/// log can end before the lane that has these parts passes them. A longer list is damage and is refused before memory is
-/// allocated for it.
+/// The maximum number of open events in a lane: far beyond [`OPEN_EVENTS_MAX`], because events in
+/// flight of several parts of the log can end before the lane that has these parts passes them. A
+/// longer list is damage and is refused before memory is allocated for it.
 const OPEN_MAX: usize = 4 * OPEN_EVENTS_MAX;
 
 /// Flags of a cursor.
@@ -48,25 +49,33 @@ const PACED: u8 = 32;
 const HAS_FILTERED_OUT: u8 = 64;
 const HAS_BEGUN: u8 = 128;
 
-/// In version 5, this byte in the position of the kind of health means that no request may be sent before a time. The
-/// time follows, and then the health.
+/// In version 5, this byte in the position of the kind of health means that no request may be sent
+/// before a time. The time follows, and then the health.
 const NOT_BEFORE: u8 = 3;
 
-/// From version 8, this byte means that the endpoint follows the time before which no request may be sent.
+/// From version 8, this byte means that the endpoint follows the time before which no request may
+/// be sent.
 const REQUESTED_BY: u8 = 2;
 
 impl RecordLayout for Cursor {
     const NAME: &'static str = "cursor";
 
-    /// Version 2 added late responses, pace and hold; 3 jobs; 4 outcome counts; 5 the counts of pull leases; 6 a field,
-    /// in every cursor, for the time before which no request may be sent; 7 the time since which every request failed; 8 the
-    /// endpoint that requested the wait.
+    /// Version 2 added late responses, pace and hold; 3 jobs; 4 outcome counts; 5 the counts of
+    /// pull leases; 6 a field, in every cursor, for the time before which no request may be sent; 7
+    /// the time since which every request failed; 8 the endpoint that requested the wait.
     const VERSION: u8 = 8;
 
     const OLDEST: u8 = 5;
 
     fn put(&self, out: &mut Vec<u8>) {
-        let PaceRecord { healthy, failed, paced, not_before, requested_by, failing_since } = self.pace;
+        let PaceRecord {
+            healthy,
+            failed,
+            paced,
+            not_before,
+            requested_by,
+            failing_since,
+        } = self.pace;
         let held = match self.held {
             None => 0,
             Some(HeldBy::ByOperator) => HELD,
@@ -75,8 +84,9 @@ impl RecordLayout for Cursor {
         };
         let flag = |is_there, flag| if is_there { flag } else { 0 };
         let has = flag(healthy.is_some(), HAS_RATE) | flag(failed.is_some(), HAS_FAILED);
-        let has =
-            has | flag(!self.filtered_out.is_empty(), HAS_FILTERED_OUT) | flag(self.began != Seq::default(), HAS_BEGUN);
+        let has = has
+            | flag(!self.filtered_out.is_empty(), HAS_FILTERED_OUT)
+            | flag(self.began != Seq::default(), HAS_BEGUN);
         out.push(held | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE));
         if let Some(due) = self.next_due {
             put_time(out, due);
@@ -110,7 +120,9 @@ impl RecordLayout for Cursor {
         }
         if !self.filtered_out.is_empty() {
             put_varint(out, self.filtered_out.len() as u64);
-            self.filtered_out.iter().for_each(|range| put_filtered_out(out, range));
+            self.filtered_out
+                .iter()
+                .for_each(|range| put_filtered_out(out, range));
         }
         put_counts(out, &self.counts);
     }
@@ -124,26 +136,50 @@ impl RecordLayout for Cursor {
             (true, true) if version < 7 => return None,
             (true, true) => Some(HeldBy::EndpointFailing),
         };
-        let next_due = if flags & HAS_NEXT_DUE == 0 { None } else { Some(take_time(reader)?) };
-        let healthy = if flags & HAS_RATE == 0 { None } else { Some(Rate(reader.varint()?)) };
-        let failed = if flags & HAS_FAILED == 0 { None } else { Some(take_time(reader)?) };
+        let next_due = if flags & HAS_NEXT_DUE == 0 {
+            None
+        } else {
+            Some(take_time(reader)?)
+        };
+        let healthy = if flags & HAS_RATE == 0 {
+            None
+        } else {
+            Some(Rate(reader.varint()?))
+        };
+        let failed = if flags & HAS_FAILED == 0 {
+            None
+        } else {
+            Some(take_time(reader)?)
+        };
         let ((not_before, requested_by), failing_since, kind) = match version {
             5 => match reader.u8()? {
                 NOT_BEFORE => ((Some(take_time(reader)?), None), None, reader.u8()?),
                 kind => ((None, None), None, kind),
             },
             6 => ((take_time_or_none(reader)?, None), None, reader.u8()?),
-            7 => ((take_time_or_none(reader)?, None), take_time_or_none(reader)?, reader.u8()?),
+            7 => (
+                (take_time_or_none(reader)?, None),
+                take_time_or_none(reader)?,
+                reader.u8()?,
+            ),
             _ => (take_wait(reader)?, take_time_or_none(reader)?, reader.u8()?),
         };
         let health = take_health(kind, reader)?;
-        let pace = PaceRecord { healthy, failed, paced: flags & PACED != 0, not_before, requested_by, failing_since };
+        let pace = PaceRecord {
+            healthy,
+            failed,
+            paced: flags & PACED != 0,
+            not_before,
+            requested_by,
+            failing_since,
+        };
         let counters = take_counters(reader)?;
         let replayed = take_counters(reader)?;
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
         let mut jobs = Vec::new();
         for _ in 0..reader.varint()? {
-            // A job in a cursor has no version of its own: a new form of it is a new version of the cursor.
+            // A job in a cursor has no version of its own: a new form of it is a new version of the
+            // cursor.
             jobs.push(Job::take(Job::VERSION, reader)?);
         }
         let mut lanes = Vec::new();
@@ -180,7 +216,15 @@ impl RecordLayout for Cursor {
     }
 }
 
-fn put_filtered_out(out: &mut Vec<u8>, FilteredOut { lane, version, first, end }: &FilteredOut) {
+fn put_filtered_out(
+    out: &mut Vec<u8>,
+    FilteredOut {
+        lane,
+        version,
+        first,
+        end,
+    }: &FilteredOut,
+) {
     assert!(first < end, "the filtered-out range at {first:?} is empty");
     put_varint(out, lane.0.into());
     put_varint(out, (*version).into());
@@ -189,13 +233,22 @@ fn put_filtered_out(out: &mut Vec<u8>, FilteredOut { lane, version, first, end }
 }
 
 fn take_filtered_out(reader: &mut RecordReader<'_>) -> Option<FilteredOut> {
-    let (lane, version) = (Lane(u16::try_from(reader.varint()?).ok()?), take_u32(reader)?);
+    let (lane, version) = (
+        Lane(u16::try_from(reader.varint()?).ok()?),
+        take_u32(reader)?,
+    );
     let first = reader.varint()?;
     let length = reader.varint().filter(|length| *length > 0)?;
-    Some(FilteredOut { lane, version, first: Seq(first), end: Seq(first.checked_add(length)?) })
+    Some(FilteredOut {
+        lane,
+        version,
+        first: Seq(first),
+        end: Seq(first.checked_add(length)?),
+    })
 }
 
-/// Writes the time before which no request may be sent, and the endpoint that requested it, if both are known.
+/// Writes the time before which no request may be sent, and the endpoint that requested it, if both
+/// are known.
 fn put_wait(out: &mut Vec<u8>, not_before: Option<Timestamp>, requested_by: Option<EndpointId>) {
     match (not_before, requested_by) {
         (Some(until), Some(EndpointId(endpoint))) => {
@@ -222,13 +275,22 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
             out.push(0);
             put_varint(out, failures.into());
         }
-        Health::Suspended { cause, since, until, consecutive_suspensions } => {
+        Health::Suspended {
+            cause,
+            since,
+            until,
+            consecutive_suspensions,
+        } => {
             out.extend([1, cause.byte()]);
             put_time(out, since);
             put_time(out, until);
             put_varint(out, consecutive_suspensions.into());
         }
-        Health::Probing { cause, since, consecutive_suspensions } => {
+        Health::Probing {
+            cause,
+            since,
+            consecutive_suspensions,
+        } => {
             out.extend([2, cause.byte()]);
             put_time(out, since);
             put_varint(out, consecutive_suspensions.into());
@@ -238,7 +300,9 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
 
 fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
     match kind {
-        0 => Some(Health::Healthy { failures: take_u32(reader)? }),
+        0 => Some(Health::Healthy {
+            failures: take_u32(reader)?,
+        }),
         1 => Some(Health::Suspended {
             cause: reader.u8().and_then(Failure::of_byte)?,
             since: take_time(reader)?,
@@ -269,7 +333,19 @@ pub(super) fn counters(counters: &Counters) -> [u64; 11] {
         requests_failed,
         late,
     } = *counters;
-    [passed, filtered, matched, delivered, pending, dead_lettered, dropped, canceled, requests, requests_failed, late]
+    [
+        passed,
+        filtered,
+        matched,
+        delivered,
+        pending,
+        dead_lettered,
+        dropped,
+        canceled,
+        requests,
+        requests_failed,
+        late,
+    ]
 }
 
 pub(super) fn take_counters(reader: &mut RecordReader<'_>) -> Option<Counters> {
@@ -303,10 +379,18 @@ fn put_lane(out: &mut Vec<u8>, cursor: &LaneCursor) {
     put_runs(out, &cursor.done);
 }
 
-/// Writes the number of runs, and for each run its distance from the end of the previous one and its length.
+/// Writes the number of runs, and for each run its distance from the end of the previous one and
+/// its length.
 fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
-    assert!(ascending.len() <= OPEN_MAX, "{} open events in a lane exceed the limit", ascending.len());
-    assert!(ascending.is_sorted_by(|seq, next| seq < next), "the open events of a lane do not ascend");
+    assert!(
+        ascending.len() <= OPEN_MAX,
+        "{} open events in a lane exceed the limit",
+        ascending.len()
+    );
+    assert!(
+        ascending.is_sorted_by(|seq, next| seq < next),
+        "the open events of a lane do not ascend"
+    );
     let runs = ascending.iter().copied().collect::<SeqRuns>().into_runs();
     put_varint(out, runs.len() as u64);
     let mut end = Seq(0);
@@ -325,7 +409,13 @@ fn take_lane(reader: &mut RecordReader<'_>) -> Option<LaneCursor> {
         1 => Some(Seq(reader.varint()?)),
         _ => return None,
     };
-    Some(LaneCursor { lane, read, end, open: take_runs(reader)?, done: take_runs(reader)? })
+    Some(LaneCursor {
+        lane,
+        read,
+        end,
+        open: take_runs(reader)?,
+        done: take_runs(reader)?,
+    })
 }
 
 fn take_runs(reader: &mut RecordReader<'_>) -> Option<Vec<Seq>> {
@@ -334,7 +424,9 @@ fn take_runs(reader: &mut RecordReader<'_>) -> Option<Vec<Seq>> {
     for run in 0..reader.varint()? {
         // A gap of 0 would continue the previous run.
         let gap = reader.varint().filter(|gap| run == 0 || *gap > 0)?;
-        let count = reader.varint().filter(|count| (1..=(OPEN_MAX - seqs.len()) as u64).contains(count))?;
+        let count = reader
+            .varint()
+            .filter(|count| (1..=(OPEN_MAX - seqs.len()) as u64).contains(count))?;
         let first = end.checked_add(gap)?;
         end = first.checked_add(count)?;
         seqs.extend((first..end).map(Seq));

@@ -1,4 +1,5 @@
-//! The bytes of a job. A running job is part of its subscription's cursor; one that has ended is a record of its own.
+//! The bytes of a job. A running job is part of its subscription's cursor; one that has ended is a
+//! record of its own.
 //!
 //! ```text
 //! lane | kind 1 | replay: from, end; redrive: drained 1 | 0, or 1 and the rate | began 8 | changed 8 | state 1 | eleven counters
@@ -53,9 +54,14 @@ impl RecordLayout for Job {
     fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let lane = Lane(u16::try_from(reader.varint()?).ok()?);
         let kind = match reader.u8()? {
-            1 => JobKind::Replay { from: Seq(reader.varint()?), end: Seq(reader.varint()?) },
+            1 => JobKind::Replay {
+                from: Seq(reader.varint()?),
+                end: Seq(reader.varint()?),
+            },
             2 => match reader.u8()? {
-                drained @ (0 | 1) => JobKind::Redrive { drained: drained == 1 },
+                drained @ (0 | 1) => JobKind::Redrive {
+                    drained: drained == 1,
+                },
                 _ => return None,
             },
             _ => return None,
@@ -74,6 +80,14 @@ impl RecordLayout for Job {
             5 => JobState::Canceled,
             _ => return None,
         };
-        Some(Self { lane, kind, rate, began, changed, state, counters: take_counters(reader)? })
+        Some(Self {
+            lane,
+            kind,
+            rate,
+            began,
+            changed,
+            state,
+            counters: take_counters(reader)?,
+        })
     }
 }

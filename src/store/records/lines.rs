@@ -1,6 +1,9 @@
-//! Ledger lines as they are stored, encoded once: a page of outcomes and the records of the ledger have the same bytes.
+//! Ledger lines as they are stored, encoded once: a page of outcomes and the records of the ledger
+//! have the same bytes.
 
-use super::{RecordLayout, RecordReader, put_varint, take_event, take_line, take_runs, take_time, take_u32};
+use super::{
+    RecordLayout, RecordReader, put_varint, take_event, take_line, take_runs, take_time, take_u32,
+};
 use crate::keys::LineKey;
 use gridhook_event::{Lane, Seq, SubscriptionKey};
 use gridhook_policy::record::{LedgerEntry, LedgerLine};
@@ -30,7 +33,14 @@ impl EncodedLines {
     }
 
     /// Adds a line.
-    pub fn push(&mut self, LedgerLine { lane, attempt, entry }: &LedgerLine) {
+    pub fn push(
+        &mut self,
+        LedgerLine {
+            lane,
+            attempt,
+            entry,
+        }: &LedgerLine,
+    ) {
         self.push_entry(*lane, *attempt, entry);
     }
 
@@ -60,10 +70,14 @@ impl EncodedLines {
 
     /// The end of the lines so far.
     pub fn mark(&self) -> LinesMark {
-        LinesMark { count: self.count, bytes: self.bytes.len() }
+        LinesMark {
+            count: self.count,
+            bytes: self.bytes.len(),
+        }
     }
 
-    /// The lines. [`None`] if they cannot be decoded, which [`OutcomePage`](super::OutcomePage)'s decoder has excluded.
+    /// The lines. [`None`] if they cannot be decoded, which [`OutcomePage`](super::OutcomePage)'s
+    /// decoder has excluded.
     pub fn decode(&self) -> Option<Vec<LedgerLine>> {
         let mut reader = RecordReader::new(&self.bytes);
         let mut lines = Vec::new();
@@ -77,7 +91,8 @@ impl EncodedLines {
     pub fn of(&self, subscription_key: SubscriptionKey) -> impl Iterator<Item = EncodedLine<'_>> {
         let mut reader = RecordReader::new(&self.bytes);
         // They were encoded here, or decoded when a page was read.
-        let mut next = move || EncodedLine::take(subscription_key, &mut reader).expect("lines can be decoded");
+        let mut next =
+            move || EncodedLine::take(subscription_key, &mut reader).expect("lines can be decoded");
         (0..self.count).map(move |_| next())
     }
 }
@@ -104,10 +119,25 @@ impl<'a> EncodedLine<'a> {
             first.get_or_insert(run.first);
             end = run.end();
         })?;
-        let key = LineKey { subscription_key, lane, first: first?, at, attempt, what };
+        let key = LineKey {
+            subscription_key,
+            lane,
+            first: first?,
+            at,
+            attempt,
+            what,
+        };
         let after = reader.rest().len();
-        let (bytes, entry) = (&rest[..rest.len() - after], &from_entry[..from_entry.len() - after]);
-        Some(Self { key, end, bytes, entry })
+        let (bytes, entry) = (
+            &rest[..rest.len() - after],
+            &from_entry[..from_entry.len() - after],
+        );
+        Some(Self {
+            key,
+            end,
+            bytes,
+            entry,
+        })
     }
 
     /// The line.
@@ -118,14 +148,17 @@ impl<'a> EncodedLine<'a> {
 
 /// The record of lines that share one.
 pub fn ledger_record(lines: &[EncodedLine<'_>]) -> Vec<u8> {
-    let mut record = Vec::with_capacity(RECORD_BYTES + lines.iter().map(|line| line.bytes.len()).sum::<usize>());
+    let mut record =
+        Vec::with_capacity(RECORD_BYTES + lines.iter().map(|line| line.bytes.len()).sum::<usize>());
     if let [line] = lines {
         record.push(LedgerEntry::VERSION);
         record.extend_from_slice(line.entry);
     } else {
         record.push(super::LedgerLines::VERSION);
         put_varint(&mut record, lines.len() as u64);
-        lines.iter().for_each(|line| record.extend_from_slice(line.bytes));
+        lines
+            .iter()
+            .for_each(|line| record.extend_from_slice(line.bytes));
     }
     record
 }

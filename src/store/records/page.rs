@@ -1,5 +1,5 @@
-//! The record of the outcomes of one write: cursors and ledger lines of many subscriptions, which have no records of their
-//! own yet.
+//! The record of the outcomes of one write: cursors and ledger lines of many subscriptions, which
+//! have no records of their own yet.
 //!
 //! ```text
 //! version 1 | ended | entries | entry*
@@ -8,8 +8,9 @@
 //! changes: checksum of the cursor 4 | (bytes that stay | bytes that change | their new values)*
 //! ```
 //!
-//! Everything but the flags, the cursor, its checksum and the lines is a varint. A cursor is a whole record with its
-//! version. From one outcome to the next a few bytes of it change, and rarely its length.
+//! Everything but the flags, the cursor, its checksum and the lines is a varint. A cursor is a
+//! whole record with its version. From one outcome to the next a few bytes of it change, and rarely
+//! its length.
 
 use bytes::Bytes;
 
@@ -41,7 +42,8 @@ pub struct OutcomePage {
 pub struct PageEntry {
     /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// Its entries in pages up to this number are in records of their own, which were written with this page.
+    /// Its entries in pages up to this number are in records of their own, which were written with
+    /// this page.
     pub stored: Option<u64>,
     /// Its cursor, if that is a new one.
     pub cursor: Option<PageCursor>,
@@ -69,7 +71,9 @@ impl PageCursor {
         let (mut old, mut new) = (&before[..], &cursor[..]);
         while let Some(first) = first_change(old, new) {
             let mut end = first + 1;
-            while let Some(next) = (end..old.len().min(end + NEAR + 1)).find(|at| old[*at] != new[*at]) {
+            while let Some(next) =
+                (end..old.len().min(end + NEAR + 1)).find(|at| old[*at] != new[*at])
+            {
                 end = next + 1;
             }
             put_varint(&mut changes, first as u64);
@@ -77,7 +81,11 @@ impl PageCursor {
             changes.extend_from_slice(&new[first..end]);
             (old, new) = (&old[end..], &new[end..]);
         }
-        if changes.len() < cursor.len() { Self::Changes(changes) } else { Self::Whole(cursor.clone()) }
+        if changes.len() < cursor.len() {
+            Self::Changes(changes)
+        } else {
+            Self::Whole(cursor.clone())
+        }
     }
 
     /// The cursor; [`None`] if it follows another one than `before`.
@@ -104,7 +112,12 @@ impl PageCursor {
 fn first_change(old: &[u8], new: &[u8]) -> Option<usize> {
     // Most bytes stay, so words are compared first.
     let (words, others) = (old.as_chunks::<8>().0, new.as_chunks::<8>().0);
-    let same = words.iter().zip(others).take_while(|(old, new)| old == new).count() * 8;
+    let same = words
+        .iter()
+        .zip(others)
+        .take_while(|(old, new)| old == new)
+        .count()
+        * 8;
     (same..old.len()).find(|at| old[*at] != new[*at])
 }
 
@@ -112,11 +125,19 @@ impl RecordLayout for OutcomePage {
     const NAME: &'static str = "outcome page";
 
     fn put(&self, out: &mut Vec<u8>) {
-        let ascends = self.entries.is_sorted_by(|entry, next| entry.subscription_key < next.subscription_key);
+        let ascends = self
+            .entries
+            .is_sorted_by(|entry, next| entry.subscription_key < next.subscription_key);
         assert!(ascends, "the entries of a page do not ascend");
         put_varint(out, self.ended);
         put_varint(out, self.entries.len() as u64);
-        for PageEntry { subscription_key, stored, cursor, lines } in &self.entries {
+        for PageEntry {
+            subscription_key,
+            stored,
+            cursor,
+            lines,
+        } in &self.entries
+        {
             put_varint(out, subscription_key.partition.0.into());
             put_varint(out, subscription_key.subscription.0.into());
             let (flag, cursor) = match cursor {
@@ -144,23 +165,46 @@ impl RecordLayout for OutcomePage {
         let ended = reader.varint()?;
         let mut entries: Vec<PageEntry> = Vec::new();
         for _ in 0..reader.varint()? {
-            let (partition, subscription) = (PartitionId(take_u32(reader)?), SubscriptionId(take_u32(reader)?));
-            let subscription_key = SubscriptionKey { partition, subscription };
-            entries.last().is_none_or(|last| last.subscription_key < subscription_key).then_some(())?;
+            let (partition, subscription) = (
+                PartitionId(take_u32(reader)?),
+                SubscriptionId(take_u32(reader)?),
+            );
+            let subscription_key = SubscriptionKey {
+                partition,
+                subscription,
+            };
+            entries
+                .last()
+                .is_none_or(|last| last.subscription_key < subscription_key)
+                .then_some(())?;
             let flags = reader.u8()?;
-            let stored = if flags & HAS_STORED == 0 { None } else { Some(reader.varint()?) };
+            let stored = if flags & HAS_STORED == 0 {
+                None
+            } else {
+                Some(reader.varint()?)
+            };
             let cursor = match flags & !HAS_STORED {
                 0 => None,
-                HAS_CURSOR => Some(PageCursor::Whole(Bytes::copy_from_slice(take_field(reader)?))),
+                HAS_CURSOR => Some(PageCursor::Whole(Bytes::copy_from_slice(take_field(
+                    reader,
+                )?))),
                 HAS_CHANGES => Some(PageCursor::Changes(take_field(reader)?.to_vec())),
                 _ => return None,
             };
-            let mut lines = EncodedLines { count: take_u32(reader)?, bytes: Vec::new() };
+            let mut lines = EncodedLines {
+                count: take_u32(reader)?,
+                bytes: Vec::new(),
+            };
             if lines.count > 0 {
                 lines.bytes.extend_from_slice(take_field(reader)?);
                 lines.decode()?;
             }
-            entries.push(PageEntry { subscription_key, stored, cursor, lines });
+            entries.push(PageEntry {
+                subscription_key,
+                stored,
+                cursor,
+                lines,
+            });
         }
         Some(Self { ended, entries })
     }

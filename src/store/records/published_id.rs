@@ -1,8 +1,9 @@
-//! The record of an id that was published to a topic with duplicate detection: accepted 8 | until 8 | seq | duplicates
+//! The record of an id that was published to a topic with duplicate detection: accepted 8 | until
+//! 8 | seq | duplicates
 //! | last duplicate.
 //!
-//! A record for each id, and not the id filters of the log's blocks: one lookup answers for a window of any length, and
-//! the log need not be kept as long as the window.
+//! A record for each id, and not the id filters of the log's blocks: one lookup answers for a
+//! window of any length, and the log need not be kept as long as the window.
 
 use std::{borrow::Cow, time::Duration};
 
@@ -15,13 +16,15 @@ use gridhook_event::{
     codec::{RecordReader, put_varint},
 };
 
-/// The first 128 bits of a SHA-256 hash of what identifies an event in its topic. Two ids with the same digest would be
-/// taken for one: by chance never, and on purpose only with 2^64 hashes, for a publisher's own events.
+/// The first 128 bits of a SHA-256 hash of what identifies an event in its topic. Two ids with the
+/// same digest would be taken for one: by chance never, and on purpose only with 2^64 hashes, for a
+/// publisher's own events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdDigest(pub u64, pub u64);
 
 impl IdDigest {
-    /// The digest of an event: of its id; in CloudEvents, of its `source` too; in a domain, of its domain topic too.
+    /// The digest of an event: of its id; in CloudEvents, of its `source` too; in a domain, of its
+    /// domain topic too.
     pub fn of(event: &Event) -> Self {
         #[derive(Deserialize)]
         struct CloudEventSource<'a> {
@@ -29,7 +32,9 @@ impl IdDigest {
             source: Cow<'a, str>,
         }
         let source = match event.schema {
-            Schema::CloudEvents => serde_json::from_slice::<CloudEventSource<'_>>(event.wire_bytes()).ok(),
+            Schema::CloudEvents => {
+                serde_json::from_slice::<CloudEventSource<'_>>(event.wire_bytes()).ok()
+            }
             Schema::EventGrid | Schema::Custom => None,
         };
         let source = source.map(|event| event.source).unwrap_or_default();
@@ -40,7 +45,11 @@ impl IdDigest {
             hash.update(part);
         }
         let hash = hash.finalize();
-        let half = |at: usize| hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let half = |at: usize| {
+            hash[at..at + 8]
+                .iter()
+                .fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
         Self(half(0), half(8))
     }
 }
@@ -63,12 +72,18 @@ pub struct PublishedId {
 impl PublishedId {
     /// The record of an event that is accepted now.
     pub fn new(seq: Seq, accepted: Timestamp, window: Duration) -> Self {
-        Self { accepted, until: accepted.after(window), seq, duplicates: 0, last: None }
+        Self {
+            accepted,
+            until: accepted.after(window),
+            seq,
+            duplicates: 0,
+            last: None,
+        }
     }
 
-    /// Whether an event that is published at `now` is a duplicate. A window that became longer counts for later events:
-    /// the records of earlier ones may be gone. An id that was accepted later than now, by a clock that was wrong, is known for
-    /// no longer than a window either.
+    /// Whether an event that is published at `now` is a duplicate. A window that became longer
+    /// counts for later events: the records of earlier ones may be gone. An id that was accepted
+    /// later than now, by a clock that was wrong, is known for no longer than a window either.
     pub fn is_known(&self, now: Timestamp, window: Duration) -> bool {
         now < self.until.min(self.accepted.after(window)) && self.accepted.since(now) < window
     }

@@ -1,4 +1,5 @@
-//! Measurements of RocksDB: its properties, and the counters of its statistics, which it returns as text.
+//! Measurements of RocksDB: its properties, and the counters of its statistics, which it returns as
+//! text.
 
 use rocksdb::properties;
 
@@ -12,17 +13,37 @@ use crate::{
 const LEVELS: usize = 7;
 
 impl RocksStore {
-    /// Reads all measurements. RocksDB takes locks for a moment; no disk is read, except to find the free space.
+    /// Reads all measurements. RocksDB takes locks for a moment; no disk is read, except to find
+    /// the free space.
     pub(super) fn read_figures(&self) -> StoreFigures {
         // An unknown property counts as 0: missing measurements are no reason to fail.
-        let whole = |name| self.db.property_int_value(name).ok().flatten().unwrap_or_default();
-        let text = self.db.property_value(properties::OPTIONS_STATISTICS).ok().flatten().unwrap_or_default();
+        let whole = |name| {
+            self.db
+                .property_int_value(name)
+                .ok()
+                .flatten()
+                .unwrap_or_default()
+        };
+        let text = self
+            .db
+            .property_value(properties::OPTIONS_STATISTICS)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
         let ticker = |name| ticker(&text, name);
         let log = self.family(Family::Log);
-        let of_log = |name| self.db.property_int_value_cf(log, name).ok().flatten().unwrap_or_default();
+        let of_log = |name| {
+            self.db
+                .property_int_value_cf(log, name)
+                .ok()
+                .flatten()
+                .unwrap_or_default()
+        };
         StoreFigures {
             free_bytes: self.free_bytes().ok(),
-            families: Family::ALL.map(|family| (family, self.figures_of(family))).to_vec(),
+            families: Family::ALL
+                .map(|family| (family, self.figures_of(family)))
+                .to_vec(),
             wal_syncs: ticker("rocksdb.wal.synced"),
             wal_bytes: ticker("rocksdb.wal.bytes"),
             stalled_micros: ticker("rocksdb.stall.micros"),
@@ -44,10 +65,20 @@ impl RocksStore {
 
     fn figures_of(&self, family: Family) -> FamilyFigures {
         let handle = self.family(family);
-        let whole = |name| self.db.property_int_value_cf(handle, name).ok().flatten().unwrap_or_default();
+        let whole = |name| {
+            self.db
+                .property_int_value_cf(handle, name)
+                .ok()
+                .flatten()
+                .unwrap_or_default()
+        };
         let tables = |level| {
             let name = properties::num_files_at_level(level);
-            self.db.property_int_value_cf(handle, &*name).ok().flatten().unwrap_or_default()
+            self.db
+                .property_int_value_cf(handle, &*name)
+                .ok()
+                .flatten()
+                .unwrap_or_default()
         };
         FamilyFigures {
             table_bytes: whole(properties::LIVE_SST_FILES_SIZE),
@@ -61,6 +92,13 @@ impl RocksStore {
 
 /// Parses a counter of the statistics. A line is `rocksdb.wal.synced COUNT : 12`.
 fn ticker(text: &str, name: &str) -> u64 {
-    let of = |line: &str| line.strip_prefix(name)?.trim().strip_prefix("COUNT :")?.trim().parse().ok();
+    let of = |line: &str| {
+        line.strip_prefix(name)?
+            .trim()
+            .strip_prefix("COUNT :")?
+            .trim()
+            .parse()
+            .ok()
+    };
     text.lines().find_map(of).unwrap_or_default()
 }

@@ -1,9 +1,10 @@
-//! The compaction filter: it removes chunks of the log, and blocks of ids, that lie completely below their partition's
-//! floor, and published ids whose window of duplicate detection has ended.
+//! The compaction filter: it removes chunks of the log, and blocks of ids, that lie completely
+//! below their partition's floor, and published ids whose window of duplicate detection has ended.
 //!
-//! Invariants: a floor only rises; a removed record is below a floor that was durable before [`PartitionFloors::raise`]
-//! was called; a chunk that reaches over the floor, or that cannot be read, is kept. Each compaction uses the floors as
-//! they were when it began; they can only have risen since.
+//! Invariants: a floor only rises; a removed record is below a floor that was durable before
+//! [`PartitionFloors::raise`] was called; a chunk that reaches over the floor, or that cannot be
+//! read, is kept. Each compaction uses the floors as they were when it began; they can only have
+//! risen since.
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,8 @@ use crate::{
 };
 use gridhook_event::{PartitionId, Seq, Timestamp, chunk};
 
-/// The floor of every partition that has one, and the time up to which windows of duplicate detection have ended.
+/// The floor of every partition that has one, and the time up to which windows of duplicate
+/// detection have ended.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PartitionFloors {
     floors: Arc<RwLock<Arc<HashMap<PartitionId, Seq>>>>,
@@ -36,7 +38,8 @@ pub(super) struct PartitionFloors {
 impl PartitionFloors {
     /// Raises a floor. A lower one is ignored.
     pub(super) fn raise(&self, partition: PartitionId, floor: Seq) {
-        // Every change is one insert, so the map is consistent even if a thread panicked with the lock.
+        // Every change is one insert, so the map is consistent even if a thread panicked with the
+        // lock.
         let mut floors = self.floors.write().unwrap_or_else(PoisonError::into_inner);
         let known = Arc::make_mut(&mut *floors).entry(partition).or_default();
         *known = floor.max(*known);
@@ -56,7 +59,10 @@ impl CompactionFilterFactory for PartitionFloors {
     type Filter = FloorFilter;
 
     fn create(&mut self, _: CompactionFilterContext) -> FloorFilter {
-        FloorFilter { floors: self.snapshot(), ids_until: Timestamp(self.ids_until.load(Ordering::Relaxed)) }
+        FloorFilter {
+            floors: self.snapshot(),
+            ids_until: Timestamp(self.ids_until.load(Ordering::Relaxed)),
+        }
     }
 
     fn name(&self) -> &CStr {

@@ -1,7 +1,8 @@
 //! The data folder: its lock, its free space, and the ballast that is freed when the disk is full.
 //!
-//! RocksDB recovers by itself from a full disk, but only if it finds at least one write buffer of free space, and until
-//! then it writes nothing, so nothing can be deleted either. The ballast reserves that space.
+//! RocksDB recovers by itself from a full disk, but only if it finds at least one write buffer of
+//! free space, and until then it writes nothing, so nothing can be deleted either. The ballast
+//! reserves that space.
 
 use std::{
     collections::BTreeSet,
@@ -25,19 +26,21 @@ use crate::Family;
 const PRIVATE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// Contains its own inode number and time of creation. A copied file has others, so a copied folder is detected; its
-/// watermark would not show it. The inode number alone does not suffice: a file system may give that of a removed file to
-/// its copy. A snapshot of the whole disk keeps both and is not detected.
+/// Contains its own inode number and time of creation. A copied file has others, so a copied folder
+/// is detected; its watermark would not show it. The inode number alone does not suffice: a file
+/// system may give that of a removed file to its copy. A snapshot of the whole disk keeps both and
+/// is not detected.
 const PLACE: &str = "place";
 
 /// Names of the families that are not compacted.
 pub(super) const SPARED: &str = "spared";
 
-/// Four write buffers: RocksDB needs one free to begin with, and the flush that recovers it, a new log and a new
-/// manifest need space too.
+/// Four write buffers: RocksDB needs one free to begin with, and the flush that recovers it, a new
+/// log and a new manifest need space too.
 const BALLAST: u64 = 4 * BUFFER as u64;
 
-/// The ballast takes at most half of the free space. Below that, the store itself needs the space more.
+/// The ballast takes at most half of the free space. Below that, the store itself needs the space
+/// more.
 const SHARE: u64 = 2;
 
 /// A data folder that this process has locked.
@@ -62,37 +65,54 @@ impl FolderLock {
             .truncate(false)
             .mode(PRIVATE)
             .open(path.join("lock"));
-        let mut file = file.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
+        let mut file = file.map_err(|source| OpenError::Folder {
+            folder: path.to_owned(),
+            source,
+        })?;
         lock(path, &mut file)?;
         match note_process(&mut file) {
             Ok(()) => {}
-            // The process id is informative only. The lock is valid without it, and a full disk must not prevent
-            // opening.
+            // The process id is informative only. The lock is valid without it, and a full disk
+            // must not prevent opening.
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {}
-            Err(source) => return Err(OpenError::Folder { folder: path.to_owned(), source }),
+            Err(source) => {
+                return Err(OpenError::Folder {
+                    folder: path.to_owned(),
+                    source,
+                });
+            }
         }
         Ok(Self { file })
     }
 
-    /// Takes the lock if the folder has a lock file. Creates none: the folder may be a backup or read-only.
+    /// Takes the lock if the folder has a lock file. Creates none: the folder may be a backup or
+    /// read-only.
     pub fn take_if_there(path: &Path) -> Result<Option<Self>, OpenError> {
         match path.join("lock").try_exists() {
             Ok(false) => return Ok(None),
             Ok(true) => {}
-            Err(source) => return Err(OpenError::Folder { folder: path.to_owned(), source }),
+            Err(source) => {
+                return Err(OpenError::Folder {
+                    folder: path.to_owned(),
+                    source,
+                });
+            }
         }
         match Self::take(path) {
             Err(OpenError::Folder { .. }) => {}
             taken => return taken.map(Some),
         }
-        let mut file =
-            File::open(path.join("lock")).map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
+        let mut file = File::open(path.join("lock")).map_err(|source| OpenError::Folder {
+            folder: path.to_owned(),
+            source,
+        })?;
         lock(path, &mut file).map(|()| Some(Self { file }))
     }
 }
 
-/// A lock that is held is asked for again so often, and so far apart: a process that is about to end still has it, and so
-/// has a child that a process has forked and that has not started its program yet.
+/// A lock that is held is asked for again so often, and so far apart: a process that is about to
+/// end still has it, and so has a child that a process has forked and that has not started its
+/// program yet.
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -113,18 +133,33 @@ fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
             if file.read_to_string(&mut holder).is_err() || holder.trim().is_empty() {
                 "unknown".clone_into(&mut holder);
             }
-            Err(OpenError::InUse { folder: path.to_owned(), process: holder.trim().to_owned() })
+            Err(OpenError::InUse {
+                folder: path.to_owned(),
+                process: holder.trim().to_owned(),
+            })
         }
-        Err(TryLockError::Error(source)) => Err(OpenError::Folder { folder: path.to_owned(), source }),
+        Err(TryLockError::Error(source)) => Err(OpenError::Folder {
+            folder: path.to_owned(),
+            source,
+        }),
     }
 }
 
 impl DataFolder {
     /// Creates the folder, if there is none, and takes its lock.
     pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
-        let made = DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path);
-        made.map_err(|source| OpenError::Folder { folder: path.to_owned(), source })?;
-        Ok(Self { path: path.to_owned(), lock: FolderLock::take(path)? })
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(PRIVATE_FOLDER)
+            .create(path);
+        made.map_err(|source| OpenError::Folder {
+            folder: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            path: path.to_owned(),
+            lock: FolderLock::take(path)?,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -137,11 +172,14 @@ impl DataFolder {
         Ok(volume.f_bavail.saturating_mul(volume.f_frsize))
     }
 
-    /// The families that are not compacted. An unreadable file counts as none: the next failed compaction writes it
-    /// again.
+    /// The families that are not compacted. An unreadable file counts as none: the next failed
+    /// compaction writes it again.
     pub(super) fn spared(&self) -> BTreeSet<Family> {
         let names = std::fs::read_to_string(self.path.join(SPARED)).unwrap_or_default();
-        Family::ALL.into_iter().filter(|family| names.lines().any(|name| name == family.name())).collect()
+        Family::ALL
+            .into_iter()
+            .filter(|family| names.lines().any(|name| name == family.name()))
+            .collect()
     }
 
     /// Stores the families that are not compacted.
@@ -153,13 +191,17 @@ impl DataFolder {
                 _ => Err(error),
             });
         }
-        let names: String = families.iter().map(|family| format!("{}\n", family.name())).collect();
+        let names: String = families
+            .iter()
+            .map(|family| format!("{}\n", family.name()))
+            .collect();
         let mut file = new_file(&path)?;
         file.write_all(names.as_bytes())?;
         file.sync_all()
     }
 
-    /// Whether the folder was copied, with all its files, since a server last opened it. The next call returns false.
+    /// Whether the folder was copied, with all its files, since a server last opened it. The next
+    /// call returns false.
     pub(super) fn is_copied(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
         let stored = match std::fs::read_to_string(&path) {
@@ -189,23 +231,32 @@ impl DataFolder {
 
     /// Checks that the file system still accepts changes.
     ///
-    /// While ext4 shuts down because of an error, a sync may succeed although the written data cannot be found
-    /// afterwards (Linux 6.18). Changing a file's times after the sync detects this. It is done twice: the first change
-    /// may only make ext4 notice the error, and then the second one fails.
+    /// While ext4 shuts down because of an error, a sync may succeed although the written data
+    /// cannot be found afterwards (Linux 6.18). Changing a file's times after the sync detects
+    /// this. It is done twice: the first change may only make ext4 notice the error, and then the
+    /// second one fails.
     pub(super) fn check_writable(&self) -> io::Result<()> {
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        let times = Timestamps { last_access: now, last_modification: now };
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: UTIME_NOW,
+        };
+        let times = Timestamps {
+            last_access: now,
+            last_modification: now,
+        };
         for _ in 0..2 {
             // Any other error does not affect what was synced.
-            if let Err(error @ (Errno::ROFS | Errno::IO | Errno::SHUTDOWN)) = futimens(&self.lock.file, &times) {
+            if let Err(error @ (Errno::ROFS | Errno::IO | Errno::SHUTDOWN)) =
+                futimens(&self.lock.file, &times)
+            {
                 return Err(error.into());
             }
         }
         Ok(())
     }
 
-    /// Creates the ballast, if there is space for it. Returns whether there is enough space, counting the ballast. A
-    /// file system that cannot allocate space in advance gets no ballast.
+    /// Creates the ballast, if there is space for it. Returns whether there is enough space,
+    /// counting the ballast. A file system that cannot allocate space in advance gets no ballast.
     pub(super) fn take_ballast(&self) -> io::Result<bool> {
         if self.has_ballast() {
             return Ok(true);
@@ -238,10 +289,14 @@ impl DataFolder {
     }
 }
 
-/// What the file [`PLACE`] contains: its inode number, and where the file system keeps it, its time of creation.
+/// What the file [`PLACE`] contains: its inode number, and where the file system keeps it, its time
+/// of creation.
 fn place_of(file: &File) -> io::Result<String> {
     let meta = file.metadata()?;
-    let created = meta.created().ok().and_then(|created| created.duration_since(UNIX_EPOCH).ok());
+    let created = meta
+        .created()
+        .ok()
+        .and_then(|created| created.duration_since(UNIX_EPOCH).ok());
     Ok(match created {
         Some(created) => format!("{} {}\n", meta.ino(), created.as_nanos()),
         None => format!("{}\n", meta.ino()),
@@ -250,7 +305,12 @@ fn place_of(file: &File) -> io::Result<String> {
 
 /// Creates or truncates a file that only the server's own user can read.
 fn new_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(PRIVATE)
+        .open(path)
 }
 
 fn note_process(lock: &mut File) -> io::Result<()> {

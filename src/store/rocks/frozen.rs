@@ -1,7 +1,7 @@
 //! A read-only store: a data folder without a server, a backup, or a checkpoint of a running store.
 //!
-//! Opening changes nothing on disk: records that a killed process left in the write-ahead log are recovered in memory.
-//! Format, families and watermark are checked as a server checks them.
+//! Opening changes nothing on disk: records that a killed process left in the write-ahead log are
+//! recovered in memory. Format, families and watermark are checked as a server checks them.
 
 use std::path::Path;
 
@@ -34,18 +34,35 @@ pub struct ReadOnlyStore {
 }
 
 impl ReadOnlyStore {
-    /// Opens the store in the data folder or the backup `folder`. Fails if a server has it, and never creates one.
+    /// Opens the store in the data folder or the backup `folder`. Fails if a server has it, and
+    /// never creates one.
     pub fn open(folder: &Path, wanted: &RocksOptions) -> Result<Self, OpenError> {
         let lock = FolderLock::take_if_there(folder)?;
         let file = folder.join("watermark");
-        let of_folder = |source| OpenError::Folder { folder: folder.to_owned(), source };
+        let of_folder = |source| OpenError::Folder {
+            folder: folder.to_owned(),
+            source,
+        };
         let acknowledged = match watermark::read(&file).map_err(of_folder)? {
             WatermarkValue::Whole(sequence) => sequence,
-            WatermarkValue::Missing => return Err(OpenError::NoWatermark { file, problem: "is missing" }),
-            WatermarkValue::Damaged => return Err(OpenError::NoWatermark { file, problem: "is damaged" }),
+            WatermarkValue::Missing => {
+                return Err(OpenError::NoWatermark {
+                    file,
+                    problem: "is missing",
+                });
+            }
+            WatermarkValue::Damaged => {
+                return Err(OpenError::NoWatermark {
+                    file,
+                    problem: "is damaged",
+                });
+            }
         };
         if !folder.join(STORE).try_exists().map_err(of_folder)? {
-            return Err(OpenError::Behind { recovered: 0, acknowledged });
+            return Err(OpenError::Behind {
+                recovered: 0,
+                acknowledged,
+            });
         }
         Self::at(&folder.join(STORE), acknowledged, wanted, lock)
     }
@@ -61,9 +78,16 @@ impl ReadOnlyStore {
         let db = open_db(store, wanted).map_err(refuse)?;
         let recovered = db.latest_sequence_number();
         if recovered < acknowledged {
-            return Err(OpenError::Behind { recovered, acknowledged });
+            return Err(OpenError::Behind {
+                recovered,
+                acknowledged,
+            });
         }
-        let frozen = Self { db, pages: Pages::default(), _lock: lock };
+        let frozen = Self {
+            db,
+            pages: Pages::default(),
+            _lock: lock,
+        };
         match open::check_format(&frozen, store) {
             // A store of format 1 has no pages, and is read like any other.
             Ok(()) | Err(OpenError::Older { found: 1, .. }) => {}
@@ -78,7 +102,14 @@ impl ReadOnlyStore {
     fn load_pages(&self) -> Result<(), StoreError> {
         let range = keys::outcome_pages();
         let scan = |visit: &mut Visit<'_>| {
-            damage::scan_past(self, Family::Cursor, &range.start, &range.end, visit, &mut |_| {})
+            damage::scan_past(
+                self,
+                Family::Cursor,
+                &range.start,
+                &range.end,
+                visit,
+                &mut |_| {},
+            )
         };
         self.pages.load(scan, |_| Ok(()))
     }
@@ -102,7 +133,8 @@ fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
         let ours = Family::ALL.into_iter().find(|family| family.name() == name);
         let options = match ours {
             // Nothing is compacted here, so the filter needs no floors.
-            Some(family) => options::family(family, wanted, &cache, &PartitionFloors::default()).map_err(of_rocksdb)?,
+            Some(family) => options::family(family, wanted, &cache, &PartitionFloors::default())
+                .map_err(of_rocksdb)?,
             None => options::unused(),
         };
         families.push(ColumnFamilyDescriptor::new(name, options));
@@ -112,7 +144,9 @@ fn open_db(store: &Path, wanted: &RocksOptions) -> Result<DB, StoreError> {
 
 impl Store for ReadOnlyStore {
     fn write(&self, _: &Batch) -> Result<(), StoreError> {
-        Err(StoreError::Failed("the store was opened read-only".to_owned()))
+        Err(StoreError::Failed(
+            "the store was opened read-only".to_owned(),
+        ))
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
@@ -122,15 +156,30 @@ impl Store for ReadOnlyStore {
         }
     }
 
-    fn scan(&self, family: Family, from: &[u8], upper: &[u8], visit: &mut Visit<'_>) -> Result<(), StoreError> {
-        let Some(found) = self.family(family) else { return Ok(()) };
+    fn scan(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+        visit: &mut Visit<'_>,
+    ) -> Result<(), StoreError> {
+        let Some(found) = self.family(family) else {
+            return Ok(());
+        };
         self.pages.scan(family, from, upper, visit, |visit| {
             read::scan(&self.db, found, ReadOptions::default(), from, upper, visit)
         })
     }
 
-    fn last(&self, family: Family, lower: &[u8], upper: &[u8]) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        let Some(found) = self.family(family) else { return Ok(None) };
+    fn last(
+        &self,
+        family: Family,
+        lower: &[u8],
+        upper: &[u8],
+    ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
+        let Some(found) = self.family(family) else {
+            return Ok(None);
+        };
         let last = read::last(&self.db, found, ReadOptions::default(), lower, upper)?;
         Ok(self.pages.last(family, lower, upper, last))
     }

@@ -33,15 +33,16 @@ use crate::{
 /// The folder of RocksDB, below the data folder.
 pub const STORE: &str = "rocksdb";
 
-/// The checkpoint of a running store that a check or a backup reads, below the data folder. A killed process may leave it
-/// behind; the next start removes it.
+/// The checkpoint of a running store that a check or a backup reads, below the data folder. A
+/// killed process may leave it behind; the next start removes it.
 pub const FROZEN: &str = "rocksdb.frozen";
 
 /// The folder in which a new store is made. One that is found there was never used and is removed.
 const DRAFT: &str = "rocksdb.new";
 
-/// How much nicer than the other threads those are that write and compact tables. Otherwise each new table delays events by
-/// tens of milliseconds where all processors are busy. With much more they would fall behind the writes.
+/// How much nicer than the other threads those are that write and compact tables. Otherwise each
+/// new table delays events by tens of milliseconds where all processors are busy. With much more
+/// they would fall behind the writes.
 const NICENESS: i32 = 5;
 
 /// The column family that RocksDB always has. It stays empty.
@@ -59,13 +60,22 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     let open_store = || open_db(options::store(wanted), &store, wanted, &floors, &spared);
     let db = match open_store() {
         // Opening needs a few kilobytes for a new log and a new manifest. The ballast frees them.
-        Err(StoreError::Full) if folder.drop_ballast().map_err(|source| of_io(&folder, source))? => open_store(),
+        Err(StoreError::Full)
+            if folder
+                .drop_ballast()
+                .map_err(|source| of_io(&folder, source))? =>
+        {
+            open_store()
+        }
         opened => opened,
     };
     let db = db.map_err(|error| of_store(path, error))?;
     let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.sequence());
     if recovered < acknowledged {
-        return Err(OpenError::Behind { recovered, acknowledged });
+        return Err(OpenError::Behind {
+            recovered,
+            acknowledged,
+        });
     }
     let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
     let older = match check_format(&rocks, path) {
@@ -74,23 +84,32 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     };
     rocks.load_pages().map_err(|error| of_store(path, error))?;
     if let Some(found) = older {
-        migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS).map_err(|error| of_store(path, error))?;
+        migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS)
+            .map_err(|error| of_store(path, error))?;
     }
     check_families(&store)?;
     load_floors(&rocks)?;
-    let room = rocks.folder.take_ballast().map_err(|source| of_io(&rocks.folder, source))?;
+    let room = rocks
+        .folder
+        .take_ballast()
+        .map_err(|source| of_io(&rocks.folder, source))?;
     match rocks.folder.is_copied() {
         Ok(true) => tracing::warn!(
             folder = %path.display(),
             change = recovered,
-            "the data folder is a copy; changes that a server made to the original after the copy are missing, and events that \
-             it delivered since then are delivered again"
+            "the data folder is a copy; changes that a server made to the original after the copy \
+             are missing, and events that it delivered since then are delivered again"
         ),
         Ok(false) => {}
         // This is only a warning, and a full disk must not prevent opening.
-        Err(error) => tracing::warn!(%error, "could not find out whether the data folder is a copy"),
+        Err(error) => {
+            tracing::warn!(%error, "could not find out whether the data folder is a copy")
+        }
     }
-    Ok(RocksStore { short: AtomicBool::new(!room), ..rocks })
+    Ok(RocksStore {
+        short: AtomicBool::new(!room),
+        ..rocks
+    })
 }
 
 /// Wraps RocksDB after it opened and recovered.
@@ -107,7 +126,10 @@ fn wrap(
         trimmer: Trimmer::start(Arc::clone(&db)),
         db,
         options: *wanted,
-        writes: WriteModes { synced: synced(), ..WriteModes::default() },
+        writes: WriteModes {
+            synced: synced(),
+            ..WriteModes::default()
+        },
         floors,
         pages: Pages::default(),
         watermark: Mutex::new(watermark),
@@ -120,39 +142,65 @@ fn wrap(
     }
 }
 
-/// Opens the copy of a damaged store in the folder `path` and returns its last sequence number. It does not check the
-/// watermark, and nothing of the log is discarded.
-pub(super) fn open_damaged(path: &Path, wanted: &RocksOptions) -> Result<(RocksStore, u64), OpenError> {
+/// Opens the copy of a damaged store in the folder `path` and returns its last sequence number. It
+/// does not check the watermark, and nothing of the log is discarded.
+pub(super) fn open_damaged(
+    path: &Path,
+    wanted: &RocksOptions,
+) -> Result<(RocksStore, u64), OpenError> {
     let folder = DataFolder::hold(path)?;
     let floors = PartitionFloors::default();
-    let db = open_db(options::damaged(wanted), &path.join(STORE), wanted, &floors, &Family::ALL.into());
+    let db = open_db(
+        options::damaged(wanted),
+        &path.join(STORE),
+        wanted,
+        &floors,
+        &Family::ALL.into(),
+    );
     let db = db.map_err(|error| of_store(path, error))?;
     let recovered = db.latest_sequence_number();
-    let watermark = Watermark::create(&path.join("watermark"), recovered).map_err(|source| of_io(&folder, source))?;
+    let watermark = Watermark::create(&path.join("watermark"), recovered)
+        .map_err(|source| of_io(&folder, source))?;
     let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
     match check_format(&rocks, path) {
-        // An unreadable format record is taken for one of the formats that a store with these families can have, and a
-        // format that is too old for a server is read, because every record has its version.
+        // An unreadable format record is taken for one of the formats that a store with these
+        // families can have, and a format that is too old for a server is read, because every
+        // record has its version.
         Ok(()) | Err(OpenError::Damaged(_) | OpenError::Older { .. }) => {}
         Err(error) => return Err(error),
     }
-    rocks.store_readable_pages().map_err(|error| of_store(path, error))?;
+    rocks
+        .store_readable_pages()
+        .map_err(|error| of_store(path, error))?;
     check_families(&path.join(STORE))?;
     Ok((rocks, recovered))
 }
 
-/// Reads the watermark, and makes the store if there is none. This is the first check: a store without a watermark is
-/// not touched.
+/// Reads the watermark, and makes the store if there is none. This is the first check: a store
+/// without a watermark is not touched.
 fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermark, OpenError> {
     let file = folder.path().join("watermark");
-    let exists = folder.path().join(STORE).try_exists().map_err(|source| of_io(folder, source))?;
+    let exists = folder
+        .path()
+        .join(STORE)
+        .try_exists()
+        .map_err(|source| of_io(folder, source))?;
     let found = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
     match (found, exists) {
         (WatermarkFile::Whole(watermark), true) => Ok(watermark),
-        (WatermarkFile::Missing, true) => Err(OpenError::NoWatermark { file, problem: "is missing" }),
-        (WatermarkFile::Damaged, _) => Err(OpenError::NoWatermark { file, problem: "is damaged" }),
+        (WatermarkFile::Missing, true) => Err(OpenError::NoWatermark {
+            file,
+            problem: "is missing",
+        }),
+        (WatermarkFile::Damaged, _) => Err(OpenError::NoWatermark {
+            file,
+            problem: "is damaged",
+        }),
         (WatermarkFile::Whole(watermark), false) if watermark.sequence() > 0 => {
-            Err(OpenError::Behind { recovered: 0, acknowledged: watermark.sequence() })
+            Err(OpenError::Behind {
+                recovered: 0,
+                acknowledged: watermark.sequence(),
+            })
         }
         (WatermarkFile::Missing | WatermarkFile::Whole(_), false) => {
             make_draft(folder, wanted)?;
@@ -168,11 +216,20 @@ fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenErro
     let draft = folder.path().join(DRAFT);
     remove(&draft).map_err(|source| of_io(folder, source))?;
     let refuse = |error| of_store(folder.path(), error);
-    let db = open_db(options::new_store(wanted), &draft, wanted, &PartitionFloors::default(), &BTreeSet::new())
-        .map_err(refuse)?;
-    let meta = db.cf_handle(Family::Meta.name()).expect("every family was opened with the store");
+    let db = open_db(
+        options::new_store(wanted),
+        &draft,
+        wanted,
+        &PartitionFloors::default(),
+        &BTreeSet::new(),
+    )
+    .map_err(refuse)?;
+    let meta = db
+        .cf_handle(Family::Meta.name())
+        .expect("every family was opened with the store");
     let key = keys::meta(MetaKind::Format, b"");
-    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced()).map_err(|error| refuse(of_rocksdb(error)))
+    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced())
+        .map_err(|error| refuse(of_rocksdb(error)))
 }
 
 /// Removes a folder, if it exists.
@@ -190,9 +247,9 @@ fn adopt_draft(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Syncs the write-ahead logs that a killed process left. RocksDB reads them without a sync and starts a new log after
-/// them. If a recovered record was only in the page cache and were lost in a later power cut, the new log would follow
-/// a gap, and nothing would detect it.
+/// Syncs the write-ahead logs that a killed process left. RocksDB reads them without a sync and
+/// starts a new log after them. If a recovered record was only in the page cache and were lost in a
+/// later power cut, the new log would follow a gap, and nothing would detect it.
 fn sync_logs(store: &Path) -> io::Result<()> {
     for entry in fs::read_dir(store)? {
         let path = entry?.path();
@@ -227,15 +284,20 @@ fn open_db(
     nicer(|| DB::open_cf_descriptors(&options_of_all, store, families)).map_err(of_rocksdb)
 }
 
-/// Runs `open` on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts inherit that.
+/// Runs `open` on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts
+/// inherit that.
 fn nicer<T: Send>(open: impl FnOnce() -> T + Send) -> T {
     let run = || {
         lower_priority();
         open()
     };
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("open".to_owned()).spawn_scoped(scope, run);
-        let opened = thread.expect("a process that cannot start a thread cannot start").join();
+        let thread = std::thread::Builder::new()
+            .name("open".to_owned())
+            .spawn_scoped(scope, run);
+        let opened = thread
+            .expect("a process that cannot start a thread cannot start")
+            .join();
         opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
@@ -243,7 +305,8 @@ fn nicer<T: Send>(open: impl FnOnce() -> T + Send) -> T {
 /// Lowers the priority of this thread. On other systems than Linux a thread has none of its own.
 fn lower_priority() {
     if cfg!(target_os = "linux") {
-        let lowered = getpriority_process(None).and_then(|niceness| setpriority_process(None, niceness + NICENESS));
+        let lowered = getpriority_process(None)
+            .and_then(|niceness| setpriority_process(None, niceness + NICENESS));
         if let Err(error) = lowered {
             tracing::debug!(%error, "the priority of RocksDB's threads stays as it is");
         }
@@ -265,8 +328,14 @@ pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenE
     let found = <[u8; 4]>::try_from(&found[..]).map(u32::from_be_bytes);
     match found {
         Ok(FORMAT) => Ok(()),
-        Ok(found) if found > FORMAT => Err(OpenError::Newer { found, known: FORMAT }),
-        Ok(found) if found >= migrate::OLDEST => Err(OpenError::Older { found, known: FORMAT }),
+        Ok(found) if found > FORMAT => Err(OpenError::Newer {
+            found,
+            known: FORMAT,
+        }),
+        Ok(found) if found >= migrate::OLDEST => Err(OpenError::Older {
+            found,
+            known: FORMAT,
+        }),
         Ok(_) | Err(_) => Err(OpenError::Damaged("its format is unknown".to_owned())),
     }
 }
@@ -275,7 +344,9 @@ pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
     let unknown = unknown_families(store).map_err(|error| of_store(store, error))?;
     match unknown.first() {
         None => Ok(()),
-        Some(name) => Err(OpenError::Damaged(format!("it has a family {name:?} that is not of its format"))),
+        Some(name) => Err(OpenError::Damaged(format!(
+            "it has a family {name:?} that is not of its format"
+        ))),
     }
 }
 
@@ -283,26 +354,30 @@ pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
 fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
     let range = keys::meta_of(MetaKind::Floor);
     let mut damaged = None;
-    let scanned = rocks.scan(Family::Meta, &range.start, &range.end, &mut |key, value| match (
-        keys::parse_floor(key),
-        FloorRecord::decode(value),
-    ) {
-        (Some(partition), Ok(record)) => {
-            rocks.floors.raise(partition, record.floor);
-            ControlFlow::Continue(())
-        }
-        (None, _) | (_, Err(_)) => {
-            damaged = Some(format!("the floor under the key {key:?} cannot be read"));
-            ControlFlow::Break(())
-        }
-    });
+    let scanned = rocks.scan(
+        Family::Meta,
+        &range.start,
+        &range.end,
+        &mut |key, value| match (keys::parse_floor(key), FloorRecord::decode(value)) {
+            (Some(partition), Ok(record)) => {
+                rocks.floors.raise(partition, record.floor);
+                ControlFlow::Continue(())
+            }
+            (None, _) | (_, Err(_)) => {
+                damaged = Some(format!("the floor under the key {key:?} cannot be read"));
+                ControlFlow::Break(())
+            }
+        },
+    );
     scanned.map_err(|error| of_store(rocks.folder.path(), error))?;
     damaged.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
 }
 
 pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {
     match error {
-        StoreError::Full => OpenError::Full { folder: folder.to_owned() },
+        StoreError::Full => OpenError::Full {
+            folder: folder.to_owned(),
+        },
         StoreError::Damaged(what) => OpenError::Damaged(what),
         StoreError::Failed(what) => OpenError::Failed(what),
     }
@@ -310,7 +385,12 @@ pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {
 
 fn of_io(folder: &DataFolder, source: io::Error) -> OpenError {
     match source.kind() {
-        io::ErrorKind::StorageFull => OpenError::Full { folder: folder.path().to_owned() },
-        _ => OpenError::Folder { folder: folder.path().to_owned(), source },
+        io::ErrorKind::StorageFull => OpenError::Full {
+            folder: folder.path().to_owned(),
+        },
+        _ => OpenError::Folder {
+            folder: folder.path().to_owned(),
+            source,
+        },
     }
 }

@@ -2,22 +2,25 @@
 //!
 //! Not used, on purpose:
 //! - `manual_wal_flush`: a full disk would be a fatal error.
-//! - Unordered and pipelined writes, two write queues, `wal_bytes_per_sync`: they allow gaps in the log.
+//! - Unordered and pipelined writes, two write queues, `wal_bytes_per_sync`: they allow gaps in the
+//!   log.
 //! - Recycled logs: old records would follow new ones.
-//! - Range deletes, and `min_tombstones_for_range_conversion`, which creates them: range deletes slow every seek, and
-//!   the option is new. Instead, drained ranges are compacted because of their deletes.
+//! - Range deletes, and `min_tombstones_for_range_conversion`, which creates them: range deletes
+//!   slow every seek, and the option is new. Instead, drained ranges are compacted because of their
+//!   deletes.
 //! - `atomic_flush`: a batch over several families is atomic as long as there is a write-ahead log.
 //! - `use_fsync`: `fdatasync` also syncs a file's length.
 //! - `best_efforts_recovery` and other recovery modes: missing data is reported and never skipped.
-//! - Checks that are on by default stay on: `paranoid_checks`, unique ids of tables in the manifest, and record counts
-//!   at each flush and compaction. A test reads all options back from RocksDB's options file.
+//! - Checks that are on by default stay on: `paranoid_checks`, unique ids of tables in the
+//!   manifest, and record counts at each flush and compaction. A test reads all options back from
+//!   RocksDB's options file.
 //!
-//! Options without a setter are set first, with an option string: the string creates new options, and objects that
-//! setters attached to the old ones would be lost.
+//! Options without a setter are set first, with an option string: the string creates new options,
+//! and objects that setters attached to the old ones would be lost.
 
 use rocksdb::{
-    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DBRecoveryMode, LogLevel,
-    Options, WriteOptions, statistics::StatsLevel,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType,
+    DBRecoveryMode, LogLevel, Options, WriteOptions, statistics::StatsLevel,
 };
 
 use super::floors::PartitionFloors;
@@ -26,26 +29,28 @@ use crate::Family;
 /// 8 MiB for each family: RocksDB recovers from a full disk when the size of one buffer is free.
 pub(super) const BUFFER: usize = 8 << 20;
 
-/// 256 KiB instead of 1 MiB: otherwise twelve families with a few records each would fill a third of all buffers.
+/// 256 KiB instead of 1 MiB: otherwise twelve families with a few records each would fill a third
+/// of all buffers.
 const ARENA: usize = 256 << 10;
 
-/// 256 KiB instead of 1 MiB: RocksDB gets a larger buffer for each file from the kernel, which clears each of its pages, and
-/// what is in it has left the processor's caches when it is written.
+/// 256 KiB instead of 1 MiB: RocksDB gets a larger buffer for each file from the kernel, which
+/// clears each of its pages, and what is in it has left the processor's caches when it is written.
 const FILE_BUFFER: u64 = 256 << 10;
 
-/// 1 MiB: a table is given to the disk while it is written. Otherwise all of it is written at its end, and syncs of the
-/// write-ahead log wait for it, because a file system commits the changes of its files together.
+/// 1 MiB: a table is given to the disk while it is written. Otherwise all of it is written at its
+/// end, and syncs of the write-ahead log wait for it, because a file system commits the changes of
+/// its files together.
 const TABLE_SYNC: u64 = 1 << 20;
 
-/// 32 MiB: whole files of the log are deleted, so small ones free space sooner; all files are kept open, so there must
-/// not be many.
+/// 32 MiB: whole files of the log are deleted, so small ones free space sooner; all files are kept
+/// open, so there must not be many.
 const LOG_FILE: u64 = 32 << 20;
 
 /// One day: by then every chunk below the floor is removed, wherever it is.
 const LOG_PERIOD_S: u64 = 24 * 60 * 60;
 
-/// 100 deletes among 1,000 adjacent records trigger a compaction, so that a queue that is drained from its head does
-/// not slow seeks.
+/// 100 deletes among 1,000 adjacent records trigger a compaction, so that a queue that is drained
+/// from its head does not slow seeks.
 const DELETES: (usize, usize) = (1000, 100);
 
 /// RocksDB's name of the option that turns off compactions of a family.
@@ -62,10 +67,11 @@ pub struct RocksOptions {
     pub cache_bytes: usize,
     /// Memory for records that are not in a file yet, for all families together.
     pub buffers_bytes: usize,
-    /// Maximum size of the write-ahead log. At this size, families that are rarely written are flushed so that the log
-    /// can be cut. It bounds what is read again at start.
+    /// Maximum size of the write-ahead log. At this size, families that are rarely written are
+    /// flushed so that the log can be cut. It bounds what is read again at start.
     pub wal_bytes: u64,
-    /// Maximum number of open tables; -1 for no limit. Beyond it, tables are opened when they are read.
+    /// Maximum number of open tables; -1 for no limit. Beyond it, tables are opened when they are
+    /// read.
     pub open_tables: i32,
 }
 
@@ -98,14 +104,17 @@ pub(super) fn new_store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
 
 /// Options for the whole store. They do not create a missing store.
 pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
-    // The first option lets a store open on a full disk; the second refuses a store whose older logs are missing.
-    let mut options =
-        Options::default().get_options_from_string("avoid_flush_during_recovery=true;track_and_verify_wals=true")?;
-    // Families that an older program did not have are created; the format decides whether that is allowed.
+    // The first option lets a store open on a full disk; the second refuses a store whose older
+    // logs are missing.
+    let mut options = Options::default()
+        .get_options_from_string("avoid_flush_during_recovery=true;track_and_verify_wals=true")?;
+    // Families that an older program did not have are created; the format decides whether that is
+    // allowed.
     options.create_missing_column_families(true);
     // RocksDB's default would silently drop acknowledged records after a flipped bit.
     options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
-    // One limit for all families: separate limits would need several times the memory for the same effect.
+    // One limit for all families: separate limits would need several times the memory for the same
+    // effect.
     options.set_db_write_buffer_size(set.buffers_bytes);
     options.set_max_total_wal_size(set.wal_bytes);
     options.set_max_open_files(set.open_tables);
@@ -113,24 +122,26 @@ pub(super) fn store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     options.set_max_background_jobs(4);
     options.set_writable_file_max_buffer_size(FILE_BUFFER);
     options.set_bytes_per_sync(TABLE_SYNC);
-    // RocksDB's own log is for investigating failures: only warnings, at most 16 MiB, and no statistics every ten
-    // minutes, which would use up the last space on a full disk.
+    // RocksDB's own log is for investigating failures: only warnings, at most 16 MiB, and no
+    // statistics every ten minutes, which would use up the last space on a full disk.
     options.set_log_level(LogLevel::Warn);
     options.set_max_log_file_size(4 << 20);
     options.set_keep_log_file_num(4);
     options.set_stats_dump_period_sec(0);
-    // Counters only: timers and histograms would cost time at every read, and the journal measures syncs itself.
+    // Counters only: timers and histograms would cost time at every read, and the journal measures
+    // syncs itself.
     options.enable_statistics();
     options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
     Ok(options)
 }
 
-/// Options for a copy of a damaged store, from which everything readable is recovered. Recovered records are flushed at
-/// once, so the damaged logs are not read again.
+/// Options for a copy of a damaged store, from which everything readable is recovered. Recovered
+/// records are flushed at once, so the damaged logs are not read again.
 pub(super) fn damaged(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
-    let mut options =
-        store(set)?.get_options_from_string("track_and_verify_wals=false;avoid_flush_during_recovery=false")?;
-    // Recovery up to the first damage is not enough: RocksDB refuses it if any family was flushed after that point.
+    let mut options = store(set)?
+        .get_options_from_string("track_and_verify_wals=false;avoid_flush_during_recovery=false")?;
+    // Recovery up to the first damage is not enough: RocksDB refuses it if any family was flushed
+    // after that point.
     options.set_wal_recovery_mode(DBRecoveryMode::SkipAnyCorruptedRecord);
     // A missing table, or one with an unreadable index, is an error only when it is read.
     options.set_paranoid_checks(false);
@@ -138,8 +149,8 @@ pub(super) fn damaged(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     Ok(options)
 }
 
-/// Options for an unused family. Its buffer must be small too: RocksDB recovers from a full disk only when the largest
-/// buffer of any family is free, and its default is 64 MiB.
+/// Options for an unused family. Its buffer must be small too: RocksDB recovers from a full disk
+/// only when the largest buffer of any family is free, and its default is 64 MiB.
 pub(super) fn unused() -> Options {
     let mut options = Options::default();
     options.set_write_buffer_size(BUFFER);
@@ -176,19 +187,19 @@ pub(super) fn family(
     options.set_write_buffer_size(BUFFER);
     options.set_arena_block_size(ARENA);
     let mut table = BlockBasedOptions::default();
-    // Indexes and filters are cached like blocks, so the cache bounds memory, however many files are open. Those of the
-    // newest files stay, because every read uses them.
+    // Indexes and filters are cached like blocks, so the cache bounds memory, however many files
+    // are open. Those of the newest files stay, because every read uses them.
     table.set_block_cache(cache);
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     let (window, deletes) = DELETES;
     match family {
         Family::Log => {
-            // Chunks are large and are read in order, and larger blocks compress better. Records of the other families
-            // are small, are read one by one and hardly compress.
+            // Chunks are large and are read in order, and larger blocks compress better. Records of
+            // the other families are small, are read one by one and hardly compress.
             table.set_block_size(16 << 10);
-            // Most events are delivered and removed before they reach the third level, so nothing is compressed on the way
-            // there. Only a backlog is.
+            // Most events are delivered and removed before they reach the third level, so nothing
+            // is compressed on the way there. Only a backlog is.
             let (new, old) = (DBCompressionType::None, DBCompressionType::Lz4);
             options.set_compression_type(old);
             options.set_compression_per_level(&[new, new, old]);
@@ -205,12 +216,13 @@ pub(super) fn family(
             options.set_compaction_filter_factory(floors.clone());
         }
         Family::PublishedIds => {
-            // Keys are random, so a compaction of the first level rewrites the next one too, and drops what has ended.
+            // Keys are random, so a compaction of the first level rewrites the next one too, and
+            // drops what has ended.
             options.set_compression_type(DBCompressionType::None);
             options.set_periodic_compaction_seconds(LOG_PERIOD_S);
             options.set_compaction_filter_factory(floors.clone());
-            // Nearly every lookup is for an id that is not there. Filters are read in parts: those of a week of ids are
-            // larger than the cache.
+            // Nearly every lookup is for an id that is not there. Filters are read in parts: those
+            // of a week of ids are larger than the cache.
             table.set_bloom_filter(10.0, false);
             table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
             table.set_partition_filters(true);

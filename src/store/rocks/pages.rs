@@ -1,21 +1,25 @@
 //! Pages of outcomes: the cursors and ledger lines of one write in one record.
 //!
-//! An outcome of a subscription is a cursor and a line of the ledger, which is found by event and by time: three records,
-//! and a put of a small record costs more than its bytes. So a write puts the outcomes of all its subscriptions into one
-//! page, and what a page has is kept in memory. A subscription's last cursor and all of its lines become records once:
-//! after `PAGES` writes, or earlier if there are many.
+//! An outcome of a subscription is a cursor and a line of the ledger, which is found by event and
+//! by time: three records, and a put of a small record costs more than its bytes. So a write puts
+//! the outcomes of all its subscriptions into one page, and what a page has is kept in memory. A
+//! subscription's last cursor and all of its lines become records once: after `PAGES` writes, or
+//! earlier if there are many.
 //!
 //! Invariants:
-//! - What a reader sees is as if each outcome had its records at once: [`Pages::cursor`] and [`Pages::scan`] add what
-//!   memory has. After a kill, [`Pages::load`] reads it from the pages.
-//! - A cursor may be what has changed since the one in the page before: both become records in the same write.
-//! - A subscription's outcomes become records in one write with a page that says so, so that no line is written twice.
-//! - Where a batch changes a cursor or a ledger record by its key, all of the batch is records, and so is what its
-//!   subscriptions had in pages.
-//! - While a write stores the records of a subscription, no other write does. Writers of several shards write at the same
-//!   time, each the outcomes of its own subscriptions; any of them may store the records of any subscription.
-//! - A page is deleted once all that it has is in records. A page that a full disk refused is numbered and deleted like any
-//!   other, because it may be there after all.
+//! - What a reader sees is as if each outcome had its records at once: [`Pages::cursor`] and
+//!   [`Pages::scan`] add what memory has. After a kill, [`Pages::load`] reads it from the pages.
+//! - A cursor may be what has changed since the one in the page before: both become records in the
+//!   same write.
+//! - A subscription's outcomes become records in one write with a page that says so, so that no
+//!   line is written twice.
+//! - Where a batch changes a cursor or a ledger record by its key, all of the batch is records, and
+//!   so is what its subscriptions had in pages.
+//! - While a write stores the records of a subscription, no other write does. Writers of several
+//!   shards write at the same time, each the outcomes of its own subscriptions; any of them may
+//!   store the records of any subscription.
+//! - A page is deleted once all that it has is in records. A page that a full disk refused is
+//!   numbered and deleted like any other, because it may be there after all.
 
 mod state;
 
@@ -73,7 +77,8 @@ struct Outcomes<'a> {
 }
 
 impl Pages {
-    /// Reads the pages of a store. `unreadable` decides what follows from a page that cannot be decoded.
+    /// Reads the pages of a store. `unreadable` decides what follows from a page that cannot be
+    /// decoded.
     pub(super) fn load(
         &self,
         scan: impl FnOnce(&mut Visit<'_>) -> Result<(), StoreError>,
@@ -83,13 +88,25 @@ impl Pages {
         scan(&mut |key, value| {
             match (keys::parse_outcome_page(key), OutcomePage::decode(value)) {
                 (Some(number), Ok(page)) => _ = pages.insert(number, (page, value.len())),
-                (number, page) => refused = unreadable(format!("a page of outcomes is damaged: {number:?} {page:?}")),
+                (number, page) => {
+                    refused = unreadable(format!(
+                        "a page of outcomes is damaged: {number:?} {page:?}"
+                    ))
+                }
             }
-            if refused.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if refused.is_ok() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         })?;
         refused?;
         let mut state = self.state();
-        let ended = pages.values().map(|(page, _)| page.ended).max().unwrap_or(0);
+        let ended = pages
+            .values()
+            .map(|(page, _)| page.ended)
+            .max()
+            .unwrap_or(0);
         let mut found = BTreeMap::<SubscriptionKey, Vec<(u64, PageEntry)>>::new();
         for (number, (page, bytes)) in pages {
             state.last = number;
@@ -101,11 +118,25 @@ impl Pages {
                 parts.push((number, entry));
             }
         }
-        for (number, PageEntry { subscription_key, cursor, lines, .. }) in found.into_values().flatten() {
-            let before = state.unstored.get(&subscription_key).and_then(|known| known.cursor.as_ref());
+        for (
+            number,
+            PageEntry {
+                subscription_key,
+                cursor,
+                lines,
+                ..
+            },
+        ) in found.into_values().flatten()
+        {
+            let before = state
+                .unstored
+                .get(&subscription_key)
+                .and_then(|known| known.cursor.as_ref());
             let after = cursor.as_ref().map(|cursor| cursor.after(before));
             if after == Some(None) {
-                unreadable(format!("a page before page {number} of outcomes is missing"))?;
+                unreadable(format!(
+                    "a page before page {number} of outcomes is missing"
+                ))?;
             }
             state.add(number, subscription_key, after.flatten(), lines);
         }
@@ -114,7 +145,9 @@ impl Pages {
 
     /// The cursor under a key, if it is in a page.
     pub(super) fn cursor(&self, family: Family, key: &[u8]) -> Option<Bytes> {
-        let key = (family == Family::Cursor).then(|| keys::parse_cursor(key)).flatten()?;
+        let key = (family == Family::Cursor)
+            .then(|| keys::parse_cursor(key))
+            .flatten()?;
         self.state().unstored.get(&key)?.cursor.clone()
     }
 
@@ -128,7 +161,8 @@ impl Pages {
     ) -> Option<(Vec<u8>, Bytes)> {
         let paged = self.records(family, lower, upper).pop_last();
         // Of two with the same key, that of a page is the newer one.
-        let is_newer = |(key, _): &(Vec<u8>, Bytes)| last.as_ref().is_none_or(|(last, _)| key >= last);
+        let is_newer =
+            |(key, _): &(Vec<u8>, Bytes)| last.as_ref().is_none_or(|(last, _)| key >= last);
         paged.filter(is_newer).or(last)
     }
 
@@ -155,7 +189,8 @@ impl Pages {
                 }
             }
             // The cursor of a page is the newer one.
-            let is_newer = family == Family::Cursor && paged.peek().is_some_and(|(paged, _)| &paged[..] == key);
+            let is_newer = family == Family::Cursor
+                && paged.peek().is_some_and(|(paged, _)| &paged[..] == key);
             if is_newer {
                 return ControlFlow::Continue(());
             }
@@ -176,7 +211,8 @@ impl Pages {
             return records;
         }
         let state = self.state();
-        let one = keys::subscription_of(from).filter(|one| keys::subscription_of(upper) == Some(*one));
+        let one =
+            keys::subscription_of(from).filter(|one| keys::subscription_of(upper) == Some(*one));
         let known: Vec<(&SubscriptionKey, &Unstored)> = match &one {
             Some(one) => state.unstored.get_key_value(one).into_iter().collect(),
             None => state.unstored.iter().collect(),
@@ -198,18 +234,25 @@ impl Pages {
         records
     }
 
-    /// Decides how a batch is written. Each plan ends with [`Pages::written`] or [`Pages::refused`].
+    /// Decides how a batch is written. Each plan ends with [`Pages::written`] or
+    /// [`Pages::refused`].
     pub(super) fn plan<'a>(&self, batch: &'a Batch) -> PlannedWrite<'a> {
         let (mut has_records, mut has_any) = (false, false);
         for op in &batch.0 {
             has_any |= matches!(op, WriteOp::Outcomes(..));
-            has_records |= op.family_and_key().is_some_and(|(family, _)| has_outcomes(family));
+            has_records |= op
+                .family_and_key()
+                .is_some_and(|(family, _)| has_outcomes(family));
         }
         if has_records {
             return self.plan_records(batch.records());
         }
         if !has_any {
-            return PlannedWrite { first: Batch::default(), batch: Cow::Borrowed(batch), page: None };
+            return PlannedWrite {
+                first: Batch::default(),
+                batch: Cow::Borrowed(batch),
+                page: None,
+            };
         }
         let mut state = self.state();
         let mut plan = state.begin();
@@ -222,14 +265,28 @@ impl Pages {
         let mut state = self.state();
         let mut changed = BTreeSet::new();
         if !state.unstored.is_empty() {
-            let keys = batch.0.iter().filter_map(WriteOp::family_and_key).filter(|(family, _)| has_outcomes(*family));
+            let keys = batch
+                .0
+                .iter()
+                .filter_map(WriteOp::family_and_key)
+                .filter(|(family, _)| has_outcomes(*family));
             changed.extend(keys.filter_map(|(_, key)| keys::subscription_of(key)));
         }
-        while changed.iter().any(|key| state.unstored.get(key).is_some_and(Unstored::is_busy)) {
-            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        while changed
+            .iter()
+            .any(|key| state.unstored.get(key).is_some_and(Unstored::is_busy))
+        {
+            state = self
+                .ended
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         let mut plan = state.begin();
-        for key in changed.into_iter().filter(|key| state.unstored.contains_key(key)).collect::<Vec<_>>() {
+        for key in changed
+            .into_iter()
+            .filter(|key| state.unstored.contains_key(key))
+            .collect::<Vec<_>>()
+        {
             state.store(&mut plan, key, Outcomes::default());
         }
         state.finish(plan, batch)
@@ -240,7 +297,8 @@ impl Pages {
         let mut state = self.state();
         let mut plan = state.begin();
         let all: Vec<SubscriptionKey> = state.order.iter().map(|(_, key)| *key).collect();
-        all.into_iter().for_each(|key| state.store(&mut plan, key, Outcomes::default()));
+        all.into_iter()
+            .for_each(|key| state.store(&mut plan, key, Outcomes::default()));
         state.finish(plan, Cow::Owned(Batch::default()))
     }
 
@@ -291,9 +349,20 @@ impl Pages {
 }
 
 impl RocksStore {
-    pub(super) fn write_planned(&self, planned: PlannedWrite<'_>, mode: &WriteOptions) -> Result<(), StoreError> {
-        let written = self.db.write_opt(self.encode(&planned), mode).map_err(of_rocksdb);
-        let checked = || self.folder.check_writable().map_err(|error| StoreError::Failed(error.to_string()));
+    pub(super) fn write_planned(
+        &self,
+        planned: PlannedWrite<'_>,
+        mode: &WriteOptions,
+    ) -> Result<(), StoreError> {
+        let written = self
+            .db
+            .write_opt(self.encode(&planned), mode)
+            .map_err(of_rocksdb);
+        let checked = || {
+            self.folder
+                .check_writable()
+                .map_err(|error| StoreError::Failed(error.to_string()))
+        };
         if let Err(error) = written.and_then(|()| checked()) {
             self.pages.refused(planned);
             return Err(self.refuse(error));
@@ -306,7 +375,8 @@ impl RocksStore {
     /// Reads the pages of outcomes.
     pub(super) fn load_pages(&self) -> Result<(), StoreError> {
         let range = keys::outcome_pages();
-        let scan = |visit: &mut Visit<'_>| self.scan(Family::Cursor, &range.start, &range.end, visit);
+        let scan =
+            |visit: &mut Visit<'_>| self.scan(Family::Cursor, &range.start, &range.end, visit);
         self.pages.load(scan, |what| Err(StoreError::Damaged(what)))
     }
 
@@ -314,7 +384,14 @@ impl RocksStore {
     pub(super) fn store_readable_pages(&self) -> Result<(), StoreError> {
         let range = keys::outcome_pages();
         let scan = |visit: &mut Visit<'_>| {
-            damage::scan_past(self, Family::Cursor, &range.start, &range.end, visit, &mut |_| {})
+            damage::scan_past(
+                self,
+                Family::Cursor,
+                &range.start,
+                &range.end,
+                visit,
+                &mut |_| {},
+            )
         };
         self.pages.load(scan, |_| Ok(()))?;
         self.write_planned(self.pages.plan_all(), &self.writes.synced)
@@ -336,13 +413,21 @@ fn outcomes_of(batch: &Batch) -> Vec<(SubscriptionKey, Outcomes<'_>)> {
     ops.sort_by_key(|op| of(op));
     let mut all: Vec<(SubscriptionKey, Outcomes<'_>)> = Vec::with_capacity(ops.len());
     for op in ops {
-        let WriteOp::Outcomes(key, cursor, lines) = op else { continue };
+        let WriteOp::Outcomes(key, cursor, lines) = op else {
+            continue;
+        };
         match all.last_mut().filter(|(last, _)| last == key) {
             Some((_, outcomes)) => {
                 outcomes.cursor = cursor.as_ref().or(outcomes.cursor);
                 outcomes.lines.to_mut().append(lines);
             }
-            None => all.push((*key, Outcomes { cursor: cursor.as_ref(), lines: Cow::Borrowed(lines) })),
+            None => all.push((
+                *key,
+                Outcomes {
+                    cursor: cursor.as_ref(),
+                    lines: Cow::Borrowed(lines),
+                },
+            )),
         }
     }
     all

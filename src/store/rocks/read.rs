@@ -14,10 +14,16 @@ pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<B
 }
 
 /// Reads records together: in the order of their keys, each filter and block is read once.
-pub(super) fn get_all(db: &DB, family: &ColumnFamily, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
+pub(super) fn get_all(
+    db: &DB,
+    family: &ColumnFamily,
+    keys: &[Vec<u8>],
+) -> Result<Vec<Option<Bytes>>, StoreError> {
     let records = db.batched_multi_get_cf(family, keys, false).into_iter();
     let copy = |record: Result<Option<DBPinnableSlice<'_>>, rocksdb::Error>| {
-        Ok(record.map_err(of_rocksdb)?.map(|value| Bytes::copy_from_slice(&value)))
+        Ok(record
+            .map_err(of_rocksdb)?
+            .map(|value| Bytes::copy_from_slice(&value)))
     };
     records.map(copy).collect()
 }

@@ -1,12 +1,14 @@
-//! A store that another node of a cluster has sent, on its way to the place of the store in a data folder.
+//! A store that another node of a cluster has sent, on its way to the place of the store in a data
+//! folder.
 //!
 //! ```text
 //! DATA/received.new/  what has arrived so far
 //! DATA/received/      a whole store with its watermark
 //! ```
 //!
-//! The rename of the first to the second decides. A process that is killed before it has the store that it had; one that
-//! is killed afterwards completes the replacement when it next opens the store.
+//! The rename of the first to the second decides. A process that is killed before it has the store
+//! that it had; one that is killed afterwards completes the replacement when it next opens the
+//! store.
 
 use std::{
     fs::{self, File},
@@ -23,27 +25,32 @@ const ARRIVING: &str = "received.new";
 const ARRIVED: &str = "received";
 const WATERMARK: &str = "watermark";
 
-/// The folder in `data_dir` for a store that arrives, with its watermark. The next opening of the store removes it.
+/// The folder in `data_dir` for a store that arrives, with its watermark. The next opening of the
+/// store removes it.
 pub fn arriving(data_dir: &Path) -> PathBuf {
     data_dir.join(ARRIVING)
 }
 
-/// From now on the store that has arrived is that of `data_dir`. Its files must be synced, and the store of the folder closed.
+/// From now on the store that has arrived is that of `data_dir`. Its files must be synced, and the
+/// store of the folder closed.
 pub fn accept(data_dir: &Path) -> io::Result<()> {
     File::open(arriving(data_dir))?.sync_all()?;
     fs::rename(arriving(data_dir), data_dir.join(ARRIVED))?;
     File::open(data_dir)?.sync_all()
 }
 
-/// Removes what has not arrived as a whole, and puts a store that was accepted in its place. May be repeated after any of its
-/// steps.
+/// Removes what has not arrived as a whole, and puts a store that was accepted in its place. May be
+/// repeated after any of its steps.
 pub(super) fn settle(data_dir: &Path) -> io::Result<()> {
     remove(&arriving(data_dir))?;
     let arrived = data_dir.join(ARRIVED);
     let store = arrived.join(STORE);
     if store.try_exists()? {
         remove(&data_dir.join(STORE))?;
-        if_there(fs::rename(arrived.join(WATERMARK), data_dir.join(WATERMARK)))?;
+        if_there(fs::rename(
+            arrived.join(WATERMARK),
+            data_dir.join(WATERMARK),
+        ))?;
         // It names families of the store before.
         if_there(fs::remove_file(data_dir.join(SPARED)))?;
         File::open(data_dir)?.sync_all()?;

@@ -1,5 +1,6 @@
-//! Deletes files of the log that lie completely below a floor, on a thread of its own: each deletion takes
-//! milliseconds, and after a long backlog every publisher would wait for dozens of them.
+//! Deletes files of the log that lie completely below a floor, on a thread of its own: each
+//! deletion takes milliseconds, and after a long backlog every publisher would wait for dozens of
+//! them.
 //!
 //! If a floor rose several times meanwhile, only the highest counts.
 
@@ -34,16 +35,28 @@ impl Trimmer {
             .name("trim".to_owned())
             .spawn(move || run(&db, &risen, &failed_in_thread))
             .expect("a process that cannot start a thread cannot start");
-        Self { floors: Some(floors), failed, thread: Some(thread) }
+        Self {
+            floors: Some(floors),
+            failed,
+            thread: Some(thread),
+        }
     }
 
-    /// Schedules deleting the files below `floor`. Returns the error of an earlier deletion, if there was one.
+    /// Schedules deleting the files below `floor`. Returns the error of an earlier deletion, if
+    /// there was one.
     pub(super) fn raise(&self, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-        if let Some(error) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(error) = self
+            .failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             return Err(error);
         }
         // If the thread panicked, compactions free the space later.
-        self.floors.as_ref().and_then(|floors| floors.send((partition, floor)).ok());
+        self.floors
+            .as_ref()
+            .and_then(|floors| floors.send((partition, floor)).ok());
         Ok(())
     }
 }
@@ -51,7 +64,8 @@ impl Trimmer {
 impl Drop for Trimmer {
     fn drop(&mut self) {
         self.floors = None;
-        // The panic hook has logged a panic of the thread, and nothing depends on its unfinished work.
+        // The panic hook has logged a panic of the thread, and nothing depends on its unfinished
+        // work.
         self.thread.take().and_then(|thread| thread.join().ok());
     }
 }
@@ -65,7 +79,10 @@ fn run(db: &DB, risen: &mpsc::Receiver<(PartitionId, Seq)>, failed: &Failed) {
                 // The files are deleted with the next floor.
                 Ok(()) | Err(StoreError::Full) => {}
                 Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => {
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    failed
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .get_or_insert(error);
                 }
             }
         }
@@ -73,14 +90,18 @@ fn run(db: &DB, risen: &mpsc::Receiver<(PartitionId, Seq)>, failed: &Failed) {
 }
 
 fn drop_files(db: &DB, partition: PartitionId, floor: Seq) -> Result<(), StoreError> {
-    let log = db.cf_handle(Family::Log.name()).expect("every family was opened with the store");
+    let log = db
+        .cf_handle(Family::Log.name())
+        .expect("every family was opened with the store");
     let below = keys::log_below(partition, floor);
     // What is about to be deleted would only displace other blocks from the cache.
     let Some((key, chunk)) = read::last(db, log, read::apart(), &below.start, &below.end)? else {
         return Ok(());
     };
     let Some((_, first)) = keys::parse_log(&key) else {
-        return Err(StoreError::Damaged(format!("a key of the log cannot be parsed: {key:?}")));
+        return Err(StoreError::Damaged(format!(
+            "a key of the log cannot be parsed: {key:?}"
+        )));
     };
     // The last chunk that begins below the floor may reach over it. Then it is kept.
     let end = match chunk::end_of(first, &chunk) {
@@ -88,7 +109,10 @@ fn drop_files(db: &DB, partition: PartitionId, floor: Seq) -> Result<(), StoreEr
         Some(_) | None => first,
     };
     // The end of RocksDB's range is inclusive.
-    let Some(last) = end.0.checked_sub(1) else { return Ok(()) };
+    let Some(last) = end.0.checked_sub(1) else {
+        return Ok(());
+    };
     let last = keys::log(partition, Seq(last));
-    db.delete_file_in_range_cf(log, below.start, last).map_err(of_rocksdb)
+    db.delete_file_in_range_cf(log, below.start, last)
+        .map_err(of_rocksdb)
 }

@@ -6,9 +6,13 @@ use gridhook_event::Timestamp;
 use gridhook_policy::{Input, record::Command};
 
 impl SubscriptionActor {
-    /// Takes operators' requests. One that is carried out in parts is answered before the next one is taken.
+    /// Takes operators' requests. One that is carried out in parts is answered before the next one
+    /// is taken.
     pub(super) fn take_requests(&mut self, now: Timestamp) {
-        while let Some(request) = (!self.core.is_deciding()).then(|| self.shared.next_request()).flatten() {
+        while let Some(request) = (!self.core.is_deciding())
+            .then(|| self.shared.next_request())
+            .flatten()
+        {
             let refused = match &request {
                 ActorRequest::Command(command) => self.core.refuses(*command),
                 ActorRequest::Retry(_) => self.core.refuses_retry(now),
@@ -18,7 +22,10 @@ impl SubscriptionActor {
                 self.shared.refuse(why);
                 continue;
             }
-            let is_ending_wait = matches!(request, ActorRequest::Command(Command::Probe | Command::Release));
+            let is_ending_wait = matches!(
+                request,
+                ActorRequest::Command(Command::Probe | Command::Release)
+            );
             let input = match request {
                 ActorRequest::Command(command) => {
                     // The job begins before the core says what is to be written.

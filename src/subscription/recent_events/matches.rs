@@ -3,7 +3,8 @@
 /// The positions in a word.
 const WORD: usize = u64::BITS as usize;
 
-/// Which subscriptions each event of a chunk goes to. Consecutive events with the same subscriptions share a set.
+/// Which subscriptions each event of a chunk goes to. Consecutive events with the same
+/// subscriptions share a set.
 #[derive(Debug, Default)]
 pub struct Matches {
     /// For each event, the index of its set.
@@ -13,7 +14,8 @@ pub struct Matches {
     all: Vec<u64>,
 }
 
-/// A set of positions: a word if it has all of them, or else a list, or a bit set if that is smaller.
+/// A set of positions: a word if it has all of them, or else a list, or a bit set if that is
+/// smaller.
 #[derive(Debug)]
 enum PositionSet {
     Word(u64),
@@ -25,7 +27,11 @@ impl Matches {
     /// None, with room for so many events that go to so many subscriptions, and to the same ones.
     pub fn with_room(events: usize, subscriptions: usize) -> Self {
         let all = Vec::with_capacity(subscriptions.div_ceil(WORD));
-        Self { of: Vec::with_capacity(events), sets: Vec::with_capacity(1), all }
+        Self {
+            of: Vec::with_capacity(events),
+            sets: Vec::with_capacity(1),
+            all,
+        }
     }
 
     /// Adds the next event with the positions of its subscriptions, in ascending order.
@@ -54,7 +60,11 @@ impl Matches {
     }
 
     /// The events within `part` that the subscription at `position` gets.
-    pub(super) fn of(&self, position: u32, part: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+    pub(super) fn of(
+        &self,
+        position: u32,
+        part: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = usize> {
         let mut last = None;
         part.filter(move |event| {
             let set = self.of[*event];
@@ -70,7 +80,11 @@ impl Matches {
     }
 
     pub(super) fn memory(&self) -> usize {
-        let sets: usize = self.sets.iter().map(|set| size_of::<PositionSet>() + set.memory()).sum();
+        let sets: usize = self
+            .sets
+            .iter()
+            .map(|set| size_of::<PositionSet>() + set.memory())
+            .sum();
         sets + size_of_val(&self.of[..]) + size_of_val(&self.all[..])
     }
 }
@@ -98,7 +112,8 @@ impl PositionSet {
             Self::Few(few) => **few == *positions,
             Self::Many(bits) => {
                 let count: usize = bits.iter().map(|word| word.count_ones() as usize).sum();
-                count == positions.len() && positions.iter().all(|position| has_bit(bits, *position))
+                count == positions.len()
+                    && positions.iter().all(|position| has_bit(bits, *position))
             }
         }
     }
@@ -123,11 +138,17 @@ impl PositionSet {
 /// These positions as bits, if a word has all of them.
 fn word_of(positions: &[u32]) -> Option<u64> {
     let fits = positions.last().is_none_or(|last| (*last as usize) < WORD);
-    fits.then(|| positions.iter().fold(0, |bits, position| bits | 1_u64 << position))
+    fits.then(|| {
+        positions
+            .iter()
+            .fold(0, |bits, position| bits | 1_u64 << position)
+    })
 }
 
 fn has_bit(words: &[u64], position: u32) -> bool {
-    words.get(position as usize / WORD).is_some_and(|bits| bits & 1 << (position % 64) != 0)
+    words
+        .get(position as usize / WORD)
+        .is_some_and(|bits| bits & 1 << (position % 64) != 0)
 }
 
 fn bits(words: &[u64]) -> impl Iterator<Item = u32> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::recent_events::Matches;
 use gridhook_event::{Event, EventBlock, IdMap, Seq, SubscriptionId};
 
-/// The subscriptions that a chunk was matched for, each with its position in [`Matches`] and its version.
+/// The subscriptions that a chunk was matched for, each with its position in [`Matches`] and its
+/// version.
 #[derive(Debug, Default)]
 pub struct SubscriptionPositions {
     pub(super) all: Vec<SubscriptionId>,
@@ -18,13 +19,18 @@ impl SubscriptionPositions {
         let mut positions = Self::default();
         for ((subscription, version), position) in all.into_iter().zip(0..) {
             positions.all.push(subscription);
-            positions.by_subscription.insert(subscription, (position, version));
+            positions
+                .by_subscription
+                .insert(subscription, (position, version));
         }
         positions
     }
 
     pub(super) fn position(&self, subscription: SubscriptionId, version: u32) -> Option<u32> {
-        self.by_subscription.get(&subscription).filter(|(_, known)| *known == version).map(|(position, _)| *position)
+        self.by_subscription
+            .get(&subscription)
+            .filter(|(_, known)| *known == version)
+            .map(|(position, _)| *position)
     }
 }
 
@@ -48,13 +54,16 @@ impl MatchedChunk {
         self.first.plus(self.events.len() as u64)
     }
 
-    /// Memory use. For small events, the offsets of their parts and the match sets are larger than the bytes.
+    /// Memory use. For small events, the offsets of their parts and the match sets are larger than
+    /// the bytes.
     pub(super) fn memory(&self) -> usize {
         self.bytes + EventBlock::memory_of(self.events.len()) + self.matches.memory()
     }
 
     pub(super) fn readers(&self) -> impl Iterator<Item = SubscriptionId> {
-        self.matches.readers().map(|position| self.matched_for.all[position as usize])
+        self.matches
+            .readers()
+            .map(|position| self.matched_for.all[position as usize])
     }
 }
 
@@ -94,7 +103,9 @@ impl EvictedRange {
 
     /// Whether the subscription at `position` has a match behind `upto`.
     pub(super) fn has_match(&self, position: u32, upto: Seq) -> bool {
-        self.parts.get(position as usize).is_some_and(|part| upto < *part)
+        self.parts
+            .get(position as usize)
+            .is_some_and(|part| upto < *part)
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -141,7 +152,10 @@ impl LogStretch {
     }
 
     /// The dropped range, if it was matched for the same subscriptions.
-    pub(super) fn evicted_for(&mut self, matched_for: &Arc<SubscriptionPositions>) -> Option<&mut EvictedRange> {
+    pub(super) fn evicted_for(
+        &mut self,
+        matched_for: &Arc<SubscriptionPositions>,
+    ) -> Option<&mut EvictedRange> {
         match self {
             Self::Gone(gone) if Arc::ptr_eq(&gone.matched_for, matched_for) => Some(gone),
             Self::Gone(_) | Self::Unread(..) => None,

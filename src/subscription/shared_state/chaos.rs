@@ -15,7 +15,8 @@ impl SharedState {
 
     /// Makes the actor panic the next `times` times that this event is the current event.
     pub fn poison(&self, event_id: &str, times: u32) {
-        self.lock().suspects.get_or_insert_default().poison = Some(Box::new((event_id.to_owned(), times)));
+        self.lock().suspects.get_or_insert_default().poison =
+            Some(Box::new((event_id.to_owned(), times)));
         self.has_poison.store(true, Ordering::Release);
     }
 
@@ -48,6 +49,11 @@ impl SharedState {
     pub fn is_doomed(&self) -> bool {
         // Read first, so that the usual case writes nothing.
         self.doomed.load(Ordering::Relaxed) > 0
-            && self.doomed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |doomed| doomed.checked_sub(1)).is_ok()
+            && self
+                .doomed
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |doomed| {
+                    doomed.checked_sub(1)
+                })
+                .is_ok()
     }
 }

@@ -1,8 +1,9 @@
-//! Operators' commands, retries that are brought forward and pages of dead letters, and their replies.
+//! Operators' commands, retries that are brought forward and pages of dead letters, and their
+//! replies.
 //!
-//! A reply belongs to a write, not to an incarnation. What the core has taken and not written is lost with its
-//! incarnation: the next one takes the commands again. The write that contains a command answers it, whichever
-//! incarnation runs by then.
+//! A reply belongs to a write, not to an incarnation. What the core has taken and not written is
+//! lost with its incarnation: the next one takes the commands again. The write that contains a
+//! command answers it, whichever incarnation runs by then.
 
 use std::collections::VecDeque;
 
@@ -37,7 +38,8 @@ pub enum ActorRequest {
 
 #[derive(Debug)]
 struct WaitingRequest {
-    /// [`None`] if it was a page that the core has taken: its redrive reads it again if the page is not written.
+    /// [`None`] if it was a page that the core has taken: its redrive reads it again if the page is
+    /// not written.
     request: Option<ActorRequest>,
     result: CommandResult,
     reply: CommandReply,
@@ -52,9 +54,16 @@ pub(super) struct CommandQueue {
 }
 
 impl CommandQueue {
-    fn push(&mut self, request: ActorRequest) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+    fn push(
+        &mut self,
+        request: ActorRequest,
+    ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let (reply, answer) = oneshot::channel();
-        self.waiting.push_back(WaitingRequest { request: Some(request), result: CommandResult::default(), reply });
+        self.waiting.push_back(WaitingRequest {
+            request: Some(request),
+            result: CommandResult::default(),
+            reply,
+        });
         answer
     }
 
@@ -74,12 +83,19 @@ impl CommandQueue {
         self.taken = 0;
     }
 
-    /// A write begins that contains all that was taken, with the number of deliveries that it moved. [`None`]: a later
-    /// write contains the rest.
+    /// A write begins that contains all that was taken, with the number of deliveries that it
+    /// moved. [`None`]: a later write contains the rest.
     pub(super) fn begin_write(&mut self, commanded: Option<u64>) -> WrittenCommands {
-        let Some(events) = commanded else { return WrittenCommands(Vec::new()) };
-        let mut written: Vec<WaitingRequest> = self.waiting.drain(..std::mem::take(&mut self.taken)).collect();
-        written.iter_mut().for_each(|waiting| waiting.result.events = events);
+        let Some(events) = commanded else {
+            return WrittenCommands(Vec::new());
+        };
+        let mut written: Vec<WaitingRequest> = self
+            .waiting
+            .drain(..std::mem::take(&mut self.taken))
+            .collect();
+        written
+            .iter_mut()
+            .for_each(|waiting| waiting.result.events = events);
         WrittenCommands(written)
     }
 }
@@ -99,34 +115,44 @@ impl WrittenCommands {
 }
 
 impl SharedState {
-    /// Passes an operator's command to the actor. The answer arrives once the command is durable, or at once if it is
-    /// refused.
-    pub fn command(&self, command: Command) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+    /// Passes an operator's command to the actor. The answer arrives once the command is durable,
+    /// or at once if it is refused.
+    pub fn command(
+        &self,
+        command: Command,
+    ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock();
         let answer = inner.commands.push(ActorRequest::Command(command));
         self.wake(inner);
         answer
     }
 
-    /// Passes dead letters to one of the subscription's redrive jobs. The answer arrives once they are durably pending,
-    /// or at once if there is no such job or it does not run.
-    pub fn redrive_page(&self, page: RedrivePage) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+    /// Passes dead letters to one of the subscription's redrive jobs. The answer arrives once they
+    /// are durably pending, or at once if there is no such job or it does not run.
+    pub fn redrive_page(
+        &self,
+        page: RedrivePage,
+    ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock();
         let answer = inner.commands.push(ActorRequest::Page(Box::new(page)));
         self.wake(inner);
         answer
     }
 
-    /// Passes pending deliveries that are to be retried now. The answer arrives once they are durably due, or at once if
-    /// that is refused.
-    pub fn retry(&self, request: RetryRequest) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
+    /// Passes pending deliveries that are to be retried now. The answer arrives once they are
+    /// durably due, or at once if that is refused.
+    pub fn retry(
+        &self,
+        request: RetryRequest,
+    ) -> oneshot::Receiver<Result<CommandResult, CommandRefused>> {
         let mut inner = self.lock();
         let answer = inner.commands.push(ActorRequest::Retry(request));
         self.wake(inner);
         answer
     }
 
-    /// Takes the next request. Its answer follows from [`SharedState::accept`] or [`SharedState::refuse`].
+    /// Takes the next request. Its answer follows from [`SharedState::accept`] or
+    /// [`SharedState::refuse`].
     pub fn next_request(&self) -> Option<ActorRequest> {
         let queue = &mut self.lock().commands;
         let next = queue.waiting.get_mut(queue.taken)?;
@@ -141,7 +167,11 @@ impl SharedState {
     /// The core takes the last request, which begins this job. The next write contains it.
     pub fn accept(&self, job: Option<Lane>) {
         let queue = &mut self.lock().commands;
-        if let Some(last) = queue.taken.checked_sub(1).and_then(|last| queue.waiting.get_mut(last)) {
+        if let Some(last) = queue
+            .taken
+            .checked_sub(1)
+            .and_then(|last| queue.waiting.get_mut(last))
+        {
             last.result.job = job;
         }
     }

@@ -1,7 +1,7 @@
 //! Requests in flight: noted before they are sent, removed once their outcome is durable.
 //!
-//! Until then, every incarnation receives the result as an input. The first result counts. A late success is an input
-//! of its own.
+//! Until then, every incarnation receives the result as an input. The first result counts. A late
+//! success is an input of its own.
 
 use std::sync::Arc;
 
@@ -13,14 +13,20 @@ use gridhook_policy::{DetachedEvents, Input, OutgoingBatch, outcome::RequestResu
 use gridhook_telemetry::trace::SpanContext;
 
 impl SharedState {
-    /// Notes a request that is about to be sent. False if a later incarnation has begun: then it must not be sent.
+    /// Notes a request that is about to be sent. False if a later incarnation has begun: then it
+    /// must not be sent.
     pub fn begin_request(&self, incarnation: Incarnation, request: Arc<OutgoingBatch>) -> bool {
         let mut inner = self.lock();
         if inner.incarnation != incarnation {
             return false;
         }
         inner.next_request = inner.next_request.max(RequestId(request.id.0 + 1));
-        let in_flight = InFlightRequest { request: Arc::clone(&request), answer: None, task: None, span: None };
+        let in_flight = InFlightRequest {
+            request: Arc::clone(&request),
+            answer: None,
+            task: None,
+            span: None,
+        };
         inner.requests.insert(request.id, Box::new(in_flight));
         drop(inner);
         self.meter().sent(&request);
@@ -45,29 +51,46 @@ impl SharedState {
     pub fn traced(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
         let inner = self.lock();
         let found = ids.iter().filter_map(|id| inner.requests.get(*id));
-        found.filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.span.clone()?))).collect()
+        found
+            .filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.span.clone()?)))
+            .collect()
     }
 
     /// Notes the result of a request. Only the first call for a request counts.
     pub fn finished(&self, id: RequestId, answer: RequestResult) {
         let mut inner = self.lock();
-        let Some(in_flight) = inner.requests.get_mut(id).filter(|in_flight| in_flight.answer.is_none()) else {
+        let Some(in_flight) = inner
+            .requests
+            .get_mut(id)
+            .filter(|in_flight| in_flight.answer.is_none())
+        else {
             return;
         };
         self.meter().on_response(&in_flight.request, &answer);
         in_flight.answer = Some(answer.clone());
         // Frees the task's memory now, not when the outcome is durable.
         in_flight.task = None;
-        inner.reports.push(SharedStateMessage::Input(Input::Finished { request: id, answer }));
+        inner
+            .reports
+            .push(SharedStateMessage::Input(Input::Finished {
+                request: id,
+                answer,
+            }));
         self.wake(inner);
     }
 
-    /// A request timed out and waits for a late response. [`SharedState::end_late`] reports its end.
+    /// A request timed out and waits for a late response. [`SharedState::end_late`] reports its
+    /// end.
     pub fn mark_late(&self, id: RequestId) {
         let mut inner = self.lock();
-        let Some(in_flight) = inner.requests.get_mut(id) else { return };
+        let Some(in_flight) = inner.requests.get_mut(id) else {
+            return;
+        };
         let (request, task) = (Arc::clone(&in_flight.request), in_flight.task.take());
-        let cut = inner.late_requests.get_or_insert_default().begin(request, task);
+        let cut = inner
+            .late_requests
+            .get_or_insert_default()
+            .begin(request, task);
         drop(inner);
         if let Some(cut) = cut {
             cut.abort();
@@ -77,15 +100,21 @@ impl SharedState {
     /// The wait for a late response ended; `taken` says whether a success arrived.
     pub fn end_late(&self, id: RequestId, taken: bool) {
         let mut inner = self.lock();
-        let Some(late) = &mut inner.late_requests else { return };
-        let Some(request) = late.end(id).filter(|_| taken) else { return };
+        let Some(late) = &mut inner.late_requests else {
+            return;
+        };
+        let Some(request) = late.end(id).filter(|_| taken) else {
+            return;
+        };
         late.late_success(Arc::clone(&request));
-        inner.reports.push(SharedStateMessage::Input(Input::Late { request }));
+        inner
+            .reports
+            .push(SharedStateMessage::Input(Input::Late { request }));
         self.wake(inner);
     }
 
-    /// A write of `incarnation` is durable: outcomes of requests, late successes (`late`), and items that a late success
-    /// settled and that other requests no longer carry (`detached`).
+    /// A write of `incarnation` is durable: outcomes of requests, late successes (`late`), and
+    /// items that a late success settled and that other requests no longer carry (`detached`).
     pub fn on_durable(
         &self,
         incarnation: Incarnation,

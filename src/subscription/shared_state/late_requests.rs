@@ -1,12 +1,13 @@
-//! Requests of a subscription that timed out and may still be answered with success, and the late successes that
-//! arrived.
+//! Requests of a subscription that timed out and may still be answered with success, and the late
+//! successes that arrived.
 //!
 //! Invariants:
-//! - They do not count towards the concurrency limit or the requests in flight. Nothing waits for them, not even a
-//!   shutdown.
-//! - Their number is bounded per subscription. At the bound the oldest is aborted: a late response usually arrives soon
-//!   after the timeout.
-//! - A late success is kept until it is durable. Every incarnation until then receives it as an input.
+//! - They do not count towards the concurrency limit or the requests in flight. Nothing waits for
+//!   them, not even a shutdown.
+//! - Their number is bounded per subscription. At the bound the oldest is aborted: a late response
+//!   usually arrives soon after the timeout.
+//! - A late success is kept until it is durable. Every incarnation until then receives it as an
+//!   input.
 //! - They end with the shared state: a deleted subscription leaves no request behind.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -16,8 +17,8 @@ use tokio::task::AbortHandle;
 use gridhook_event::RequestId;
 use gridhook_policy::OutgoingBatch;
 
-/// 64 is more than an endpoint that hangs can accumulate before it is suspended: sixteen requests at once, each 30 s,
-/// and two and a half minutes more for a late response.
+/// 64 is more than an endpoint that hangs can accumulate before it is suspended: sixteen requests
+/// at once, each 30 s, and two and a half minutes more for a late response.
 const LATE_REQUESTS_MAX: usize = 64;
 
 /// The late requests of a subscription.
@@ -35,8 +36,13 @@ struct LateRequestEntry {
 
 impl LateRequests {
     /// Adds a request. Returns the task of the request that must be aborted for it.
-    pub(super) fn begin(&mut self, request: Arc<OutgoingBatch>, task: Option<AbortHandle>) -> Option<AbortHandle> {
-        self.waiting.insert(request.id, LateRequestEntry { request, task });
+    pub(super) fn begin(
+        &mut self,
+        request: Arc<OutgoingBatch>,
+        task: Option<AbortHandle>,
+    ) -> Option<AbortHandle> {
+        self.waiting
+            .insert(request.id, LateRequestEntry { request, task });
         if self.waiting.len() <= LATE_REQUESTS_MAX {
             return None;
         }
@@ -71,7 +77,11 @@ impl LateRequests {
 
 impl Drop for LateRequests {
     fn drop(&mut self) {
-        for task in self.waiting.values().filter_map(|waiting| waiting.task.as_ref()) {
+        for task in self
+            .waiting
+            .values()
+            .filter_map(|waiting| waiting.task.as_ref())
+        {
             task.abort();
         }
     }

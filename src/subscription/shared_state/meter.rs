@@ -1,6 +1,7 @@
 //! Durations and batch sizes of a subscription's requests since the process started.
 //!
-//! Created with the first request. Counters are in the records, which are exact and survive a restart.
+//! Created with the first request. Counters are in the records, which are exact and survive a
+//! restart.
 
 use std::sync::OnceLock;
 
@@ -22,7 +23,8 @@ pub(super) struct SubscriptionMeter {
     wait: Histogram<{ WAITS.ranges() }>,
     batch: Histogram<{ EVENTS.ranges() }>,
     response: Histogram<{ DURATIONS.ranges() }>,
-    /// The phases of opening a connection. Created with the first: subscriptions with the same endpoint share them.
+    /// The phases of opening a connection. Created with the first: subscriptions with the same
+    /// endpoint share them.
     opening: OnceLock<Box<[PhaseHistogram; OPENING]>>,
     /// The phases of each request.
     exchange: [PhaseHistogram; PHASE_NAMES.len() - OPENING],
@@ -34,8 +36,8 @@ type PhaseHistogram = Histogram<{ PHASES.ranges() }>;
 /// A snapshot of the histograms.
 #[derive(Clone, Debug)]
 pub struct SubscriptionMeasures {
-    /// From the time at which the oldest event of a request could be sent (its append, or its due time) until it was
-    /// sent.
+    /// From the time at which the oldest event of a request could be sent (its append, or its due
+    /// time) until it was sent.
     pub wait: HistogramCounts,
     /// Events per request.
     pub batch: HistogramCounts,
@@ -88,16 +90,28 @@ impl SubscriptionMeter {
             return;
         }
         self.response.took(answer.latency);
-        let RequestPhases { name, connection, tls, first_byte, body } = answer.phases;
+        let RequestPhases {
+            name,
+            connection,
+            tls,
+            first_byte,
+            body,
+        } = answer.phases;
         let opened = [name, connection, tls];
         if opened.iter().any(Option::is_some) {
-            let opening = self.opening.get_or_init(|| Box::new(std::array::from_fn(|_| Histogram::new(&PHASES))));
+            let opening = self
+                .opening
+                .get_or_init(|| Box::new(std::array::from_fn(|_| Histogram::new(&PHASES))));
             observe(opening, opened);
         }
         observe(&self.exchange, [first_byte, body]);
-        let oldest = request.items.first().filter(|item| !item.lane.is_job() && answer.outcome == Outcome::Delivered);
+        let oldest = request
+            .items
+            .first()
+            .filter(|item| !item.lane.is_job() && answer.outcome == Outcome::Delivered);
         if let Some(oldest) = oldest {
-            self.delivery.took(request.sent.after(answer.latency).since(oldest.appended));
+            self.delivery
+                .took(request.sent.after(answer.latency).since(oldest.appended));
         }
     }
 
@@ -132,12 +146,17 @@ impl SharedState {
         self.meter.get().map(|meter| meter.measured())
     }
 
-    /// The number of responses by range of response times; empty if no request was sent since the process started.
+    /// The number of responses by range of response times; empty if no request was sent since the
+    /// process started.
     pub fn response_times(&self) -> Vec<u64> {
-        self.meter.get().map(|meter| meter.response.counts().ranges().to_vec()).unwrap_or_default()
+        self.meter
+            .get()
+            .map(|meter| meter.response.counts().ranges().to_vec())
+            .unwrap_or_default()
     }
 
     pub(super) fn meter(&self) -> &SubscriptionMeter {
-        self.meter.get_or_init(|| Box::new(SubscriptionMeter::new()))
+        self.meter
+            .get_or_init(|| Box::new(SubscriptionMeter::new()))
     }
 }

@@ -1,10 +1,12 @@
 //! Clients that pull: receive requests that wait, and claims on leases that wait for the actor.
 //!
 //! Invariants:
-//! - A waiting client costs a map entry, no task and no timer. It keeps waiting across incarnations.
-//! - A claim that an incarnation took before it panicked is not answered: it is unknown whether the claim took effect,
-//!   and its client receives an error that says so.
-//! - Events that were handed to a client that has gone are taken back at once and do not count as an attempt.
+//! - A waiting client costs a map entry, no task and no timer. It keeps waiting across
+//!   incarnations.
+//! - A claim that an incarnation took before it panicked is not answered: it is unknown whether the
+//!   claim took effect, and its client receives an error that says so.
+//! - Events that were handed to a client that has gone are taken back at once and do not count as
+//!   an attempt.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -46,16 +48,27 @@ impl PullQueue {
         self.waiting.is_empty() && self.claims.is_empty() && self.inputs.is_empty()
     }
 
-    /// A new incarnation begins: it receives all waiting clients, and the claims that no earlier incarnation took.
+    /// A new incarnation begins: it receives all waiting clients, and the claims that no earlier
+    /// incarnation took.
     pub(super) fn begin(&mut self) {
         self.inputs.retain(|input| matches!(input, Input::Claim(_)));
         let untaken: BTreeSet<u64> = self
             .inputs
             .iter()
-            .filter_map(|input| if let Input::Claim(claim) = input { Some(claim.id) } else { None })
+            .filter_map(|input| {
+                if let Input::Claim(claim) = input {
+                    Some(claim.id)
+                } else {
+                    None
+                }
+            })
             .collect();
         self.claims.retain(|id, _| untaken.contains(id));
-        self.inputs.extend(self.waiting.iter().map(|(id, (events_max, _))| Input::Receive(*id, *events_max)));
+        self.inputs.extend(
+            self.waiting
+                .iter()
+                .map(|(id, (events_max, _))| Input::Receive(*id, *events_max)),
+        );
     }
 
     pub(super) fn take(&mut self) -> VecDeque<Input> {
@@ -64,7 +77,11 @@ impl PullQueue {
 }
 
 fn taken_back(leases: Vec<Lease>) -> Input {
-    Input::Claim(LeaseClaim { id: NO_REPLY, action: LeaseAction::Return, leases })
+    Input::Claim(LeaseClaim {
+        id: NO_REPLY,
+        action: LeaseAction::Return,
+        leases,
+    })
 }
 
 /// The claim that returns events that no client received.
@@ -94,7 +111,9 @@ impl Drop for WaitingClient {
         self.answer.close();
         let left = self.answer.try_recv().unwrap_or_default();
         let mut inner = self.shared.lock();
-        let Some(queue) = &mut inner.queue else { return };
+        let Some(queue) = &mut inner.queue else {
+            return;
+        };
         if queue.waiting.remove(&self.id).is_some() {
             queue.inputs.push_back(Input::Withdraw(self.id));
         }
@@ -117,50 +136,77 @@ impl SharedState {
         queue.waiting.insert(id, (events_max, reply));
         queue.inputs.push_back(Input::Receive(id, events_max));
         self.wake(inner);
-        WaitingClient { shared: Arc::clone(self), id, answer }
+        WaitingClient {
+            shared: Arc::clone(self),
+            id,
+            answer,
+        }
     }
 
-    /// Passes a client's claim on its leases to the actor. The answer arrives once it is durable, and never if the
-    /// actor panics before that.
-    pub fn claim(&self, action: LeaseAction, leases: Vec<Lease>) -> oneshot::Receiver<Vec<LeaseResult>> {
+    /// Passes a client's claim on its leases to the actor. The answer arrives once it is durable,
+    /// and never if the actor panics before that.
+    pub fn claim(
+        &self,
+        action: LeaseAction,
+        leases: Vec<Lease>,
+    ) -> oneshot::Receiver<Vec<LeaseResult>> {
         let (reply, answer) = oneshot::channel();
         let mut inner = self.lock();
         let queue = inner.queue.get_or_insert_default();
         let id = queue.next();
         queue.claims.insert(id, reply);
-        queue.inputs.push_back(Input::Claim(LeaseClaim { id, action, leases }));
+        queue
+            .inputs
+            .push_back(Input::Claim(LeaseClaim { id, action, leases }));
         self.wake(inner);
         answer
     }
 
-    /// Returns the events of an answer that did not reach its client. They do not count as an attempt.
+    /// Returns the events of an answer that did not reach its client. They do not count as an
+    /// attempt.
     pub fn take_back_leases(&self, leases: Vec<Lease>) {
         let mut inner = self.lock();
-        inner.queue.get_or_insert_default().inputs.push_back(taken_back(leases));
+        inner
+            .queue
+            .get_or_insert_default()
+            .inputs
+            .push_back(taken_back(leases));
         self.wake(inner);
     }
 
-    /// Whether a client may receive events at once, as far as the last write says: a part of the log is unread, or a pending
-    /// delivery is due.
+    /// Whether a client may receive events at once, as far as the last write says: a part of the
+    /// log is unread, or a pending delivery is due.
     pub fn may_have_events(&self, now: Timestamp) -> bool {
         let end = self.lock().end;
-        self.read_state(|state| state.low < end || state.cursor.next_due.is_some_and(|due| due <= now))
+        self.read_state(|state| {
+            state.low < end || state.cursor.next_due.is_some_and(|due| due <= now)
+        })
     }
 
     /// How many clients wait.
     pub fn waiting(&self) -> usize {
-        self.lock().queue.as_ref().map_or(0, |queue| queue.waiting.len())
+        self.lock()
+            .queue
+            .as_ref()
+            .map_or(0, |queue| queue.waiting.len())
     }
 
     /// Whether no actor runs. The topic's actor starts one when it learns of work.
     pub fn has_no_actor(&self) -> bool {
-        self.lock().mailbox.as_ref().is_none_or(|mailbox| !mailbox.connected())
+        self.lock()
+            .mailbox
+            .as_ref()
+            .is_none_or(|mailbox| !mailbox.connected())
     }
 
-    /// Hands over events that are durably leased to the client. If the client has gone, returns the input that takes
-    /// them back.
+    /// Hands over events that are durably leased to the client. If the client has gone, returns the
+    /// input that takes them back.
     pub fn hand_over(&self, to: ReceiveId, events: Received) -> Option<Input> {
-        let waiting = self.lock().queue.as_mut().and_then(|queue| queue.waiting.remove(&to));
+        let waiting = self
+            .lock()
+            .queue
+            .as_mut()
+            .and_then(|queue| queue.waiting.remove(&to));
         let left = match waiting {
             Some((_, reply)) => reply.send(events).err()?,
             None => events,
@@ -170,7 +216,12 @@ impl SharedState {
 
     /// Answers a claim.
     pub fn report_results(&self, to: u64, verdicts: Vec<LeaseResult>) {
-        if let Some(reply) = self.lock().queue.as_mut().and_then(|queue| queue.claims.remove(&to)) {
+        if let Some(reply) = self
+            .lock()
+            .queue
+            .as_mut()
+            .and_then(|queue| queue.claims.remove(&to))
+        {
             // The client may have gone. The claim took effect all the same.
             reply.send(verdicts).ok();
         }

@@ -1,5 +1,5 @@
-//! Events that may make the actor panic: if code panics on the content of an event, the event is noted. An event that was
-//! noted in several panics is quarantined.
+//! Events that may make the actor panic: if code panics on the content of an event, the event is
+//! noted. An event that was noted in several panics is quarantined.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -62,28 +62,40 @@ pub(super) struct Suspects {
 
 impl Suspects {
     fn is_quarantined(&self, of: (Lane, Seq)) -> bool {
-        self.suspects.get(&of).is_some_and(|suspect| suspect.deaths >= DEATHS_MAX)
+        self.suspects
+            .get(&of)
+            .is_some_and(|suspect| suspect.deaths >= DEATHS_MAX)
     }
 
     /// A new incarnation begins. Returns the event that it must quarantine.
     pub(super) fn begin(&mut self) -> Option<SendItem> {
-        let (item, id) = *self.current_event.take().filter(|event| self.is_quarantined(event.0.key()))?;
+        let (item, id) = *self
+            .current_event
+            .take()
+            .filter(|event| self.is_quarantined(event.0.key()))?;
         self.quarantined.add(item.seq, id);
         Some(item)
     }
 
-    /// The incarnation ended. After a panic that chaos did not cause, the current event becomes a suspect.
+    /// The incarnation ended. After a panic that chaos did not cause, the current event becomes a
+    /// suspect.
     pub(super) fn on_incarnation_end(&mut self, panicked: bool) {
         match self.current_event.as_deref() {
             Some((item, _)) if panicked => {
                 let of = (item.lane, item.seq);
                 if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&of) {
-                    let least = self.suspects.iter().min_by_key(|(of, suspect)| (suspect.deaths >= DEATHS_MAX, of.1));
+                    let least = self
+                        .suspects
+                        .iter()
+                        .min_by_key(|(of, suspect)| (suspect.deaths >= DEATHS_MAX, of.1));
                     if let Some(least) = least.map(|(of, _)| *of) {
                         self.suspects.remove(&least);
                     }
                 }
-                let suspect = self.suspects.entry(of).or_insert(Suspect { deaths: 0, pending: false });
+                let suspect = self.suspects.entry(of).or_insert(Suspect {
+                    deaths: 0,
+                    pending: false,
+                });
                 suspect.deaths += 1;
                 suspect.pending |= item.due.is_some();
             }
@@ -99,25 +111,31 @@ impl Suspects {
         for change in changes {
             let (of, is_pending) = match change {
                 RecordChange::Defer { lane, seq, .. } => ((*lane, *seq), true),
-                RecordChange::Settle { lane, seq, .. } | RecordChange::DeadLetter { lane, seq, .. } => {
-                    ((*lane, *seq), false)
-                }
+                RecordChange::Settle { lane, seq, .. }
+                | RecordChange::DeadLetter { lane, seq, .. } => ((*lane, *seq), false),
                 _ => continue,
             };
-            self.suspects.entry(of).and_modify(|suspect| suspect.pending = is_pending);
+            self.suspects
+                .entry(of)
+                .and_modify(|suspect| suspect.pending = is_pending);
         }
         let cursor = changes.iter().rev().find_map(|change| match change {
             RecordChange::Cursor(cursor) => Some(cursor),
             _ => None,
         });
         // Events that the cursor has not passed are read again, even dead-lettered ones.
-        let is_passed = |cursor: &Cursor, of: &(Lane, Seq)| match cursor.lanes.iter().find(|lane| lane.lane == of.0) {
+        let is_passed = |cursor: &Cursor, of: &(Lane, Seq)| match cursor
+            .lanes
+            .iter()
+            .find(|lane| lane.lane == of.0)
+        {
             Some(lane) => of.1 < lane.read && lane.open.binary_search(&of.1).is_err(),
             None => true,
         };
         let suspects = self.suspects.iter();
-        let settled =
-            suspects.filter(|(of, suspect)| !suspect.pending && cursor.is_some_and(|cursor| is_passed(cursor, of)));
+        let settled = suspects.filter(|(of, suspect)| {
+            !suspect.pending && cursor.is_some_and(|cursor| is_passed(cursor, of))
+        });
         settled.map(|(of, _)| *of).collect()
     }
 
@@ -129,7 +147,8 @@ impl Suspects {
     }
 }
 
-/// Notes the event when its code panics. A note before each event would cost more than the event's filter.
+/// Notes the event when its code panics. A note before each event would cost more than the event's
+/// filter.
 struct CurrentEvent<'a> {
     shared: &'a SharedState,
     item: SendItem,
@@ -147,9 +166,14 @@ impl Drop for CurrentEvent<'_> {
 }
 
 impl SharedState {
-    /// Runs code that can panic on the content of this event. If the actor panics meanwhile, the event is the suspect.
+    /// Runs code that can panic on the content of this event. If the actor panics meanwhile, the
+    /// event is the suspect.
     pub fn on_event<T>(&self, item: SendItem, event: &Event, act: impl FnOnce() -> T) -> T {
-        let _current = CurrentEvent { shared: self, item, event };
+        let _current = CurrentEvent {
+            shared: self,
+            item,
+            event,
+        };
         act()
     }
 
@@ -161,7 +185,10 @@ impl SharedState {
     /// Panics if chaos makes the actor panic on this event.
     pub fn panic_if_poisoned(&self, event: &Event) {
         let mut inner = self.lock();
-        if let Some((poisoned, times)) = inner.suspects.as_mut().and_then(|suspects| suspects.poison.as_deref_mut())
+        if let Some((poisoned, times)) = inner
+            .suspects
+            .as_mut()
+            .and_then(|suspects| suspects.poison.as_deref_mut())
             && **poisoned == *event.id()
             && *times > 0
         {
@@ -174,23 +201,37 @@ impl SharedState {
     /// The quarantined events of a lane. Usually empty.
     pub fn quarantined_seqs(&self, lane: Lane) -> Vec<Seq> {
         let inner = self.lock();
-        let suspects = inner.suspects.iter().flat_map(|suspects| &suspects.suspects);
-        let quarantined = suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
+        let suspects = inner
+            .suspects
+            .iter()
+            .flat_map(|suspects| &suspects.suspects);
+        let quarantined =
+            suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
         quarantined.map(|((_, seq), _)| *seq).collect()
     }
 
     /// The events that were quarantined.
     pub fn quarantined(&self) -> QuarantinedEvents {
-        self.lock().suspects.as_ref().map(|suspects| suspects.quarantined.clone()).unwrap_or_default()
+        self.lock()
+            .suspects
+            .as_ref()
+            .map(|suspects| suspects.quarantined.clone())
+            .unwrap_or_default()
     }
 
     /// How many events were quarantined.
     pub fn quarantined_count(&self) -> u64 {
-        self.lock().suspects.as_ref().map_or(0, |suspects| suspects.quarantined.count)
+        self.lock()
+            .suspects
+            .as_ref()
+            .map_or(0, |suspects| suspects.quarantined.count)
     }
 
     /// How many suspects are not settled yet.
     pub fn suspects(&self) -> usize {
-        self.lock().suspects.as_ref().map_or(0, |suspects| suspects.suspects.len())
+        self.lock()
+            .suspects
+            .as_ref()
+            .map_or(0, |suspects| suspects.suspects.len())
     }
 }

@@ -1,5 +1,5 @@
-//! The state of a subscription that operators and metrics read. It has a lock of its own, so that a reader does not
-//! delay the actor.
+//! The state of a subscription that operators and metrics read. It has a lock of its own, so that a
+//! reader does not delay the actor.
 
 use std::sync::{MutexGuard, PoisonError};
 
@@ -29,18 +29,34 @@ impl SubscriptionState {
     /// The state for a cursor in a log that ends at `end`.
     pub(super) fn new(cursor: Cursor, endpoint: EndpointView, end: Seq) -> Self {
         let (low, own_low) = (cursor.low().unwrap_or(end), cursor.own_low().unwrap_or(end));
-        Self { low, own_low, endpoint, cursor, ending: Vec::new() }
+        Self {
+            low,
+            own_low,
+            endpoint,
+            cursor,
+            ending: Vec::new(),
+        }
     }
 
-    /// How many events of a log that ends at `end` the subscription has not passed, and the first of them.
+    /// How many events of a log that ends at `end` the subscription has not passed, and the first
+    /// of them.
     pub fn backlog(&self, end: Seq) -> (u64, Option<Seq>) {
         let lanes = || self.cursor.own_lanes();
-        let unread = lanes().map(|lane| lane.read).filter(|read| *read < end).min();
+        let unread = lanes()
+            .map(|lane| lane.read)
+            .filter(|read| *read < end)
+            .min();
         // Sequences are dense within what was written; a gap would make this an upper bound.
-        (lanes().map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0)).sum(), unread)
+        (
+            lanes()
+                .map(|lane| lane.end.unwrap_or(end).0.saturating_sub(lane.read.0))
+                .sum(),
+            unread,
+        )
     }
 
-    /// Whether all of a log that ends at `end` is passed, and neither jobs nor pending events are left.
+    /// Whether all of a log that ends at `end` is passed, and neither jobs nor pending events are
+    /// left.
     pub(super) fn is_idle(&self, end: Seq) -> bool {
         self.low >= end && self.cursor.jobs.is_empty() && self.cursor.next_due.is_none()
     }
@@ -64,12 +80,22 @@ impl SharedState {
 
     /// The end of what the live lane has read; [`None`] before it exists.
     pub fn live_read(&self) -> Option<Seq> {
-        self.view().cursor.lanes.iter().find(|lane| lane.lane == Lane::LIVE).map(|lane| lane.read)
+        self.view()
+            .cursor
+            .lanes
+            .iter()
+            .find(|lane| lane.lane == Lane::LIVE)
+            .map(|lane| lane.read)
     }
 
     /// The kind of the running job with this lane.
     pub fn job_kind(&self, lane: Lane) -> Option<JobKind> {
-        self.view().cursor.jobs.iter().find(|job| job.lane == lane).map(|job| job.kind)
+        self.view()
+            .cursor
+            .jobs
+            .iter()
+            .find(|job| job.lane == lane)
+            .map(|job| job.kind)
     }
 
     /// Sets the state from the cursor and the endpoint.
@@ -82,14 +108,26 @@ impl SharedState {
             done: Vec::new(),
         };
         let end = || self.lock().end;
-        let (low, own_low) = (cursor.low().unwrap_or_else(end), cursor.own_low().unwrap_or_else(end));
+        let (low, own_low) = (
+            cursor.low().unwrap_or_else(end),
+            cursor.own_low().unwrap_or_else(end),
+        );
         let mut view = self.view();
         // The vectors keep their memory, because each write comes here.
-        let (mut lanes, mut jobs) = (std::mem::take(&mut view.cursor.lanes), std::mem::take(&mut view.cursor.jobs));
+        let (mut lanes, mut jobs) = (
+            std::mem::take(&mut view.cursor.lanes),
+            std::mem::take(&mut view.cursor.jobs),
+        );
         lanes.clear();
         lanes.extend(cursor.lanes.iter().map(bare));
         jobs.clone_from(&cursor.jobs);
-        view.cursor = Cursor { lanes, filtered_out: Vec::new(), jobs, counts: cursor.counts.clone(), ..*cursor };
+        view.cursor = Cursor {
+            lanes,
+            filtered_out: Vec::new(),
+            jobs,
+            counts: cursor.counts.clone(),
+            ..*cursor
+        };
         (view.low, view.own_low, view.endpoint) = (low, own_low, endpoint);
     }
 

@@ -23,7 +23,9 @@ impl TraceContextAttributes<'_> {
 
 /// The context of an event in the JSON form of CloudEvents.
 pub fn of_event(event: &[u8]) -> Option<SpanContext> {
-    serde_json::from_slice::<TraceContextAttributes<'_>>(event).ok()?.context()
+    serde_json::from_slice::<TraceContextAttributes<'_>>(event)
+        .ok()?
+        .context()
 }
 
 /// The context of the first event in an array that has one.

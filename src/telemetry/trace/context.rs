@@ -2,7 +2,8 @@
 
 use std::{fmt, sync::Arc};
 
-/// 512 bytes of `tracestate`: the minimum that W3C requires to propagate. A longer value is dropped.
+/// 512 bytes of `tracestate`: the minimum that W3C requires to propagate. A longer value is
+/// dropped.
 const STATE_BYTES_MAX: usize = 512;
 
 /// The length of a `traceparent` of version 00.
@@ -42,7 +43,8 @@ pub struct SpanContext {
 }
 
 impl SpanContext {
-    /// Parses the two headers; [`None`] if the first is invalid. An invalid `tracestate` is dropped.
+    /// Parses the two headers; [`None`] if the first is invalid. An invalid `tracestate` is
+    /// dropped.
     pub fn parse(parent: &str, state: Option<&str>) -> Option<Self> {
         let parent = parent.trim();
         let bytes = parent.as_bytes();
@@ -56,15 +58,26 @@ impl SpanContext {
         let span = hex(parent.get(36..52)?).filter(|span| *span != 0)?;
         let flags = hex(parent.get(53..LEN)?)?;
         let plain = |state: &&str| {
-            (1..=STATE_BYTES_MAX).contains(&state.len()) && state.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+            (1..=STATE_BYTES_MAX).contains(&state.len())
+                && state.bytes().all(|byte| matches!(byte, b' '..=b'~'))
         };
         let state = state.map(str::trim).filter(plain).map(Arc::from);
-        Some(Self { trace: TraceId(trace), span: SpanId(span as u64), is_sampled: flags & 1 == 1, state })
+        Some(Self {
+            trace: TraceId(trace),
+            span: SpanId(span as u64),
+            is_sampled: flags & 1 == 1,
+            state,
+        })
     }
 
     /// The header `traceparent`.
     pub fn parent(&self) -> String {
-        format!("00-{}-{}-{:02x}", self.trace, self.span, u8::from(self.is_sampled))
+        format!(
+            "00-{}-{}-{:02x}",
+            self.trace,
+            self.span,
+            u8::from(self.is_sampled)
+        )
     }
 
     /// The form that is stored beside an event: both headers with a space between.
@@ -86,6 +99,12 @@ impl SpanContext {
 
 /// Parses lower-case digits, as W3C requires.
 fn hex(digits: &str) -> Option<u128> {
-    let is_lower = digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    if is_lower { u128::from_str_radix(digits, 16).ok() } else { None }
+    let is_lower = digits
+        .bytes()
+        .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    if is_lower {
+        u128::from_str_radix(digits, 16).ok()
+    } else {
+        None
+    }
 }

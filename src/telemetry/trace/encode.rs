@@ -1,4 +1,5 @@
-//! Spans in OTLP's JSON: protobuf names in camelCase, hexadecimal identifiers, 64-bit numbers as strings.
+//! Spans in OTLP's JSON: protobuf names in camelCase, hexadecimal identifiers, 64-bit numbers as
+//! strings.
 
 use serde_json::{Value as Json, json};
 
@@ -8,8 +9,8 @@ use gridhook_event::{Timestamp, WallTime};
 /// OTLP's status of a failed span.
 const STATUS_ERROR: u32 = 2;
 
-/// The body of an export request for `spans` of this server. A collector has spans of other machines, too, so their times are
-/// those of `to_wall`.
+/// The body of an export request for `spans` of this server. A collector has spans of other
+/// machines, too, so their times are those of `to_wall`.
 pub fn encode(spans: &[Span], server: &str, to_wall: impl Fn(Timestamp) -> WallTime) -> Vec<u8> {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [
@@ -35,7 +36,11 @@ fn span_json(span: &Span, to_wall: &impl Fn(Timestamp) -> WallTime) -> Json {
     json["kind"] = (span.kind as u32).into();
     json["startTimeUnixNano"] = nanos(to_wall(span.began)).into();
     json["endTimeUnixNano"] = nanos(to_wall(span.ended)).into();
-    json["attributes"] = span.attributes.iter().map(|(key, value)| attribute(key, value)).collect();
+    json["attributes"] = span
+        .attributes
+        .iter()
+        .map(|(key, value)| attribute(key, value))
+        .collect();
     if !span.links.is_empty() {
         json["links"] = span.links.iter().map(context_json).collect();
     }
@@ -46,7 +51,8 @@ fn span_json(span: &Span, to_wall: &impl Fn(Timestamp) -> WallTime) -> Json {
 }
 
 fn context_json(context: &SpanContext) -> Json {
-    let mut json = json!({"traceId": context.trace.to_string(), "spanId": context.span.to_string()});
+    let mut json =
+        json!({"traceId": context.trace.to_string(), "spanId": context.span.to_string()});
     if let Some(state) = &context.state {
         json["traceState"] = (**state).into();
     }

@@ -1,7 +1,7 @@
 //! The thread that exports spans to the collector in batches.
 //!
-//! Spans that the collector does not accept are counted and dropped. The log has the begin and the end of an outage, not
-//! each failure.
+//! Spans that the collector does not accept are counted and dropped. The log has the begin and the
+//! end of an outage, not each failure.
 
 use std::{
     io,
@@ -37,9 +37,16 @@ pub struct TraceExporter {
     thread: JoinHandle<()>,
 }
 
-/// Starts the thread; [`None`] if the settings name no collector. `server` is the server's URL in the spans.
-pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<Option<(Tracer, TraceExporter)>> {
-    let Some(url) = settings.traces_url() else { return Ok(None) };
+/// Starts the thread; [`None`] if the settings name no collector. `server` is the server's URL in
+/// the spans.
+pub fn start(
+    settings: &Telemetry,
+    clock: Clock,
+    server: String,
+) -> io::Result<Option<(Tracer, TraceExporter)>> {
+    let Some(url) = settings.traces_url() else {
+        return Ok(None);
+    };
     let (queue, spans) = mpsc::sync_channel(settings.queue_spans);
     let shared = Arc::new(TracerShared {
         queue,
@@ -50,23 +57,48 @@ pub fn start(settings: &Telemetry, clock: Clock, server: String) -> io::Result<O
         failed: 0.into(),
     });
     // An error means that the dead-letter stores have installed the same provider.
-    rustls::crypto::ring::default_provider().install_default().ok();
-    let client =
-        Client::builder().no_proxy().redirect(redirect::Policy::none()).timeout(settings.export_timeout).build();
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    let client = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .timeout(settings.export_timeout)
+        .build();
     let client = client.map_err(io::Error::other)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let work = ExportWork { shared: Arc::clone(&shared), spans, clock, batch_delay: settings.batch_delay };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let work = ExportWork {
+        shared: Arc::clone(&shared),
+        spans,
+        clock,
+        batch_delay: settings.batch_delay,
+    };
     let (end, ended) = mpsc::channel();
     let span = tracing::Span::current();
-    let thread = std::thread::Builder::new().name("traces".to_owned()).spawn(move || {
-        let _in = span.entered();
-        let post = ExportRequest { client, url, server };
-        runtime.block_on(work.run(&post));
-        // An error means that `close` no longer waits.
-        end.send(()).ok();
-    })?;
+    let thread = std::thread::Builder::new()
+        .name("traces".to_owned())
+        .spawn(move || {
+            let _in = span.entered();
+            let post = ExportRequest {
+                client,
+                url,
+                server,
+            };
+            runtime.block_on(work.run(&post));
+            // An error means that `close` no longer waits.
+            end.send(()).ok();
+        })?;
     let tracer = Tracer(Some(shared));
-    Ok(Some((tracer.clone(), TraceExporter { tracer, ended, thread })))
+    Ok(Some((
+        tracer.clone(),
+        TraceExporter {
+            tracer,
+            ended,
+            thread,
+        },
+    )))
 }
 
 impl TraceExporter {
@@ -80,7 +112,13 @@ impl TraceExporter {
             tracing::error!("the thread that exports spans panicked");
         }
         if let Some(counts) = self.tracer.counts() {
-            tracing::info!(counts.exported, counts.dropped, counts.failed, in_time, "span export ended");
+            tracing::info!(
+                counts.exported,
+                counts.dropped,
+                counts.failed,
+                in_time,
+                "span export ended"
+            );
         }
     }
 }
@@ -99,13 +137,19 @@ impl ExportWork {
         while let Some(batch) = self.gather() {
             let count = batch.len() as u64;
             let sent = post.send(&batch, &self.clock).await;
-            let counter = if sent.is_ok() { &self.shared.exported } else { &self.shared.failed };
+            let counter = if sent.is_ok() {
+                &self.shared.exported
+            } else {
+                &self.shared.failed
+            };
             counter.fetch_add(count, Ordering::Relaxed);
             match &sent {
                 Err(error) if was_accepted => {
                     tracing::warn!(url = %post.url, %error, "span export fails: spans are dropped")
                 }
-                Ok(()) if !was_accepted => tracing::info!(url = %post.url, "span export works again"),
+                Ok(()) if !was_accepted => {
+                    tracing::info!(url = %post.url, "span export works again")
+                }
                 Ok(()) | Err(_) => {}
             }
             was_accepted = sent.is_ok();
@@ -122,7 +166,11 @@ impl ExportWork {
             if batch.len() >= BATCH_SPANS_MAX || due.is_some_and(|due| due <= now) {
                 return Some(batch);
             }
-            match self.spans.recv_timeout(if is_closing { Duration::ZERO } else { LOOK.min(self.batch_delay) }) {
+            match self.spans.recv_timeout(if is_closing {
+                Duration::ZERO
+            } else {
+                LOOK.min(self.batch_delay)
+            }) {
                 Ok(span) => {
                     batch.push(span);
                     due = due.or(Some(now.after(self.batch_delay)));
@@ -145,9 +193,17 @@ struct ExportRequest {
 impl ExportRequest {
     async fn send(&self, batch: &[Span], clock: &Clock) -> Result<(), String> {
         let body = encode(batch, &self.server, |at| clock.to_wall(at));
-        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json").body(body);
+        let request = self
+            .client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .body(body);
         let response = request.send().await.map_err(|error| chain(&error))?;
-        if response.status().is_success() { Ok(()) } else { Err(format!("the response is {}", response.status())) }
+        if response.status().is_success() {
+            Ok(())
+        } else {
+            Err(format!("the response is {}", response.status()))
+        }
     }
 }
 

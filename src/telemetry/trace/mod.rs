@@ -1,15 +1,18 @@
 //! OpenTelemetry spans of single events: publish, append, each delivery attempt, its outcome.
 //!
-//! A delivery attempt may come hours later and from another process than the publish request. So the trace context is not
-//! kept in memory: it is the event's attribute `traceparent`, or is stored beside the event in the log.
+//! A delivery attempt may come hours later and from another process than the publish request. So
+//! the trace context is not kept in memory: it is the event's attribute `traceparent`, or is stored
+//! beside the event in the log.
 //!
 //! Invariants:
 //! - Traces are off by default; then recording costs one check.
 //! - Recording never blocks: the queue is bounded, and spans beyond it are counted and dropped.
-//! - A trace that began elsewhere follows its own sampling decision; of traces that begin here a share is sampled.
+//! - A trace that began elsewhere follows its own sampling decision; of traces that begin here a
+//!   share is sampled.
 //!
-//! Not used: the OpenTelemetry crates, which would add gRPC, protobuf and a second HTTP client for a format whose JSON form
-//! is a page of code. Not supported: protocols other than OTLP over HTTP, which every collector accepts.
+//! Not used: the OpenTelemetry crates, which would add gRPC, protobuf and a second HTTP client for
+//! a format whose JSON form is a page of code. Not supported: protocols other than OTLP over HTTP,
+//! which every collector accepts.
 
 pub mod carrier;
 mod context;
@@ -67,11 +70,19 @@ impl Tracer {
         let shared = self.0.as_ref()?;
         let span = SpanId(fastrand::u64(1..));
         match parent {
-            Some(parent) => parent.is_sampled.then(|| SpanContext { span, ..parent.clone() }),
+            Some(parent) => parent.is_sampled.then(|| SpanContext {
+                span,
+                ..parent.clone()
+            }),
             None => {
                 let trace = TraceId(fastrand::u128(1..));
                 let is_sampled = is_in(trace, shared.share);
-                is_sampled.then_some(SpanContext { trace, span, is_sampled, state: None })
+                is_sampled.then_some(SpanContext {
+                    trace,
+                    span,
+                    is_sampled,
+                    state: None,
+                })
             }
         }
     }
@@ -88,12 +99,18 @@ impl Tracer {
     pub fn counts(&self) -> Option<SpanCounts> {
         let shared = self.0.as_ref()?;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let [exported, dropped, failed] = [&shared.exported, &shared.dropped, &shared.failed].map(count);
-        Some(SpanCounts { exported, dropped, failed })
+        let [exported, dropped, failed] =
+            [&shared.exported, &shared.dropped, &shared.failed].map(count);
+        Some(SpanCounts {
+            exported,
+            dropped,
+            failed,
+        })
     }
 }
 
-/// Whether a trace is in the sampled share. The decision depends on the trace id, so that all servers agree.
+/// Whether a trace is in the sampled share. The decision depends on the trace id, so that all
+/// servers agree.
 fn is_in(trace: TraceId, share: f64) -> bool {
     // An f64 holds 53 bits exactly.
     (((trace.0 as u64) >> 11) as f64) < share * (1u64 << 53) as f64

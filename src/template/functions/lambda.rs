@@ -11,7 +11,8 @@ use crate::{EvaluationError, kind_of};
 pub(super) const FUNCTIONS: &[Function] = &[
     lazy("filter", 2..=2, filter),
     lazy("groupBy", 2..=2, group_by),
-    lazy("lambda", 1..=usize::MAX, |_, _| Err(EvaluationError::invalid("lambda is only allowed as an argument of map, filter, reduce, sort, toObject, groupBy and mapValues"))),
+    lazy("lambda", 1..=usize::MAX, |_, _| Err(EvaluationError::invalid("lambda is only allowed as \
+        an argument of map, filter, reduce, sort, toObject, groupBy and mapValues"))),
     scoped("lambdaVariables", 1..=1, |scope, a| variable(scope, a.text(0)?)),
     lazy("map", 2..=2, map),
     lazy("mapValues", 2..=2, map_values),
@@ -28,13 +29,23 @@ struct Lambda<'a> {
 }
 
 impl<'a> Lambda<'a> {
-    fn read(scope: &'a EvaluationScope<'a>, expression: &'a Expression) -> Result<Self, EvaluationError> {
+    fn read(
+        scope: &'a EvaluationScope<'a>,
+        expression: &'a Expression,
+    ) -> Result<Self, EvaluationError> {
         let problem = || {
             EvaluationError::invalid(
-                "an argument is no lambda; expected, for example, lambda('x', lambdaVariables('x'))",
+                "an argument is no lambda; expected, for example, lambda('x', \
+                 lambdaVariables('x'))",
             )
         };
-        let Expression::Call { function, arguments } = expression else { return Err(problem()) };
+        let Expression::Call {
+            function,
+            arguments,
+        } = expression
+        else {
+            return Err(problem());
+        };
         let (body, names) = arguments.split_last().ok_or_else(problem)?;
         let name = |name: &'a Expression| match name {
             Expression::Text(name) => Some(name.as_str()),
@@ -42,7 +53,11 @@ impl<'a> Lambda<'a> {
         };
         let variables: Option<Vec<&str>> = names.iter().map(name).collect();
         match variables {
-            Some(variables) if function.eq_ignore_ascii_case("lambda") => Ok(Self { scope, variables, body }),
+            Some(variables) if function.eq_ignore_ascii_case("lambda") => Ok(Self {
+                scope,
+                variables,
+                body,
+            }),
             _ => Err(problem()),
         }
     }
@@ -50,48 +65,80 @@ impl<'a> Lambda<'a> {
     /// The result for these values. A lambda may leave out the last variables.
     fn call(&self, values: &[&Value]) -> Evaluated {
         if self.variables.len() > values.len() {
-            let problem = format!("a lambda has {} variables; allowed are {}", self.variables.len(), values.len());
+            let problem = format!(
+                "a lambda has {} variables; allowed are {}",
+                self.variables.len(),
+                values.len()
+            );
             return Err(EvaluationError::invalid(problem));
         }
-        let variables = self.variables.iter().zip(values).map(|(name, value)| ((*name).to_owned(), (*value).clone()));
+        let variables = self
+            .variables
+            .iter()
+            .zip(values)
+            .map(|(name, value)| ((*name).to_owned(), (*value).clone()));
         let local = self.scope.local.with_variables(variables);
-        EvaluationScope { local: &local, ..*self.scope }.expression(self.body)
+        EvaluationScope {
+            local: &local,
+            ..*self.scope
+        }
+        .expression(self.body)
     }
 
     fn holds(&self, values: &[&Value]) -> Result<bool, EvaluationError> {
         let result = self.call(values)?;
-        let problem =
-            || EvaluationError::invalid(format!("a lambda returns {}; allowed is a boolean", kind_of(&result)));
+        let problem = || {
+            EvaluationError::invalid(format!(
+                "a lambda returns {}; allowed is a boolean",
+                kind_of(&result)
+            ))
+        };
         result.as_bool().ok_or_else(problem)
     }
 
     fn key(&self, value: &Value) -> Result<String, EvaluationError> {
         let result = self.call(&[value])?;
-        let problem =
-            || EvaluationError::invalid(format!("a lambda returns {}; allowed is a string", kind_of(&result)));
+        let problem = || {
+            EvaluationError::invalid(format!(
+                "a lambda returns {}; allowed is a string",
+                kind_of(&result)
+            ))
+        };
         result.as_str().map(str::to_owned).ok_or_else(problem)
     }
 }
 
 fn variable(scope: &EvaluationScope<'_>, name: &str) -> Evaluated {
     let all = scope.local.lambdas.iter().rev();
-    let value = all.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone());
-    value.ok_or_else(|| EvaluationError::invalid(format!("no lambda around it has the variable '{name}'")))
+    let value = all
+        .into_iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.clone());
+    value.ok_or_else(|| {
+        EvaluationError::invalid(format!("no lambda around it has the variable '{name}'"))
+    })
 }
 
-fn list(scope: &EvaluationScope<'_>, expression: &Expression) -> Result<Vec<Value>, EvaluationError> {
+fn list(
+    scope: &EvaluationScope<'_>,
+    expression: &Expression,
+) -> Result<Vec<Value>, EvaluationError> {
     match scope.expression(expression)? {
         Value::Array(list) => Ok(list),
-        other => {
-            Err(EvaluationError::invalid(format!("the first argument is {}; allowed is an array", kind_of(&other))))
-        }
+        other => Err(EvaluationError::invalid(format!(
+            "the first argument is {}; allowed is an array",
+            kind_of(&other)
+        ))),
     }
 }
 
 fn map(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
     let list = list(scope, &arguments[0])?;
-    list.iter().enumerate().map(|(index, one)| lambda.call(&[one, &index.into()])).collect()
+    list.iter()
+        .enumerate()
+        .map(|(index, one)| lambda.call(&[one, &index.into()]))
+        .collect()
 }
 
 fn filter(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
@@ -119,13 +166,18 @@ fn sort(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
     let mut sorted = list(scope, &arguments[0])?;
     let mut failure = None;
-    sorted.sort_by(|first, second| match (lambda.holds(&[first, second]), lambda.holds(&[second, first])) {
-        (Ok(true), Ok(false)) => Ordering::Less,
-        (Ok(false), Ok(true)) => Ordering::Greater,
-        (Ok(_), Ok(_)) => Ordering::Equal,
-        (Err(error), _) | (_, Err(error)) => {
-            failure.get_or_insert(error);
-            Ordering::Equal
+    sorted.sort_by(|first, second| {
+        match (
+            lambda.holds(&[first, second]),
+            lambda.holds(&[second, first]),
+        ) {
+            (Ok(true), Ok(false)) => Ordering::Less,
+            (Ok(false), Ok(true)) => Ordering::Greater,
+            (Ok(_), Ok(_)) => Ordering::Equal,
+            (Err(error), _) | (_, Err(error)) => {
+                failure.get_or_insert(error);
+                Ordering::Equal
+            }
         }
     });
     failure.map_or(Ok(sorted.into()), Err)
@@ -133,10 +185,15 @@ fn sort(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
 
 fn to_object(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let key = Lambda::read(scope, &arguments[1])?;
-    let value = arguments.get(2).map(|argument| Lambda::read(scope, argument)).transpose()?;
+    let value = arguments
+        .get(2)
+        .map(|argument| Lambda::read(scope, argument))
+        .transpose()?;
     let mut object = Map::new();
     for one in list(scope, &arguments[0])? {
-        let result = value.as_ref().map_or_else(|| Ok(one.clone()), |value| value.call(&[&one]))?;
+        let result = value
+            .as_ref()
+            .map_or_else(|| Ok(one.clone()), |value| value.call(&[&one]))?;
         object.insert(key.key(&one)?, result);
     }
     Ok(object.into())
@@ -146,8 +203,13 @@ fn group_by(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated 
     let key = Lambda::read(scope, &arguments[1])?;
     let mut groups: Map<String, Value> = Map::new();
     for one in list(scope, &arguments[0])? {
-        let group = groups.entry(key.key(&one)?).or_insert_with(|| Value::Array(Vec::new()));
-        group.as_array_mut().into_iter().for_each(|group| group.push(one.clone()));
+        let group = groups
+            .entry(key.key(&one)?)
+            .or_insert_with(|| Value::Array(Vec::new()));
+        group
+            .as_array_mut()
+            .into_iter()
+            .for_each(|group| group.push(one.clone()));
     }
     Ok(groups.into())
 }
@@ -155,9 +217,13 @@ fn group_by(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated 
 fn map_values(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     let lambda = Lambda::read(scope, &arguments[1])?;
     let Value::Object(object) = scope.expression(&arguments[0])? else {
-        return Err(EvaluationError::invalid("the first argument of mapValues is not an object; allowed is an object"));
+        return Err(EvaluationError::invalid(
+            "the first argument of mapValues is not an object; allowed is an object",
+        ));
     };
-    let mapped: Result<Map<_, _>, _> =
-        object.into_iter().map(|(key, value)| Ok((key, lambda.call(&[&value])?))).collect();
+    let mapped: Result<Map<_, _>, _> = object
+        .into_iter()
+        .map(|(key, value)| Ok((key, lambda.call(&[&value])?)))
+        .collect();
     Ok(mapped?.into())
 }

@@ -26,7 +26,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     values("take", 2..=2, |a| cut(a, false)),
     values("tryGet", 2..=MANY, try_get),
     values("tryIndexFromEnd", 2..=2, |a| Ok(from_end(a)?.unwrap_or_default())),
-    values("indexFromEnd", 2..=2, |a| from_end(a)?.ok_or_else(|| a.invalid("the index is outside of the array"))),
+    values("indexFromEnd", 2..=2, |a| from_end(a)?.ok_or_else(|| a.invalid("the index is outside \
+        of the array"))),
     values("union", 1..=MANY, union),
 ];
 
@@ -59,7 +60,10 @@ fn contains(a: &Arguments<'_>) -> Evaluated {
 fn create_object(a: &Arguments<'_>) -> Evaluated {
     let mut object = Map::new();
     if a.len() % 2 == 1 {
-        return Err(a.invalid(format!("it has {} arguments; allowed is a value for each key", a.len())));
+        return Err(a.invalid(format!(
+            "it has {} arguments; allowed is a value for each key",
+            a.len()
+        )));
     }
     for (index, pair) in a.values.chunks_exact(2).enumerate() {
         object.insert(a.text(2 * index)?.to_owned(), pair[1].clone());
@@ -79,10 +83,16 @@ fn length(a: &Arguments<'_>) -> Result<usize, crate::EvaluationError> {
 fn edge(a: &Arguments<'_>, is_last: bool) -> Evaluated {
     match a.value(0)? {
         Value::String(text) => {
-            let found = if is_last { text.chars().next_back() } else { text.chars().next() };
+            let found = if is_last {
+                text.chars().next_back()
+            } else {
+                text.chars().next()
+            };
             Ok(found.map(String::from).unwrap_or_default().into())
         }
-        Value::Array(list) => Ok(if is_last { list.last() } else { list.first() }.cloned().unwrap_or_default()),
+        Value::Array(list) => Ok(if is_last { list.last() } else { list.first() }
+            .cloned()
+            .unwrap_or_default()),
         _ => Err(a.wrong(0, "a string or an array")),
     }
 }
@@ -92,7 +102,13 @@ fn flatten(a: &Arguments<'_>) -> Evaluated {
     for one in a.list(0)? {
         let list = one.as_array();
         all.extend(
-            list.ok_or_else(|| a.invalid(format!("an element is {}; allowed is an array", kind_of(one))))?.clone(),
+            list.ok_or_else(|| {
+                a.invalid(format!(
+                    "an element is {}; allowed is an array",
+                    kind_of(one)
+                ))
+            })?
+            .clone(),
         );
     }
     Ok(all.into())
@@ -102,8 +118,9 @@ fn intersection(a: &Arguments<'_>) -> Evaluated {
     if a.value(0)?.is_array() {
         let mut common: Vec<Value> = Vec::new();
         for one in a.list(0)? {
-            let is_in_all =
-                (1..a.len()).map(|index| Ok(a.list(index)?.contains(one))).collect::<Result<Vec<_>, _>>()?;
+            let is_in_all = (1..a.len())
+                .map(|index| Ok(a.list(index)?.contains(one)))
+                .collect::<Result<Vec<_>, _>>()?;
             if is_in_all.into_iter().all(|is_in| is_in) && !common.contains(one) {
                 common.push(one.clone());
             }
@@ -122,13 +139,18 @@ fn intersection(a: &Arguments<'_>) -> Evaluated {
 fn items(a: &Arguments<'_>) -> Evaluated {
     let mut pairs: Vec<(&String, &Value)> = a.object(0)?.iter().collect();
     pairs.sort_by_key(|(key, _)| key.to_lowercase());
-    Ok(pairs.into_iter().map(|(key, value)| json!({"key": key, "value": value})).collect())
+    Ok(pairs
+        .into_iter()
+        .map(|(key, value)| json!({"key": key, "value": value}))
+        .collect())
 }
 
 fn range(a: &Arguments<'_>) -> Evaluated {
     let (start, count) = (a.whole(0)?, a.whole(1)?);
     if !(0..=RANGE_MAX).contains(&count) || start.checked_add(count).is_none() {
-        return Err(a.invalid(format!("the count is {count}; allowed are 0 to {RANGE_MAX}")));
+        return Err(a.invalid(format!(
+            "the count is {count}; allowed are 0 to {RANGE_MAX}"
+        )));
     }
     Ok((start..start + count).map(Value::from).collect())
 }
@@ -137,8 +159,12 @@ fn shallow_merge(a: &Arguments<'_>) -> Evaluated {
     let mut merged = Map::new();
     for one in a.list(0)? {
         let object = one.as_object();
-        let object =
-            object.ok_or_else(|| a.invalid(format!("an element is {}; allowed is an object", kind_of(one))))?;
+        let object = object.ok_or_else(|| {
+            a.invalid(format!(
+                "an element is {}; allowed is an object",
+                kind_of(one)
+            ))
+        })?;
         merged.extend(object.clone());
     }
     Ok(merged.into())
@@ -162,9 +188,9 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
     for key in &a.values[1..] {
         let next = match (value, key) {
             (Value::Object(object), Value::String(name)) => entry(object, name),
-            (Value::Array(list), Value::Number(index)) => {
-                index.as_u64().and_then(|index| list.get(usize::try_from(index).ok()?))
-            }
+            (Value::Array(list), Value::Number(index)) => index
+                .as_u64()
+                .and_then(|index| list.get(usize::try_from(index).ok()?)),
             (Value::Null, _) => None,
             (other, key) => {
                 let problem = format!(
@@ -175,7 +201,9 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
                 return Err(a.invalid(problem));
             }
         };
-        let Some(next) = next else { return Ok(Value::Null) };
+        let Some(next) = next else {
+            return Ok(Value::Null);
+        };
         value = next;
     }
     Ok(value.clone())
@@ -185,7 +213,9 @@ fn try_get(a: &Arguments<'_>) -> Evaluated {
 fn from_end(a: &Arguments<'_>) -> Result<Option<Value>, crate::EvaluationError> {
     let list = a.list(0)?;
     let place = usize::try_from(a.whole(1)?).ok().filter(|place| *place > 0);
-    Ok(place.and_then(|place| list.get(list.len().checked_sub(place)?)).cloned())
+    Ok(place
+        .and_then(|place| list.get(list.len().checked_sub(place)?))
+        .cloned())
 }
 
 /// All elements of arrays once, or objects merged in depth.

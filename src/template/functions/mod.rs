@@ -11,7 +11,9 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Map, Value};
 
-use super::{EvaluationError, evaluate::EvaluationScope, evaluate::Local, expression::Expression, kind_of};
+use super::{
+    EvaluationError, evaluate::EvaluationScope, evaluate::Local, expression::Expression, kind_of,
+};
 use crate::parameters;
 
 type Evaluated = Result<Value, EvaluationError>;
@@ -38,7 +40,11 @@ const fn values(
     arguments: RangeInclusive<usize>,
     body: fn(&Arguments<'_>) -> Evaluated,
 ) -> Function {
-    Function { name, arguments, body: Body::Values(body) }
+    Function {
+        name,
+        arguments,
+        body: Body::Values(body),
+    }
 }
 
 const fn scoped(
@@ -46,7 +52,11 @@ const fn scoped(
     arguments: RangeInclusive<usize>,
     body: fn(&EvaluationScope<'_>, &Arguments<'_>) -> Evaluated,
 ) -> Function {
-    Function { name, arguments, body: Body::Scoped(body) }
+    Function {
+        name,
+        arguments,
+        body: Body::Scoped(body),
+    }
 }
 
 const fn lazy(
@@ -54,18 +64,32 @@ const fn lazy(
     arguments: RangeInclusive<usize>,
     body: fn(&EvaluationScope<'_>, &[Expression]) -> Evaluated,
 ) -> Function {
-    Function { name, arguments, body: Body::Lazy(body) }
+    Function {
+        name,
+        arguments,
+        body: Body::Lazy(body),
+    }
 }
 
 const MANY: usize = usize::MAX;
 
 /// All functions, except `list…`, whose name has the action.
-static FUNCTIONS: [&[Function]; 6] =
-    [text::FUNCTIONS, list::FUNCTIONS, number::FUNCTIONS, lambda::FUNCTIONS, time::FUNCTIONS, resource::FUNCTIONS];
+static FUNCTIONS: [&[Function]; 6] = [
+    text::FUNCTIONS,
+    list::FUNCTIONS,
+    number::FUNCTIONS,
+    lambda::FUNCTIONS,
+    time::FUNCTIONS,
+    resource::FUNCTIONS,
+];
 
 /// The names of all functions in alphabetical order.
 pub fn function_names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = FUNCTIONS.iter().flat_map(|some| some.iter()).map(|function| function.name).collect();
+    let mut names: Vec<&str> = FUNCTIONS
+        .iter()
+        .flat_map(|some| some.iter())
+        .map(|function| function.name)
+        .collect();
     names.push("list*");
     names.sort_unstable_by_key(|name| name.to_ascii_lowercase());
     names
@@ -74,7 +98,10 @@ pub fn function_names() -> Vec<&'static str> {
 /// Functions of Azure that make no sense here, and why.
 const REFUSED: [(&str, &str); 9] = [
     ("managementGroup", "there are no management groups"),
-    ("managementGroupResourceId", "there are no management groups"),
+    (
+        "managementGroupResourceId",
+        "there are no management groups",
+    ),
     ("toLogicalZone", "there are no zones"),
     ("toLogicalZones", "there are no zones"),
     ("toPhysicalZone", "there are no zones"),
@@ -90,7 +117,10 @@ pub(crate) fn call(scope: &EvaluationScope<'_>, name: &str, arguments: &[Express
         return call_own(scope, name, arguments);
     }
     let all = FUNCTIONS.iter().flat_map(|some| some.iter());
-    let Some(function) = all.into_iter().find(|function| function.name.eq_ignore_ascii_case(name)) else {
+    let Some(function) = all
+        .into_iter()
+        .find(|function| function.name.eq_ignore_ascii_case(name))
+    else {
         return resource::list_action(scope, name, arguments).unwrap_or_else(|| Err(unknown(name)));
     };
     let count = arguments.len();
@@ -102,8 +132,15 @@ pub(crate) fn call(scope: &EvaluationScope<'_>, name: &str, arguments: &[Express
         )));
     }
     let evaluate = || {
-        let values: Result<_, _> = arguments.iter().map(|argument| scope.expression(argument)).collect();
-        Ok(Arguments { scope, function: function.name, values: values? })
+        let values: Result<_, _> = arguments
+            .iter()
+            .map(|argument| scope.expression(argument))
+            .collect();
+        Ok(Arguments {
+            scope,
+            function: function.name,
+            values: values?,
+        })
     };
     match function.body {
         Body::Values(body) => body(&evaluate()?),
@@ -121,33 +158,53 @@ fn allowed(arguments: &RangeInclusive<usize>) -> String {
 }
 
 fn unknown(name: &str) -> EvaluationError {
-    let refused = REFUSED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+    let refused = REFUSED
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name));
     EvaluationError::invalid(match refused {
         Some((known, reason)) => format!("the function {known} is not supported: {reason}"),
-        None => format!("the function {name} is not known; allowed are {}", function_names().join(", ")),
+        None => format!(
+            "the function {name} is not known; allowed are {}",
+            function_names().join(", ")
+        ),
     })
 }
 
 /// Calls a function of the template.
 fn call_own(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -> Evaluated {
     let function = scope.frame.functions.get(&name.to_ascii_lowercase());
-    let function = function.ok_or_else(|| EvaluationError::invalid(format!("the template has no function {name}")))?;
+    let function = function
+        .ok_or_else(|| EvaluationError::invalid(format!("the template has no function {name}")))?;
     let empty = Vec::new();
     let declared = function["parameters"].as_array().unwrap_or(&empty);
     if declared.len() != arguments.len() {
-        let problem = format!("{name} has {} arguments; allowed are {}", arguments.len(), declared.len());
+        let problem = format!(
+            "{name} has {} arguments; allowed are {}",
+            arguments.len(),
+            declared.len()
+        );
         return Err(EvaluationError::invalid(problem));
     }
-    let mut frame = super::evaluate::Frame { functions: scope.frame.functions.clone(), ..Default::default() };
+    let mut frame = super::evaluate::Frame {
+        functions: scope.frame.functions.clone(),
+        ..Default::default()
+    };
     for (parameter, argument) in declared.iter().zip(arguments) {
         let known = parameter["name"].as_str().unwrap_or_default().to_owned();
         let value = scope.expression(argument)?;
         parameters::check_type(parameter, &value)
             .map_err(|error| error.at(format!("the parameter {known} of {name}")))?;
-        frame.parameters.insert(known, super::evaluate::Parameter::Given(value));
+        frame
+            .parameters
+            .insert(known, super::evaluate::Parameter::Given(value));
     }
-    let own = EvaluationScope { frame: &frame, local: &Local::default(), shared: scope.shared };
-    own.value(&function["output"]["value"]).map_err(|error| error.at(format!("the function {name}")))
+    let own = EvaluationScope {
+        frame: &frame,
+        local: &Local::default(),
+        shared: scope.shared,
+    };
+    own.value(&function["output"]["value"])
+        .map_err(|error| error.at(format!("the function {name}")))
 }
 
 /// The arguments of a call.
@@ -169,20 +226,29 @@ impl Arguments<'_> {
 
     fn wrong(&self, index: usize, allowed: &str) -> EvaluationError {
         let kind = self.values.get(index).map_or("missing", kind_of);
-        self.invalid(format!("the argument {} is {kind}; allowed is {allowed}", index + 1))
+        self.invalid(format!(
+            "the argument {} is {kind}; allowed is {allowed}",
+            index + 1
+        ))
     }
 
     fn value(&self, index: usize) -> Result<&Value, EvaluationError> {
-        self.values.get(index).ok_or_else(|| self.wrong(index, "a value"))
+        self.values
+            .get(index)
+            .ok_or_else(|| self.wrong(index, "a value"))
     }
 
     fn text(&self, index: usize) -> Result<&str, EvaluationError> {
-        self.value(index)?.as_str().ok_or_else(|| self.wrong(index, "a string"))
+        self.value(index)?
+            .as_str()
+            .ok_or_else(|| self.wrong(index, "a string"))
     }
 
     /// The text of an argument from `from` on, of each.
     fn texts(&self, from: usize) -> Result<Vec<String>, EvaluationError> {
-        (from..self.len()).map(|index| self.as_text(index)).collect()
+        (from..self.len())
+            .map(|index| self.as_text(index))
+            .collect()
     }
 
     /// A string, or a number or boolean as text.
@@ -195,19 +261,27 @@ impl Arguments<'_> {
     }
 
     fn whole(&self, index: usize) -> Result<i64, EvaluationError> {
-        self.value(index)?.as_i64().ok_or_else(|| self.wrong(index, "a whole number"))
+        self.value(index)?
+            .as_i64()
+            .ok_or_else(|| self.wrong(index, "a whole number"))
     }
 
     fn flag(&self, index: usize) -> Result<bool, EvaluationError> {
-        self.value(index)?.as_bool().ok_or_else(|| self.wrong(index, "a boolean"))
+        self.value(index)?
+            .as_bool()
+            .ok_or_else(|| self.wrong(index, "a boolean"))
     }
 
     fn list(&self, index: usize) -> Result<&Vec<Value>, EvaluationError> {
-        self.value(index)?.as_array().ok_or_else(|| self.wrong(index, "an array"))
+        self.value(index)?
+            .as_array()
+            .ok_or_else(|| self.wrong(index, "an array"))
     }
 
     fn object(&self, index: usize) -> Result<&Map<String, Value>, EvaluationError> {
-        self.value(index)?.as_object().ok_or_else(|| self.wrong(index, "an object"))
+        self.value(index)?
+            .as_object()
+            .ok_or_else(|| self.wrong(index, "an object"))
     }
 
     /// Refuses a result of this size, if it is too large.

@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::{Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, lazy, scoped, values};
+use super::{
+    Arguments, Evaluated, EvaluationScope, Expression, Function, MANY, lazy, scoped, values,
+};
 use crate::{EvaluationError, kind_of};
 
 #[rustfmt::skip]
@@ -37,11 +39,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 fn compute(a: &Arguments<'_>, operation: fn(i64, i64) -> Option<i64>) -> Evaluated {
     let result = operation(a.whole(0)?, a.whole(1)?);
-    result.map(Value::from).ok_or_else(|| a.invalid("the result is no whole number of 64 bits"))
+    result
+        .map(Value::from)
+        .ok_or_else(|| a.invalid("the result is no whole number of 64 bits"))
 }
 
 /// Evaluates arguments until one has the value that decides.
-fn combine(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression], decisive: bool) -> Evaluated {
+fn combine(
+    scope: &EvaluationScope<'_>,
+    name: &str,
+    arguments: &[Expression],
+    decisive: bool,
+) -> Evaluated {
     for argument in arguments {
         match scope.expression(argument)? {
             Value::Bool(value) if value == decisive => return Ok(decisive.into()),
@@ -61,9 +70,10 @@ fn choose(scope: &EvaluationScope<'_>, arguments: &[Expression]) -> Evaluated {
     match scope.expression(&arguments[0])? {
         Value::Bool(true) => scope.expression(&arguments[1]),
         Value::Bool(false) => scope.expression(&arguments[2]),
-        other => {
-            Err(EvaluationError::invalid(format!("if: the condition is {}; allowed is a boolean", kind_of(&other))))
-        }
+        other => Err(EvaluationError::invalid(format!(
+            "if: the condition is {}; allowed is a boolean",
+            kind_of(&other)
+        ))),
     }
 }
 
@@ -82,7 +92,10 @@ fn copy_index(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let name = a.values.first().and_then(Value::as_str);
     let copies = &scope.local.copies;
     let current = match name {
-        Some(name) => copies.iter().rev().find(|(known, _)| known.eq_ignore_ascii_case(name)),
+        Some(name) => copies
+            .iter()
+            .rev()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name)),
         None => copies.last(),
     };
     let (_, index) = current.ok_or_else(|| match name {
@@ -95,49 +108,70 @@ fn copy_index(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
         (true, _) | (false, 0) => 0,
         (false, _) => return Err(a.wrong(0, "the name of a loop")),
     };
-    index.checked_add(offset).map(Value::from).ok_or_else(|| a.invalid("the offset is too large"))
+    index
+        .checked_add(offset)
+        .map(Value::from)
+        .ok_or_else(|| a.invalid("the offset is too large"))
 }
 
 fn to_bool(a: &Arguments<'_>) -> Evaluated {
     let value = match a.value(0)? {
         Value::Bool(value) => Some(*value),
         Value::Number(number) => Some(number.as_i64() != Some(0)),
-        Value::String(text) => {
-            ["false", "true"].iter().position(|word| text.eq_ignore_ascii_case(word)).map(|at| at == 1)
-        }
+        Value::String(text) => ["false", "true"]
+            .iter()
+            .position(|word| text.eq_ignore_ascii_case(word))
+            .map(|at| at == 1),
         _ => None,
     };
-    value.map(Value::from).ok_or_else(|| a.wrong(0, "true, false or a number"))
+    value
+        .map(Value::from)
+        .ok_or_else(|| a.wrong(0, "true, false or a number"))
 }
 
 fn to_int(a: &Arguments<'_>) -> Evaluated {
     let value = match a.value(0)? {
-        Value::Number(number) => number.as_i64().or_else(|| number.as_f64().map(|number| number as i64)),
+        Value::Number(number) => number
+            .as_i64()
+            .or_else(|| number.as_f64().map(|number| number as i64)),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
     };
-    value.map(Value::from).ok_or_else(|| a.wrong(0, "a whole number, or text that is one"))
+    value
+        .map(Value::from)
+        .ok_or_else(|| a.wrong(0, "a whole number, or text that is one"))
 }
 
 fn to_float(a: &Arguments<'_>) -> Evaluated {
     let value = match a.value(0)? {
         Value::Number(number) => number.as_f64(),
-        Value::String(text) => text.trim().parse().ok().filter(|number: &f64| number.is_finite()),
+        Value::String(text) => text
+            .trim()
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite()),
         _ => None,
     };
-    value.map(Value::from).ok_or_else(|| a.wrong(0, "a number, or text that is one"))
+    value
+        .map(Value::from)
+        .ok_or_else(|| a.wrong(0, "a number, or text that is one"))
 }
 
 fn compare(a: &Arguments<'_>, holds: fn(Ordering) -> bool) -> Evaluated {
     let order = match (a.value(0)?, a.value(1)?) {
         (Value::Number(first), Value::Number(second)) => match (first.as_i64(), second.as_i64()) {
             (Some(first), Some(second)) => Some(first.cmp(&second)),
-            _ => first.as_f64().zip(second.as_f64()).and_then(|(first, second)| first.partial_cmp(&second)),
+            _ => first
+                .as_f64()
+                .zip(second.as_f64())
+                .and_then(|(first, second)| first.partial_cmp(&second)),
         },
         (Value::String(first), Value::String(second)) => Some(first.cmp(second)),
         _ => None,
     };
-    order.map(|order| holds(order).into()).ok_or_else(|| a.invalid("allowed are two numbers or two strings"))
+    order
+        .map(|order| holds(order).into())
+        .ok_or_else(|| a.invalid("allowed are two numbers or two strings"))
 }
 
 fn extreme(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
@@ -147,10 +181,16 @@ fn extreme(a: &Arguments<'_>, wanted: Ordering) -> Evaluated {
     };
     let mut best: Option<i64> = None;
     for value in list {
-        let number = value
-            .as_i64()
-            .ok_or_else(|| a.invalid(format!("a value is {}; allowed are whole numbers", kind_of(value))))?;
-        best = best.filter(|best| number.cmp(best) != wanted).or(Some(number));
+        let number = value.as_i64().ok_or_else(|| {
+            a.invalid(format!(
+                "a value is {}; allowed are whole numbers",
+                kind_of(value)
+            ))
+        })?;
+        best = best
+            .filter(|best| number.cmp(best) != wanted)
+            .or(Some(number));
     }
-    best.map(Value::from).ok_or_else(|| a.invalid("the array is empty"))
+    best.map(Value::from)
+        .ok_or_else(|| a.invalid("the array is empty"))
 }

@@ -57,7 +57,9 @@ fn subscription(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
 
 fn tenant(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     let id = &scope.shared.context.tenant;
-    Ok(json!({"id": format!("/tenants/{id}"), "tenantId": id, "displayName": "gridhook", "countryCode": ""}))
+    Ok(
+        json!({"id": format!("/tenants/{id}"), "tenantId": id, "displayName": "gridhook", "countryCode": ""}),
+    )
 }
 
 /// `/providers/TYPE/NAME…`, from the argument with the type on.
@@ -75,17 +77,28 @@ fn provider_path(a: &Arguments<'_>, at: usize) -> Result<String, EvaluationError
         );
         return Err(a.invalid(problem));
     }
-    let pairs: String = types.iter().zip(names).map(|(word, name)| format!("/{word}/{name}")).collect();
+    let pairs: String = types
+        .iter()
+        .zip(names)
+        .map(|(word, name)| format!("/{word}/{name}"))
+        .collect();
     Ok(format!("/providers/{provider}{pairs}"))
 }
 
-/// The place of the type among arguments that may begin with an Azure subscription and a resource group.
+/// The place of the type among arguments that may begin with an Azure subscription and a resource
+/// group.
 fn place_of_type(a: &Arguments<'_>, most: usize) -> Result<usize, EvaluationError> {
-    let place = a.values.iter().position(|value| value.as_str().is_some_and(|text| text.contains('/')));
-    place.filter(|place| *place <= most).ok_or_else(|| a.invalid("it has no type such as Microsoft.EventGrid/topics"))
+    let place = a
+        .values
+        .iter()
+        .position(|value| value.as_str().is_some_and(|text| text.contains('/')));
+    place
+        .filter(|place| *place <= most)
+        .ok_or_else(|| a.invalid("it has no type such as Microsoft.EventGrid/topics"))
 }
 
-/// `resourceId('Microsoft.EventGrid/topics', 'orders')`, with an optional Azure subscription and resource group before.
+/// `resourceId('Microsoft.EventGrid/topics', 'orders')`, with an optional Azure subscription and
+/// resource group before.
 fn resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let at = place_of_type(a, 2)?;
     let own = [&scope.frame.subscription, &scope.frame.resource_group].map(String::as_str);
@@ -94,12 +107,20 @@ fn resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
         1 => [own[0], a.text(0)?],
         _ => [a.text(0)?, a.text(1)?],
     };
-    Ok(format!("/subscriptions/{subscription}/resourceGroups/{group}{}", provider_path(a, at)?).into())
+    Ok(format!(
+        "/subscriptions/{subscription}/resourceGroups/{group}{}",
+        provider_path(a, at)?
+    )
+    .into())
 }
 
 fn subscription_resource_id(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let at = place_of_type(a, 1)?;
-    let subscription = if at == 0 { &scope.frame.subscription } else { a.text(0)? };
+    let subscription = if at == 0 {
+        &scope.frame.subscription
+    } else {
+        a.text(0)?
+    };
     Ok(format!("/subscriptions/{subscription}{}", provider_path(a, at)?).into())
 }
 
@@ -117,14 +138,24 @@ fn ids_of(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Result<Vec<String>,
     if given.starts_with('/') {
         return Ok(vec![given.to_owned()]);
     }
-    let ids = scope.frame.ids.borrow().get(&given.to_ascii_lowercase()).cloned();
+    let ids = scope
+        .frame
+        .ids
+        .borrow()
+        .get(&given.to_ascii_lowercase())
+        .cloned();
     if let Some(ids) = ids {
         return Ok(ids);
     }
-    let group = format!("/subscriptions/{}/resourceGroups/{}", scope.frame.subscription, scope.frame.resource_group);
+    let group = format!(
+        "/subscriptions/{}/resourceGroups/{}",
+        scope.frame.subscription, scope.frame.resource_group
+    );
     match given.split_once('/') {
         // `Microsoft.EventGrid/topics/orders`
-        Some((provider, _)) if provider.contains('.') => Ok(vec![format!("{group}/providers/{given}")]),
+        Some((provider, _)) if provider.contains('.') => {
+            Ok(vec![format!("{group}/providers/{given}")])
+        }
         _ => Err(a.invalid(format!("the template has no resource '{given}'"))),
     }
 }
@@ -138,7 +169,10 @@ fn state(scope: &EvaluationScope<'_>, key: StateKey) -> Evaluated {
 fn reference(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let ids = ids_of(scope, a)?;
     let [id] = &ids[..] else {
-        return Err(a.invalid(format!("'{}' is a loop; use references, or name one of its resources", a.text(0)?)));
+        return Err(a.invalid(format!(
+            "'{}' is a loop; use references, or name one of its resources",
+            a.text(0)?
+        )));
     };
     let is_whole = a.values.iter().skip(1).any(is_full);
     Ok(referred(state(scope, StateKey::get(id))?, is_whole))
@@ -146,28 +180,64 @@ fn reference(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
 
 fn references(scope: &EvaluationScope<'_>, a: &Arguments<'_>) -> Evaluated {
     let is_whole = a.values.iter().skip(1).any(is_full);
-    let states = ids_of(scope, a)?.into_iter().map(|id| Ok(referred(state(scope, StateKey::get(&id))?, is_whole)));
+    let states = ids_of(scope, a)?
+        .into_iter()
+        .map(|id| Ok(referred(state(scope, StateKey::get(&id))?, is_whole)));
     states.collect()
 }
 
 fn is_full(argument: &Value) -> bool {
-    argument.as_str().is_some_and(|text| text.eq_ignore_ascii_case("full"))
+    argument
+        .as_str()
+        .is_some_and(|text| text.eq_ignore_ascii_case("full"))
 }
 
 fn referred(mut state: Value, is_whole: bool) -> Value {
-    if is_whole { state } else { state.get_mut("properties").map_or_else(|| Map::new().into(), Value::take) }
+    if is_whole {
+        state
+    } else {
+        state
+            .get_mut("properties")
+            .map_or_else(|| Map::new().into(), Value::take)
+    }
 }
 
-/// `listKeys(id, apiVersion)` and any other action whose name begins with `list`; [`None`] for other functions.
-pub(super) fn list_action(scope: &EvaluationScope<'_>, name: &str, arguments: &[Expression]) -> Option<Evaluated> {
-    let begin = name.get(..4).filter(|begin| begin.eq_ignore_ascii_case("list"))?;
+/// `listKeys(id, apiVersion)` and any other action whose name begins with `list`; [`None`] for
+/// other functions.
+pub(super) fn list_action(
+    scope: &EvaluationScope<'_>,
+    name: &str,
+    arguments: &[Expression],
+) -> Option<Evaluated> {
+    let begin = name
+        .get(..4)
+        .filter(|begin| begin.eq_ignore_ascii_case("list"))?;
     let action = format!("{}{}", begin.to_ascii_lowercase(), &name[4..]);
     Some(evaluate_action(scope, action, arguments))
 }
 
-fn evaluate_action(scope: &EvaluationScope<'_>, action: String, arguments: &[Expression]) -> Evaluated {
-    let values: Result<Vec<Value>, _> = arguments.iter().map(|argument| scope.expression(argument)).collect();
-    let a = Arguments { scope, function: "list*", values: values? };
-    let [id] = &ids_of(scope, &a)?[..] else { return Err(a.invalid("the name is that of a loop")) };
-    state(scope, StateKey { id: id.to_ascii_lowercase(), action: Some(action) })
+fn evaluate_action(
+    scope: &EvaluationScope<'_>,
+    action: String,
+    arguments: &[Expression],
+) -> Evaluated {
+    let values: Result<Vec<Value>, _> = arguments
+        .iter()
+        .map(|argument| scope.expression(argument))
+        .collect();
+    let a = Arguments {
+        scope,
+        function: "list*",
+        values: values?,
+    };
+    let [id] = &ids_of(scope, &a)?[..] else {
+        return Err(a.invalid("the name is that of a loop"));
+    };
+    state(
+        scope,
+        StateKey {
+            id: id.to_ascii_lowercase(),
+            action: Some(action),
+        },
+    )
 }

@@ -39,7 +39,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// The characters that `uriComponent` escapes.
-const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+const COMPONENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
 
 /// The namespace of the UUIDs that `guid` returns in Azure.
 const GUID_NAMESPACE: u128 = 0x11fb_06fb_712d_4ddd_98c7_e71b_bd58_8830;
@@ -55,7 +59,9 @@ pub(super) fn text_of(value: &Value) -> String {
 }
 
 fn decode(a: &Arguments<'_>) -> Result<String, crate::EvaluationError> {
-    let bytes = STANDARD.decode(a.text(0)?).map_err(|_| a.invalid("the argument is not base64"))?;
+    let bytes = STANDARD
+        .decode(a.text(0)?)
+        .map_err(|_| a.invalid("the argument is not base64"))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -65,14 +71,25 @@ fn parse_json(a: &Arguments<'_>, text: &str) -> Evaluated {
 }
 
 fn data_uri_to_string(a: &Arguments<'_>) -> Evaluated {
-    let problem =
-        || a.invalid("the argument is not a data URI; expected, for example, data:text/plain;base64,SGVsbG8=");
-    let (head, data) = a.text(0)?.strip_prefix("data:").and_then(|rest| rest.split_once(',')).ok_or_else(problem)?;
+    let problem = || {
+        a.invalid(
+            "the argument is not a data URI; expected, for example, \
+             data:text/plain;base64,SGVsbG8=",
+        )
+    };
+    let (head, data) = a
+        .text(0)?
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(','))
+        .ok_or_else(problem)?;
     if head.ends_with(";base64") {
         let bytes = STANDARD.decode(data).map_err(|_| problem())?;
         return Ok(String::from_utf8_lossy(&bytes).into_owned().into());
     }
-    Ok(percent_decode_str(data).decode_utf8_lossy().into_owned().into())
+    Ok(percent_decode_str(data)
+        .decode_utf8_lossy()
+        .into_owned()
+        .into())
 }
 
 /// `format('{0}-{1:D3}', …)`: `{{` and `}}` stand for brackets.
@@ -90,7 +107,8 @@ fn format_text(a: &Arguments<'_>) -> Evaluated {
             continue;
         }
         let item = rest.split_once('}').filter(|_| bracket == "{");
-        let (item, after) = item.ok_or_else(|| a.invalid("a bracket of the pattern has no partner; write {{ or }}"))?;
+        let (item, after) = item
+            .ok_or_else(|| a.invalid("a bracket of the pattern has no partner; write {{ or }}"))?;
         text.push_str(&format_item(a, item)?);
         a.reserve(text.len())?;
         rest = after;
@@ -101,35 +119,60 @@ fn format_text(a: &Arguments<'_>) -> Evaluated {
 
 /// `0`, `0:D3`, `0,8`
 fn format_item(a: &Arguments<'_>, item: &str) -> Result<String, crate::EvaluationError> {
-    let (place, form) = item.split_once(':').map_or((item, ""), |(place, form)| (place, form));
-    let (index, width) = place.split_once(',').map_or((place, "0"), |(index, width)| (index, width));
+    let (place, form) = item
+        .split_once(':')
+        .map_or((item, ""), |(place, form)| (place, form));
+    let (index, width) = place
+        .split_once(',')
+        .map_or((place, "0"), |(index, width)| (index, width));
     let index: Option<usize> = index.trim().parse().ok();
-    let width: Option<i32> = width.trim().parse().ok().filter(|width: &i32| width.unsigned_abs() <= 1_000);
+    let width: Option<i32> = width
+        .trim()
+        .parse()
+        .ok()
+        .filter(|width: &i32| width.unsigned_abs() <= 1_000);
     let (Some(index), Some(width)) = (index, width) else {
-        return Err(a.invalid(format!("{{{item}}} is not an item of a pattern; expected, for example, {{0}}")));
+        return Err(a.invalid(format!(
+            "{{{item}}} is not an item of a pattern; expected, for example, {{0}}"
+        )));
     };
-    let missing = || a.invalid(format!("the pattern has {{{index}}}, and there are {} values", a.len() - 1));
+    let missing = || {
+        a.invalid(format!(
+            "the pattern has {{{index}}}, and there are {} values",
+            a.len() - 1
+        ))
+    };
     let value = a.values.get(index + 1).ok_or_else(missing)?;
-    let digits: Option<usize> = form.get(1..).filter(|rest| !rest.is_empty()).and_then(|rest| rest.parse().ok());
+    let digits: Option<usize> = form
+        .get(1..)
+        .filter(|rest| !rest.is_empty())
+        .and_then(|rest| rest.parse().ok());
     let digits = digits.unwrap_or(0).min(1_000);
     let text = match (form.chars().next(), value.as_i64()) {
         (None, _) => match value {
             Value::Null => String::new(),
             other => text_of(other),
         },
-        (Some('D' | 'd'), Some(number)) if number < 0 => format!("-{:0digits$}", number.unsigned_abs()),
+        (Some('D' | 'd'), Some(number)) if number < 0 => {
+            format!("-{:0digits$}", number.unsigned_abs())
+        }
         (Some('D' | 'd'), Some(number)) => format!("{number:0digits$}"),
         (Some('X'), Some(number)) => format!("{number:0digits$X}"),
         (Some('x'), Some(number)) => format!("{number:0digits$x}"),
         _ => {
             return Err(a.invalid(format!(
-                "the format '{form}' is not supported for {}; allowed are D and X for whole numbers",
+                "the format '{form}' is not supported for {}; allowed are D and X for whole \
+                 numbers",
                 kind_of(value)
             )));
         }
     };
     let size = width.unsigned_abs() as usize;
-    Ok(if width < 0 { format!("{text:<size$}") } else { format!("{text:>size$}") })
+    Ok(if width < 0 {
+        format!("{text:<size$}")
+    } else {
+        format!("{text:>size$}")
+    })
 }
 
 /// A UUID of version 5.
@@ -142,7 +185,14 @@ pub(super) fn name_based_uuid(name: &str) -> String {
     bytes[6] = bytes[6] & 0x0f | 0x50;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex = format!("{:032x}", u128::from_be_bytes(bytes));
-    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
 }
 
 fn new_guid(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
@@ -151,12 +201,15 @@ fn new_guid(scope: &EvaluationScope<'_>, _: &Arguments<'_>) -> Evaluated {
     Ok(name_based_uuid(&format!("{}-{number}", scope.shared.context.seed)).into())
 }
 
-/// The 13 characters that Azure derives from a text: MurmurHash3 in a variant of 64 bits, in base 32.
+/// The 13 characters that Azure derives from a text: MurmurHash3 in a variant of 64 bits, in
+/// base 32.
 fn unique_text(text: &str) -> String {
     let mut hash = murmur(text.as_bytes());
     let mut unique = String::new();
     for _ in 0..13 {
-        unique.push(char::from(b"abcdefghijklmnopqrstuvwxyz234567"[(hash >> 59) as usize]));
+        unique.push(char::from(
+            b"abcdefghijklmnopqrstuvwxyz234567"[(hash >> 59) as usize],
+        ));
         hash <<= 5;
     }
     unique
@@ -167,15 +220,24 @@ fn murmur(data: &[u8]) -> u64 {
     const C2: u32 = 0xab0e_9789;
     let first = |word: u32| word.wrapping_mul(C1).rotate_left(15).wrapping_mul(C2);
     let second = |word: u32| word.wrapping_mul(C2).rotate_left(17).wrapping_mul(C1);
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+    let word = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .rev()
+            .fold(0, |word, byte| word << 8 | u32::from(*byte))
+    };
     let mut low: u32 = 0;
     let mut high: u32 = 0;
     let chunks = data.chunks_exact(8);
     let tail = chunks.remainder();
     for chunk in chunks {
-        low = (low ^ first(word(&chunk[..4]))).rotate_left(19).wrapping_add(high);
+        low = (low ^ first(word(&chunk[..4])))
+            .rotate_left(19)
+            .wrapping_add(high);
         low = low.wrapping_mul(5).wrapping_add(0x561c_cd1b);
-        high = (high ^ second(word(&chunk[4..]))).rotate_left(13).wrapping_add(low);
+        high = (high ^ second(word(&chunk[4..])))
+            .rotate_left(13)
+            .wrapping_add(low);
         high = high.wrapping_mul(5).wrapping_add(0x0bca_a747);
     }
     if !tail.is_empty() {
@@ -210,11 +272,19 @@ fn index_of(a: &Arguments<'_>, is_last: bool) -> Evaluated {
         } else {
             list.iter().position(|one| one == wanted)
         };
-        return Ok(place.map_or(-1, |place| i64::try_from(place).unwrap_or(-1)).into());
+        return Ok(place
+            .map_or(-1, |place| i64::try_from(place).unwrap_or(-1))
+            .into());
     }
     let (text, wanted) = (a.text(0)?.to_lowercase(), a.text(1)?.to_lowercase());
-    let place = if is_last { text.rfind(&wanted) } else { text.find(&wanted) };
-    let chars = place.map_or(-1, |place| i64::try_from(text[..place].chars().count()).unwrap_or(-1));
+    let place = if is_last {
+        text.rfind(&wanted)
+    } else {
+        text.find(&wanted)
+    };
+    let chars = place.map_or(-1, |place| {
+        i64::try_from(text[..place].chars().count()).unwrap_or(-1)
+    });
     Ok(chars.into())
 }
 
@@ -233,7 +303,11 @@ fn pad_left(a: &Arguments<'_>) -> Evaluated {
     let text = a.as_text(0)?;
     let width = usize::try_from(a.whole(1)?).unwrap_or(0);
     a.reserve(width)?;
-    let padding = if a.len() > 2 { a.as_text(2)? } else { " ".to_owned() };
+    let padding = if a.len() > 2 {
+        a.as_text(2)?
+    } else {
+        " ".to_owned()
+    };
     let missing = width.saturating_sub(text.chars().count());
     match padding.chars().count() {
         1 => Ok(format!("{}{text}", padding.repeat(missing)).into()),
@@ -257,33 +331,57 @@ fn split(a: &Arguments<'_>) -> Evaluated {
         _ => return Err(a.wrong(1, "a string or an array of strings")),
     };
     let mut parts = vec![a.text(0)?];
-    for separator in separators.into_iter().filter(|separator| !separator.is_empty()) {
-        parts = parts.into_iter().flat_map(|part| part.split(separator)).collect();
+    for separator in separators
+        .into_iter()
+        .filter(|separator| !separator.is_empty())
+    {
+        parts = parts
+            .into_iter()
+            .flat_map(|part| part.split(separator))
+            .collect();
     }
     Ok(parts.into_iter().map(Value::from).collect())
 }
 
 fn substring(a: &Arguments<'_>) -> Evaluated {
     let chars: Vec<char> = a.text(0)?.chars().collect();
-    let start = usize::try_from(a.whole(1)?).ok().filter(|start| *start <= chars.len());
-    let start =
-        start.ok_or_else(|| a.invalid(format!("the start is outside of a string of {} characters", chars.len())))?;
+    let start = usize::try_from(a.whole(1)?)
+        .ok()
+        .filter(|start| *start <= chars.len());
+    let start = start.ok_or_else(|| {
+        a.invalid(format!(
+            "the start is outside of a string of {} characters",
+            chars.len()
+        ))
+    })?;
     let rest = &chars[start..];
     if a.len() < 3 {
         return Ok(rest.iter().collect::<String>().into());
     }
-    let length = usize::try_from(a.whole(2)?).ok().filter(|length| *length <= rest.len());
-    let length = length
-        .ok_or_else(|| a.invalid(format!("the length is more than the {} characters behind the start", rest.len())))?;
+    let length = usize::try_from(a.whole(2)?)
+        .ok()
+        .filter(|length| *length <= rest.len());
+    let length = length.ok_or_else(|| {
+        a.invalid(format!(
+            "the length is more than the {} characters behind the start",
+            rest.len()
+        ))
+    })?;
     Ok(rest[..length].iter().collect::<String>().into())
 }
 
 /// Joins a base and a relative URI: what follows the last slash of the base is replaced.
 fn join_uri(a: &Arguments<'_>) -> Evaluated {
     let (base, relative) = (a.text(0)?, a.text(1)?);
-    let (scheme, rest) = base.split_once("://").ok_or_else(|| a.invalid("the base has no scheme such as https://"))?;
+    let (scheme, rest) = base
+        .split_once("://")
+        .ok_or_else(|| a.invalid("the base has no scheme such as https://"))?;
     let host = rest.split('/').next().unwrap_or_default();
     let folder = rest.rsplit_once('/').map_or(host, |(folder, _)| folder);
-    let start = if relative.starts_with('/') { host } else { folder };
+    let start = if relative.starts_with('/') {
+        host
+    } else {
+        folder
+    };
     Ok(format!("{scheme}://{start}/{}", relative.trim_start_matches('/')).into())
 }

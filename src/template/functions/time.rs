@@ -12,36 +12,67 @@ use crate::EvaluationError;
 pub(super) const FUNCTIONS: &[Function] = &[
     values("dateTimeAdd", 2..=3, add),
     values("dateTimeFromEpoch", 1..=1, from_epoch),
-    values("dateTimeToEpoch", 1..=1, |a| Ok(instant(a, 0)?.as_second().into())),
-    scoped("utcNow", 0..=1, |scope, a| format(a, scope.shared.context.now, 0, "yyyyMMddTHHmmssZ")),
+    values("dateTimeToEpoch", 1..=1, |a| {
+        Ok(instant(a, 0)?.as_second().into())
+    }),
+    scoped("utcNow", 0..=1, |scope, a| {
+        format(a, scope.shared.context.now, 0, "yyyyMMddTHHmmssZ")
+    }),
 ];
 
 fn instant(a: &Arguments<'_>, index: usize) -> Result<Timestamp, EvaluationError> {
     let text = a.text(index)?;
     let basic = || jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", text).ok();
     let civil = || text.parse::<jiff::civil::DateTime>().ok().or_else(basic);
-    let spaced = || text.strip_suffix('Z')?.parse::<jiff::civil::DateTime>().ok();
-    let in_utc = |civil: jiff::civil::DateTime| civil.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
-    let parsed = text.parse().ok().or_else(|| civil().and_then(in_utc)).or_else(|| spaced().and_then(in_utc));
+    let spaced = || {
+        text.strip_suffix('Z')?
+            .parse::<jiff::civil::DateTime>()
+            .ok()
+    };
+    let in_utc = |civil: jiff::civil::DateTime| {
+        civil
+            .to_zoned(TimeZone::UTC)
+            .ok()
+            .map(|zoned| zoned.timestamp())
+    };
+    let parsed = text
+        .parse()
+        .ok()
+        .or_else(|| civil().and_then(in_utc))
+        .or_else(|| spaced().and_then(in_utc));
     parsed.ok_or_else(|| a.wrong(index, "a date and time such as 2030-01-31T12:00:00Z"))
 }
 
 fn add(a: &Arguments<'_>) -> Evaluated {
-    let span: Span = a.text(1)?.parse().map_err(|_| a.wrong(1, "a duration such as P1DT2H"))?;
+    let span: Span = a
+        .text(1)?
+        .parse()
+        .map_err(|_| a.wrong(1, "a duration such as P1DT2H"))?;
     let zoned = instant(a, 0)?.to_zoned(TimeZone::UTC).checked_add(span);
-    let sum = zoned.map_err(|_| a.invalid("the result is outside of the calendar"))?.timestamp();
+    let sum = zoned
+        .map_err(|_| a.invalid("the result is outside of the calendar"))?
+        .timestamp();
     format(a, sum, 2, "yyyy-MM-ddTHH:mm:ssZ")
 }
 
 fn from_epoch(a: &Arguments<'_>) -> Evaluated {
-    let at = Timestamp::from_second(a.whole(0)?).map_err(|_| a.invalid("the number is outside of the calendar"))?;
-    Ok(render(at, "yyyy-MM-ddTHH:mm:ssZ").map_err(|problem| a.invalid(problem))?.into())
+    let at = Timestamp::from_second(a.whole(0)?)
+        .map_err(|_| a.invalid("the number is outside of the calendar"))?;
+    Ok(render(at, "yyyy-MM-ddTHH:mm:ssZ")
+        .map_err(|problem| a.invalid(problem))?
+        .into())
 }
 
 /// The time in the format of an argument, or in the default.
 fn format(a: &Arguments<'_>, at: Timestamp, index: usize, default: &str) -> Evaluated {
-    let pattern = if a.len() > index && !a.value(index)?.is_null() { a.text(index)? } else { default };
-    Ok(Value::String(render(at, pattern).map_err(|problem| a.invalid(problem))?))
+    let pattern = if a.len() > index && !a.value(index)?.is_null() {
+        a.text(index)?
+    } else {
+        default
+    };
+    Ok(Value::String(
+        render(at, pattern).map_err(|problem| a.invalid(problem))?,
+    ))
 }
 
 /// Formats of .NET that are one letter, and their patterns.
@@ -85,9 +116,14 @@ const PATTERN_CHARS_MAX: usize = 200;
 
 /// The time in a format of .NET.
 fn render(at: Timestamp, pattern: &str) -> Result<String, String> {
-    let pattern = STANDARD.iter().find(|(letter, _)| *letter == pattern).map_or(pattern, |(_, pattern)| pattern);
+    let pattern = STANDARD
+        .iter()
+        .find(|(letter, _)| *letter == pattern)
+        .map_or(pattern, |(_, pattern)| pattern);
     if pattern.chars().count() > PATTERN_CHARS_MAX {
-        return Err(format!("the format has more than {PATTERN_CHARS_MAX} characters"));
+        return Err(format!(
+            "the format has more than {PATTERN_CHARS_MAX} characters"
+        ));
     }
     let at = Offset::UTC.to_datetime(at);
     let mut text = String::new();
@@ -97,16 +133,25 @@ fn render(at: Timestamp, pattern: &str) -> Result<String, String> {
         let (letters, behind) = rest.split_at(run);
         rest = behind;
         match LETTERS.iter().find(|(known, _)| *known == letters) {
-            Some((_, form)) if form.starts_with('%') => text.push_str(&at.strftime(form).to_string()),
+            Some((_, form)) if form.starts_with('%') => {
+                text.push_str(&at.strftime(form).to_string())
+            }
             Some((_, fixed)) => text.push_str(fixed),
-            None if c == 'f' && run <= 7 => text.push_str(&format!("{:09}", at.subsec_nanosecond())[..run]),
+            None if c == 'f' && run <= 7 => {
+                text.push_str(&format!("{:09}", at.subsec_nanosecond())[..run])
+            }
             None if c == '\'' && run == 1 => {
-                let (literal, behind) = rest.split_once('\'').ok_or("a quote of the format has no partner")?;
+                let (literal, behind) = rest
+                    .split_once('\'')
+                    .ok_or("a quote of the format has no partner")?;
                 text.push_str(literal);
                 rest = behind;
             }
             None if c.is_ascii_alphabetic() && !"TZGMU".contains(c) => {
-                return Err(format!("'{letters}' is not supported in a format; allowed are {}", letters_allowed()));
+                return Err(format!(
+                    "'{letters}' is not supported in a format; allowed are {}",
+                    letters_allowed()
+                ));
             }
             None => text.push_str(letters),
         }

@@ -1,4 +1,5 @@
-//! Local stores that follow a changelog: what is refused, stale answers, positions, floors and a lost tail.
+//! Local stores that follow a changelog: what is refused, stale answers, positions, floors and a
+//! lost tail.
 
 use std::{path::Path, sync::Arc};
 
@@ -25,8 +26,14 @@ fn a_store_with_data_of_its_own_is_refused() {
     let (memory, log) = log();
     let store = MemoryStore::new();
     store.write(&batch("k", 1, 0)).expect("written");
-    let error = take(&log, &store, "a").err().expect("it is not of the log").to_string();
-    assert_eq!(error, "the local store has data that does not come from a changelog; use an empty data folder");
+    let error = take(&log, &store, "a")
+        .err()
+        .expect("it is not of the log")
+        .to_string();
+    assert_eq!(
+        error,
+        "the local store has data that does not come from a changelog; use an empty data folder"
+    );
     assert_eq!(memory.appends(), 0);
 }
 
@@ -38,7 +45,8 @@ fn a_copy_is_behind_what_it_applied_until_a_batch_is_complete() {
     memory.fail([AppendFault::None, AppendFault::None, AppendFault::Crash]);
     first.write(&batch("l", 2, 600)).expect_err("it dies");
     let store = MemoryStore::new();
-    let mut copy = ShardCopy::open(Arc::new(store.clone()), Arc::clone(&log), OPTIONS).expect("the log is whole");
+    let mut copy = ShardCopy::open(Arc::new(store.clone()), Arc::clone(&log), OPTIONS)
+        .expect("the log is whole");
     assert_eq!(copy.catch_up().expect("the log is whole").sequence, 2);
     assert_eq!((memory.records().len(), copy.position().sequence), (4, 2));
     // What lies up to its position may be trimmed.
@@ -53,7 +61,10 @@ fn stale_answers_of_a_new_leader_are_asked_again() {
     first.write(&batch("k", 1, 0)).expect("it owns the shard");
     for answers in 1..6 {
         memory.answer_stale(answers);
-        drop(take(&log, &local, "a").unwrap_or_else(|error| panic!("{answers} stale answers: {error}")));
+        drop(
+            take(&log, &local, "a")
+                .unwrap_or_else(|error| panic!("{answers} stale answers: {error}")),
+        );
     }
 }
 
@@ -63,15 +74,23 @@ fn a_copy_frees_the_log_below_the_floors_that_it_applies() {
     let (first, _) = owner(&log, "a");
     for seq in [1, 11, 21] {
         let mut batch = Batch::default();
-        batch.put(Family::Log, keys::log(PartitionId(1), Seq(seq)), chunk(10, 9));
+        batch.put(
+            Family::Log,
+            keys::log(PartitionId(1), Seq(seq)),
+            chunk(10, 9),
+        );
         first.write(&batch).expect("it owns the shard");
     }
     let mut batch = Batch::default();
-    let record = FloorRecord { floor: Seq(15), ..FloorRecord::default() };
+    let record = FloorRecord {
+        floor: Seq(15),
+        ..FloorRecord::default()
+    };
     batch.put(Family::Meta, keys::floor(PartitionId(1)), record.encode());
     first.write(&batch).expect("it owns the shard");
     let store = MemoryStore::new();
-    let mut copy = ShardCopy::open(Arc::new(store.clone()), log, OPTIONS).expect("the log is whole");
+    let mut copy =
+        ShardCopy::open(Arc::new(store.clone()), log, OPTIONS).expect("the log is whole");
     copy.catch_up().expect("the log is whole");
     assert_eq!(log_in(&store, 1), [11, 21]);
 }
@@ -81,15 +100,20 @@ fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
     let (memory, log) = log();
     let (folder, killed) = (scratch(), scratch());
     let open = |folder: &Path| {
-        let rocks = RocksStore::open(folder, &RocksOptions::default()).expect("whole up to its watermark");
+        let rocks =
+            RocksStore::open(folder, &RocksOptions::default()).expect("whole up to its watermark");
         let (clock, _hand) = Clock::manual(Timestamp(1_000_000));
-        ReplicatedStore::open(Arc::new(rocks), Arc::clone(&log), "a", clock, OPTIONS).expect("no longer than the log")
+        ReplicatedStore::open(Arc::new(rocks), Arc::clone(&log), "a", clock, OPTIONS)
+            .expect("no longer than the log")
     };
     let first = open(folder.path());
-    let write = |owner: &ReplicatedStore, value: u64| owner.write(&batch(&format!("k{}", value % 7), value, 300));
+    let write = |owner: &ReplicatedStore, value: u64| {
+        owner.write(&batch(&format!("k{}", value % 7), value, 300))
+    };
     (0..20).for_each(|value| write(&first, value).expect("it owns the shard"));
     first.note_watermark().expect("noted");
-    // What a power cut leaves: the logs as they were at the last sync, without what was written since then.
+    // What a power cut leaves: the logs as they were at the last sync, without what was written
+    // since then.
     copy_folder(folder.path(), killed.path()).expect("copied");
     (20..40).for_each(|value| write(&first, value).expect("it owns the shard"));
     let last = memory.records().len() as u64;

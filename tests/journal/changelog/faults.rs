@@ -27,17 +27,23 @@ use crate::support::{
 fn a_message_that_is_lost_late_or_repeated_is_written_once() {
     use AppendFault::{AcknowledgementLost, LateAfter, LateBefore, Lost, Twice};
     let all = [Lost, AcknowledgementLost, LateBefore, LateAfter, Twice];
-    let pairs = all.iter().flat_map(|one| all.iter().map(move |other| vec![*one, *other]));
+    let pairs = all
+        .iter()
+        .flat_map(|one| all.iter().map(move |other| vec![*one, *other]));
     for faults in all.iter().map(|one| vec![*one]).chain(pairs) {
         for bytes in [0, 600] {
             let (memory, log) = log();
             let (first, local) = owner(&log, "a");
             let before = memory.records().len();
             memory.fail(faults.clone());
-            first.write(&batch("k", 1, bytes)).unwrap_or_else(|error| panic!("{faults:?}: {error}"));
+            first
+                .write(&batch("k", 1, bytes))
+                .unwrap_or_else(|error| panic!("{faults:?}: {error}"));
             let parts = if bytes == 0 { 1 } else { 4 };
             assert_eq!(memory.records().len() - before, parts, "{faults:?}");
-            first.write(&batch("l", 2, 0)).unwrap_or_else(|error| panic!("{faults:?}: {error}"));
+            first
+                .write(&batch("l", 2, 0))
+                .unwrap_or_else(|error| panic!("{faults:?}: {error}"));
             assert_eq!(memory.records().len() - before, parts + 1, "{faults:?}");
             assert_eq!(data(&owner(&log, "b").1), data(&local), "{faults:?}");
         }
@@ -60,7 +66,12 @@ impl CallsOwner {
         before: impl Fn(&ReplicatedStore) + Send + Sync + 'static,
         after: impl Fn(&ReplicatedStore) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { log: log.clone(), owner: OnceLock::new(), before: Box::new(before), after: Box::new(after) })
+        Arc::new(Self {
+            log: log.clone(),
+            owner: OnceLock::new(),
+            before: Box::new(before),
+            after: Box::new(after),
+        })
     }
 
     /// The owner with this local store.
@@ -95,7 +106,10 @@ impl Changelog for CallsOwner {
 }
 
 /// An owner that was stopped while its first write had this fault, and its local store.
-fn stopped_while_it_writes(memory: &MemoryChangelog, fault: AppendFault) -> (Arc<ReplicatedStore>, MemoryStore) {
+fn stopped_while_it_writes(
+    memory: &MemoryChangelog,
+    fault: AppendFault,
+) -> (Arc<ReplicatedStore>, MemoryStore) {
     let stop = |owner: &ReplicatedStore| {
         assert_eq!(owner.epoch(), 1, "it is known while a write waits");
         owner.stop();
@@ -103,7 +117,10 @@ fn stopped_while_it_writes(memory: &MemoryChangelog, fault: AppendFault) -> (Arc
     let local = MemoryStore::new();
     let first = CallsOwner::new(memory, |_| {}, stop).owner(&local);
     memory.fail([fault]);
-    assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
+    assert!(matches!(
+        first.write(&batch("k", 1, 0)),
+        Err(StoreError::Failed(_))
+    ));
     assert_eq!(first.ended(), Some(&OwnershipEnd::Stopped));
     assert_eq!(data(&local).len(), 0, "nothing is known of it");
     (first, local)
@@ -115,10 +132,18 @@ fn a_message_that_is_on_the_way_when_the_next_owner_comes_arrives_before_its_fen
         let (memory, log) = log();
         let (_first, _) = stopped_while_it_writes(&memory, fault);
         let (second, copied) = owner(&log, "b");
-        assert_eq!((memory.records().len(), data(&copied).len()), (2 + arrived, arrived), "{fault:?}");
+        assert_eq!(
+            (memory.records().len(), data(&copied).len()),
+            (2 + arrived, arrived),
+            "{fault:?}"
+        );
         second.write(&batch("k", 2, 0)).expect("it owns the shard");
         assert_eq!(memory.records().len(), 3 + arrived, "{fault:?}");
-        assert_eq!(data(&owner(&log, "c").1).values().next(), Some(&Bytes::from_static(b"2")), "{fault:?}");
+        assert_eq!(
+            data(&owner(&log, "c").1).values().next(),
+            Some(&Bytes::from_static(b"2")),
+            "{fault:?}"
+        );
     }
 }
 
@@ -135,7 +160,9 @@ fn a_batch_whose_owner_dies_between_its_parts_is_written_nowhere() {
         assert_eq!(data(&local), before, "parts were applied early");
         let (second, copied) = owner(&log, "b");
         assert_eq!(data(&copied), before);
-        second.write(&batch("k", 3, 500)).expect("the chain that is not complete is in nobody's way");
+        second
+            .write(&batch("k", 3, 500))
+            .expect("the chain that is not complete is in nobody's way");
         // The local store of the dead one is behind the first part, and goes on from there.
         let again = take(&log, &local, "a").expect("no longer than the log");
         assert_eq!(data(&local), data(&copied));
@@ -148,10 +175,19 @@ fn a_full_log_refuses_a_batch_whole_or_takes_it_whole() {
     let (memory, log) = log();
     let (first, local) = owner(&log, "a");
     memory.fail([AppendFault::Full]);
-    assert!(matches!(first.write(&batch("k", 1, 500)), Err(StoreError::Full)));
+    assert!(matches!(
+        first.write(&batch("k", 1, 500)),
+        Err(StoreError::Full)
+    ));
     assert_eq!((memory.records().len(), data(&local).len()), (1, 0));
     // Behind the first part it waits for space. So it does if an earlier attempt may have arrived.
-    memory.fail([AppendFault::None, AppendFault::Full, AppendFault::None, AppendFault::Lost, AppendFault::Full]);
+    memory.fail([
+        AppendFault::None,
+        AppendFault::Full,
+        AppendFault::None,
+        AppendFault::Lost,
+        AppendFault::Full,
+    ]);
     first.write(&batch("k", 2, 500)).expect("written");
     memory.fail([AppendFault::AcknowledgementLost, AppendFault::Full]);
     first.write(&batch("l", 3, 0)).expect("written");
@@ -161,13 +197,24 @@ fn a_full_log_refuses_a_batch_whole_or_takes_it_whole() {
 #[test]
 fn an_owner_distinguishes_a_full_log_from_one_that_does_not_answer() {
     use AppendFault::{Full, Lost, None};
-    let (memory, asked) = (MemoryChangelog::default(), Arc::<Mutex<Vec<bool>>>::default());
+    let (memory, asked) = (
+        MemoryChangelog::default(),
+        Arc::<Mutex<Vec<bool>>>::default(),
+    );
     let answers = Arc::clone(&asked);
-    let ask = move |owner: &ReplicatedStore| answers.lock().expect("no panic").push(owner.waits_for_space());
+    let ask = move |owner: &ReplicatedStore| {
+        answers
+            .lock()
+            .expect("no panic")
+            .push(owner.waits_for_space())
+    };
     let first = CallsOwner::new(&memory, ask, |_| {}).owner(&MemoryStore::new());
     memory.fail([None, Full, Full, Lost, None]);
     first.write(&batch("k", 1, 300)).expect("written");
-    assert_eq!(*asked.lock().expect("no panic"), [false, false, true, true, false]);
+    assert_eq!(
+        *asked.lock().expect("no panic"),
+        [false, false, true, true, false]
+    );
 }
 
 #[test]
@@ -176,7 +223,9 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
         let (memory, log) = log();
         let (first, local) = owner(&log, "a");
         for index in 0..3 {
-            first.write(&batch("k", index, 0)).expect("it owns the shard");
+            first
+                .write(&batch("k", index, 0))
+                .expect("it owns the shard");
         }
         (memory, log, first, local)
     };
@@ -186,15 +235,25 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
     };
     let (memory, log, first, local) = three();
     memory.tamper(|records| records.truncate(2));
-    expect_test::expect!["the changelog ends at record 2, but the local store has applied records up to 4"]
-        .assert_eq(&refused(&log, &local));
+    expect_test::expect![
+        "the changelog ends at record 2, but the local store has applied records up to 4"
+    ]
+    .assert_eq(&refused(&log, &local));
     assert!(first.write(&batch("k", 9, 0)).is_err());
-    assert_eq!(first.ended(), Some(&OwnershipEnd::Shorter { last: 2, acknowledged: 4 }));
+    assert_eq!(
+        first.ended(),
+        Some(&OwnershipEnd::Shorter {
+            last: 2,
+            acknowledged: 4
+        })
+    );
 
     let (memory, log, first, local) = three();
     memory.delete();
-    expect_test::expect!["the changelog does not exist, but the local store has applied 4 of its records"]
-        .assert_eq(&refused(&log, &local));
+    expect_test::expect![
+        "the changelog does not exist, but the local store has applied 4 of its records"
+    ]
+    .assert_eq(&refused(&log, &local));
     assert!(first.write(&batch("k", 9, 0)).is_err());
     assert_eq!(first.ended(), Some(&OwnershipEnd::Missing));
 
@@ -203,41 +262,67 @@ fn a_log_that_was_shortened_deleted_or_trimmed_is_refused_by_name() {
     let (other, other_log) = super::log();
     let (stranger, _) = owner(&other_log, "z");
     for index in 0..4 {
-        stranger.write(&batch("z", index, 0)).expect("it owns the shard");
+        stranger
+            .write(&batch("z", index, 0))
+            .expect("it owns the shard");
     }
     memory.tamper(|records| *records = other.records());
-    expect_test::expect!["record 4 of the changelog cannot be applied: the records before it were changed"]
-        .assert_eq(&refused(&log, &local));
+    expect_test::expect![
+        "record 4 of the changelog cannot be applied: the records before it were changed"
+    ]
+    .assert_eq(&refused(&log, &local));
     assert!(first.write(&batch("k", 9, 0)).is_err());
     assert_eq!(first.ended(), Some(&OwnershipEnd::Fenced));
 
     let (memory, log, first, local) = three();
     memory.drop_first(2);
     expect_test::expect![
-        "the changelog begins at record 3, but the local store has applied records up to 0: it needs a copy"
+        "the changelog begins at record 3, but the local store has applied records up to 0: it \
+         needs a copy"
     ]
     .assert_eq(&refused(&log, &MemoryStore::new()));
-    first.write(&batch("k", 9, 0)).expect("an owner does not need what was trimmed");
+    first
+        .write(&batch("k", 9, 0))
+        .expect("an owner does not need what was trimmed");
     assert_eq!(refused(&log, &local), "taken");
 }
 
 /// Changes the operations of a record and makes its own checksum right again.
 fn forge(record: &Bytes) -> Bytes {
     let mut record = Record::decode(record).expect("whole");
-    record.body = Body::Group { part: 1, parts: 1, operations: encode_batch(&batch("k", 666, 0)) };
+    record.body = Body::Group {
+        part: 1,
+        parts: 1,
+        operations: encode_batch(&batch("k", 666, 0)),
+    };
     record.encode()
 }
 
 /// A record of a writer that does not chain its records.
 fn unchain(record: &Bytes) -> Bytes {
-    Record { previous: 0, ..Record::decode(record).expect("whole") }.encode()
+    Record {
+        previous: 0,
+        ..Record::decode(record).expect("whole")
+    }
+    .encode()
 }
 
 /// A record of a writer that applies the first part of a batch early.
 fn part_as_whole(record: &Bytes) -> Bytes {
     let mut record = Record::decode(record).expect("whole");
-    let Body::Group { part: 1, parts: 4, operations } = record.body else { panic!("a first part") };
-    record.body = Body::Group { part: 1, parts: 1, operations };
+    let Body::Group {
+        part: 1,
+        parts: 4,
+        operations,
+    } = record.body
+    else {
+        panic!("a first part")
+    };
+    record.body = Body::Group {
+        part: 1,
+        parts: 1,
+        operations,
+    };
     record.encode()
 }
 
@@ -245,31 +330,94 @@ fn part_as_whole(record: &Bytes) -> Bytes {
 fn a_record_that_was_changed_left_out_or_added_is_detected_and_nothing_behind_it_is_applied() {
     type Change = fn(&mut Vec<Bytes>);
     let cases: [(&str, Change, u64, BrokenRecord); 9] = [
-        ("a bit", |records| records[2] = flip(&records[2]), 3, BrokenRecord::Damaged),
-        ("cut", |records| records[2] = records[2].slice(..20), 3, BrokenRecord::Damaged),
-        ("forged", |records| records[2] = forge(&records[2]), 4, BrokenRecord::Chain),
-        ("not chained", |records| records[2] = unchain(&records[2]), 3, BrokenRecord::Chain),
-        ("a part as a whole", |records| records[6] = part_as_whole(&records[6]), 7, BrokenRecord::Damaged),
-        ("left out", |records| drop(records.remove(2)), 3, BrokenRecord::Gap),
-        ("repeated", |records| records.insert(2, records[2].clone()), 4, BrokenRecord::Gap),
-        ("swapped", |records| records.swap(2, 3), 3, BrokenRecord::Gap),
-        ("fences swapped", |records| records.swap(0, 5), 2, BrokenRecord::Chain),
+        (
+            "a bit",
+            |records| records[2] = flip(&records[2]),
+            3,
+            BrokenRecord::Damaged,
+        ),
+        (
+            "cut",
+            |records| records[2] = records[2].slice(..20),
+            3,
+            BrokenRecord::Damaged,
+        ),
+        (
+            "forged",
+            |records| records[2] = forge(&records[2]),
+            4,
+            BrokenRecord::Chain,
+        ),
+        (
+            "not chained",
+            |records| records[2] = unchain(&records[2]),
+            3,
+            BrokenRecord::Chain,
+        ),
+        (
+            "a part as a whole",
+            |records| records[6] = part_as_whole(&records[6]),
+            7,
+            BrokenRecord::Damaged,
+        ),
+        (
+            "left out",
+            |records| drop(records.remove(2)),
+            3,
+            BrokenRecord::Gap,
+        ),
+        (
+            "repeated",
+            |records| records.insert(2, records[2].clone()),
+            4,
+            BrokenRecord::Gap,
+        ),
+        (
+            "swapped",
+            |records| records.swap(2, 3),
+            3,
+            BrokenRecord::Gap,
+        ),
+        (
+            "fences swapped",
+            |records| records.swap(0, 5),
+            2,
+            BrokenRecord::Chain,
+        ),
     ];
     for (name, change, sequence, why) in cases {
         let (memory, log) = log();
         let (first, _) = owner(&log, "a");
         for index in 1..5 {
-            first.write(&batch(&index.to_string(), index, 0)).expect("it owns the shard");
+            first
+                .write(&batch(&index.to_string(), index, 0))
+                .expect("it owns the shard");
         }
         let (second, _) = owner(&log, "b");
-        second.write(&batch("5", 5, 600)).expect("it owns the shard");
+        second
+            .write(&batch("5", 5, 600))
+            .expect("it owns the shard");
         memory.tamper(change);
         let local = MemoryStore::new();
-        let error = take(&log, &local, "c").err().unwrap_or_else(|| panic!("{name}: not noticed"));
-        let FollowError::Broken { sequence: at, why: found } = error else { panic!("{name}: {error}") };
+        let error = take(&log, &local, "c")
+            .err()
+            .unwrap_or_else(|| panic!("{name}: not noticed"));
+        let FollowError::Broken {
+            sequence: at,
+            why: found,
+        } = error
+        else {
+            panic!("{name}: {error}")
+        };
         assert_eq!((at, found), (sequence, why), "{name}");
-        assert!(data(&local).len() < at as usize, "{name}: applied behind it");
-        assert!(!data(&local).contains_key(&(Family::Pending, b"5".to_vec())), "{name}: a part was applied");
+        assert!(
+            data(&local).len() < at as usize,
+            "{name}: applied behind it"
+        );
+        assert!(
+            !data(&local).contains_key(&(Family::Pending, b"5".to_vec())),
+            "{name}: a part was applied"
+        );
     }
 }
 
@@ -285,11 +433,23 @@ fn without_the_expectation_records_of_a_former_owner_are_seen_and_refused() {
     memory.unfence();
     let (first, _) = owner(&log, "a");
     let (_second, _) = owner(&log, "b");
-    assert!(first.write(&batch("k", 1, 0)).is_err(), "it is not where it should be");
-    assert_eq!(memory.records().len(), 3, "a record of a former owner is in the log");
-    let error = take(&log, &MemoryStore::new(), "c").err().expect("not noticed");
+    assert!(
+        first.write(&batch("k", 1, 0)).is_err(),
+        "it is not where it should be"
+    );
+    assert_eq!(
+        memory.records().len(),
+        3,
+        "a record of a former owner is in the log"
+    );
+    let error = take(&log, &MemoryStore::new(), "c")
+        .err()
+        .expect("not noticed");
     let why = BrokenRecord::Epoch { found: 1, epoch: 2 };
-    assert!(matches!(error, FollowError::Broken { sequence: 3, why: found } if found == why), "{error}");
+    assert!(
+        matches!(error, FollowError::Broken { sequence: 3, why: found } if found == why),
+        "{error}"
+    );
 }
 
 #[test]
@@ -297,11 +457,17 @@ fn an_owner_whose_local_store_fails_writes_nothing_more_and_catches_up_later() {
     let (_, log) = log();
     let (first, local) = owner(&log, "a");
     local.fail(local.writes()..local.writes() + 1, WriteFault::Full);
-    assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
+    assert!(matches!(
+        first.write(&batch("k", 1, 0)),
+        Err(StoreError::Failed(_))
+    ));
     assert!(matches!(first.ended(), Some(OwnershipEnd::Local(_))));
     assert!(first.write(&batch("k", 2, 0)).is_err());
     drop(take(&log, &local, "a").expect("the log is ahead"));
-    assert_eq!(data(&local).values().next(), Some(&Bytes::from_static(b"1")));
+    assert_eq!(
+        data(&local).values().next(),
+        Some(&Bytes::from_static(b"1"))
+    );
 }
 
 #[test]
@@ -319,8 +485,15 @@ fn nothing_is_appended_after_a_stop() {
     let (memory, log) = log();
     let (first, _) = owner(&log, "a");
     first.stop();
-    assert_eq!(first.ended(), Some(&OwnershipEnd::Stopped), "without a write, too");
-    assert!(matches!(first.write(&batch("k", 1, 0)), Err(StoreError::Failed(_))));
+    assert_eq!(
+        first.ended(),
+        Some(&OwnershipEnd::Stopped),
+        "without a write, too"
+    );
+    assert!(matches!(
+        first.write(&batch("k", 1, 0)),
+        Err(StoreError::Failed(_))
+    ));
     assert_eq!(first.release(), Err(OwnershipEnd::Stopped));
     assert_eq!(memory.appends(), 1, "the fence alone");
 }
@@ -331,7 +504,10 @@ fn a_shard_is_given_up_on_a_full_log_too() {
     let (first, _) = owner(&log, "a");
     memory.fail([AppendFault::Full]);
     assert_eq!(first.release(), Ok(()));
-    assert_eq!((first.ended(), memory.records().len()), (Some(&OwnershipEnd::Released), 1));
+    assert_eq!(
+        (first.ended(), memory.records().len()),
+        (Some(&OwnershipEnd::Released), 1)
+    );
 }
 
 #[test]
@@ -339,7 +515,8 @@ fn an_owner_is_confirmed_when_it_sent_what_was_acknowledged() {
     let (memory, log) = log();
     let (clock, hand) = Clock::manual(Timestamp(1_000_000));
     let store = Arc::new(MemoryStore::new());
-    let first = ReplicatedStore::open(store, Arc::clone(&log), "a", clock, OPTIONS).expect("a new log");
+    let first =
+        ReplicatedStore::open(store, Arc::clone(&log), "a", clock, OPTIONS).expect("a new log");
     assert_eq!(first.confirmed(), Timestamp(1_000_000));
     hand.advance(std::time::Duration::from_secs(1));
     assert_eq!(first.confirmed(), Timestamp(1_000_000));
@@ -362,7 +539,16 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     use AppendFault::{AcknowledgementLost, Crash, Full, LateAfter, LateBefore, Lost, None, Twice};
-    let faults = [None, Lost, AcknowledgementLost, LateBefore, LateAfter, Twice, Full, Crash];
+    let faults = [
+        None,
+        Lost,
+        AcknowledgementLost,
+        LateBefore,
+        LateAfter,
+        Twice,
+        Full,
+        Crash,
+    ];
     prop_oneof![
         6 => (0..5u8, 0..700usize).prop_map(|(key, bytes)| Step::Write { key, bytes }),
         4 => proptest::sample::select(faults.to_vec()).prop_map(Step::Fault),
@@ -373,7 +559,10 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Takes the shard, however often the messages for it are lost.
-fn take_over(log: &Arc<dyn Changelog>, store: MemoryStore) -> Result<(MemoryStore, ReplicatedStore), TestCaseError> {
+fn take_over(
+    log: &Arc<dyn Changelog>,
+    store: MemoryStore,
+) -> Result<(MemoryStore, ReplicatedStore), TestCaseError> {
     loop {
         match take(log, &store, "next") {
             Ok(owner) => return Ok((store, owner)),
@@ -414,21 +603,35 @@ fn run(steps: &[Step]) -> TestCaseResult {
                 for (zombie, store) in &former {
                     let before = (memory.records().len(), contents(store));
                     prop_assert!(zombie.write(&super::batch("zombie", 0, 300)).is_err());
-                    prop_assert_eq!((memory.records().len(), contents(store)), before, "a zombie has written");
+                    prop_assert_eq!(
+                        (memory.records().len(), contents(store)),
+                        before,
+                        "a zombie has written"
+                    );
                 }
             }
             Step::TakeOver { keeps_store } => {
-                let store = if *keeps_store { local.clone() } else { MemoryStore::new() };
+                let store = if *keeps_store {
+                    local.clone()
+                } else {
+                    MemoryStore::new()
+                };
                 let (store, next) = take_over(&log, store)?;
                 if !keeps_store {
-                    former.push((std::mem::replace(&mut current, next), std::mem::replace(&mut local, store)));
+                    former.push((
+                        std::mem::replace(&mut current, next),
+                        std::mem::replace(&mut local, store),
+                    ));
                 } else {
                     current = next;
                 }
                 prop_assert_eq!(&data(&local), &acknowledged, "not what was acknowledged");
             }
         }
-        prop_assert!(current.applied() <= memory.records().len() as u64, "ahead of the log");
+        prop_assert!(
+            current.applied() <= memory.records().len() as u64,
+            "ahead of the log"
+        );
     }
     let (store, _last) = take_over(&log, MemoryStore::new())?;
     prop_assert_eq!(data(&store), acknowledged);

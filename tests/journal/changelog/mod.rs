@@ -1,5 +1,6 @@
-//! The replicated store: rules that hold over every changelog (`contract`), a changelog that loses, delays, repeats and
-//! changes records (`faults`), local stores that follow one (`copy`), and servers of NATS that are killed (`nats`).
+//! The replicated store: rules that hold over every changelog (`contract`), a changelog that loses,
+//! delays, repeats and changes records (`faults`), local stores that follow one (`copy`), and
+//! servers of NATS that are killed (`nats`).
 
 mod contract;
 mod copy;
@@ -46,15 +47,29 @@ fn owner(log: &Arc<dyn Changelog>, node: &str) -> (ReplicatedStore, MemoryStore)
     (owner, store)
 }
 
-fn take(log: &Arc<dyn Changelog>, store: &MemoryStore, node: &str) -> Result<ReplicatedStore, FollowError> {
+fn take(
+    log: &Arc<dyn Changelog>,
+    store: &MemoryStore,
+    node: &str,
+) -> Result<ReplicatedStore, FollowError> {
     let (clock, _hand) = Clock::manual(Timestamp(1_000_000));
-    ReplicatedStore::open(Arc::new(store.clone()), Arc::clone(log), node, clock, OPTIONS)
+    ReplicatedStore::open(
+        Arc::new(store.clone()),
+        Arc::clone(log),
+        node,
+        clock,
+        OPTIONS,
+    )
 }
 
 /// A batch that writes one value. One of `bytes` over 200 has parts.
 fn batch(key: &str, value: u64, bytes: usize) -> Batch {
     let mut batch = Batch::default();
-    batch.put(Family::Pending, key.as_bytes().to_vec(), value_of(value, bytes));
+    batch.put(
+        Family::Pending,
+        key.as_bytes().to_vec(),
+        value_of(value, bytes),
+    );
     batch
 }
 
@@ -74,14 +89,18 @@ fn contents(store: &dyn Store) -> Contents {
             contents.insert((family, key.to_vec()), Bytes::copy_from_slice(value));
             ControlFlow::Continue(())
         };
-        store.scan(family, &[], &[0xff; 64], visit).expect("a store that is whole can be read");
+        store
+            .scan(family, &[], &[0xff; 64], visit)
+            .expect("a store that is whole can be read");
     }
     contents
 }
 
 /// What a batch of [`batch`] writes.
 fn entry(batch: &Batch) -> ((Family, Vec<u8>), Bytes) {
-    let [WriteOp::Put(family, key, value)] = &batch.0[..] else { panic!("one put") };
+    let [WriteOp::Put(family, key, value)] = &batch.0[..] else {
+        panic!("one put")
+    };
     ((*family, key.clone()), value.clone())
 }
 

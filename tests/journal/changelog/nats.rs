@@ -1,5 +1,5 @@
-//! The changelog in streams of NATS: the contract on one server and on three, servers that are killed, and servers that
-//! are refused.
+//! The changelog in streams of NATS: the contract on one server and on three, servers that are
+//! killed, and servers that are refused.
 
 use std::{
     collections::BTreeMap,
@@ -37,16 +37,26 @@ const ELECTION: Duration = Duration::from_secs(120);
 const ATTEMPTS: usize = 5;
 
 fn connect(urls: &[String], user: &str) -> Result<NatsConnection, NatsError> {
-    NatsConnection::open(urls, ConnectOptions::with_user_and_password(user.to_owned(), PASSWORD.to_owned()))
+    NatsConnection::open(
+        urls,
+        ConnectOptions::with_user_and_password(user.to_owned(), PASSWORD.to_owned()),
+    )
 }
 
 /// Makes a stream, once the servers have a leader.
 fn create(connection: &NatsConnection, name: &str, replicas: usize) {
-    let settings = StreamSettings { replicas, bytes_max: None, first: 1 };
-    wait_for("a stream", ELECTION, || connection.create(name, settings).is_ok());
+    let settings = StreamSettings {
+        replicas,
+        bytes_max: None,
+        first: 1,
+    };
+    wait_for("a stream", ELECTION, || {
+        connection.create(name, settings).is_ok()
+    });
 }
 
-/// A log that notes whether a call got no answer. Then a rule shows nothing: it may have been made or not.
+/// A log that notes whether a call got no answer. Then a rule shows nothing: it may have been made
+/// or not.
 struct Watched {
     log: NatsChangelog,
     was_unavailable: Arc<AtomicBool>,
@@ -80,8 +90,8 @@ impl Changelog for Watched {
     }
 }
 
-/// Runs every rule on a stream of its own. Servers that are busy elect another leader or answer late: a rule that was
-/// broken meanwhile is tried again on a new stream.
+/// Runs every rule on a stream of its own. Servers that are busy elect another leader or answer
+/// late: a rule that was broken meanwhile is tried again on a new stream.
 fn check_contract(servers: usize) {
     let nats = NatsCluster::start(servers, "always");
     let connections = [0, 1].map(|_| connect(&nats.urls(), "gridhook").expect("it runs"));
@@ -93,9 +103,14 @@ fn check_contract(servers: usize) {
             let was_unavailable = Arc::new(AtomicBool::new(false));
             let [one, other] = connections.each_ref().map(|connection| {
                 let was_unavailable = Arc::clone(&was_unavailable);
-                Arc::new(Watched { log: connection.changelog(&stream), was_unavailable })
+                Arc::new(Watched {
+                    log: connection.changelog(&stream),
+                    was_unavailable,
+                })
             });
-            let Err(panic) = catch_unwind(AssertUnwindSafe(|| rule(one, other))) else { break };
+            let Err(panic) = catch_unwind(AssertUnwindSafe(|| rule(one, other))) else {
+                break;
+            };
             if !was_unavailable.load(Ordering::Relaxed) || attempt == ATTEMPTS {
                 resume_unwind(panic);
             }
@@ -127,18 +142,50 @@ fn a_stream_that_is_missing_full_or_given_too_large_a_record_says_so() {
     let missing = connection.changelog("GH_none");
     assert_eq!(missing.bounds(), Err(ChangelogError::Missing));
     assert_eq!(missing.read(1, 1), Err(ChangelogError::Missing));
-    assert!(matches!(missing.append(&"a".into(), None), Err(ChangelogError::Unavailable(_))));
-    connection.create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(4_000), first: 1 }).expect("made");
+    assert!(matches!(
+        missing.append(&"a".into(), None),
+        Err(ChangelogError::Unavailable(_))
+    ));
+    connection
+        .create(
+            "GH_small",
+            StreamSettings {
+                replicas: 1,
+                bytes_max: Some(4_000),
+                first: 1,
+            },
+        )
+        .expect("made");
     // To make it again changes nothing; with other settings it is refused.
     connection
-        .create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(4_000), first: 1 })
+        .create(
+            "GH_small",
+            StreamSettings {
+                replicas: 1,
+                bytes_max: Some(4_000),
+                first: 1,
+            },
+        )
         .expect("it is there");
-    let other = connection.create("GH_small", StreamSettings { replicas: 1, bytes_max: Some(5_000), first: 1 });
+    let other = connection.create(
+        "GH_small",
+        StreamSettings {
+            replicas: 1,
+            bytes_max: Some(5_000),
+            first: 1,
+        },
+    );
     assert!(matches!(other, Err(NatsError::Create { .. })), "{other:?}");
     let small = connection.changelog("GH_small");
     assert_eq!(small.append(&vec![0; 3_000].into(), Some(0)), Ok(1));
-    assert_eq!(small.append(&vec![0; 3_000].into(), Some(1)), Err(ChangelogError::Full));
-    assert!(matches!(small.append(&vec![0; 9 << 20].into(), Some(1)), Err(ChangelogError::Refused(_))));
+    assert_eq!(
+        small.append(&vec![0; 3_000].into(), Some(1)),
+        Err(ChangelogError::Full)
+    );
+    assert!(matches!(
+        small.append(&vec![0; 9 << 20].into(), Some(1)),
+        Err(ChangelogError::Refused(_))
+    ));
     assert_eq!(small.bounds().expect("it is there").last, 1);
 }
 
@@ -149,18 +196,48 @@ fn servers_that_do_not_sync_are_old_or_take_only_small_messages_are_refused() {
     }
     let urls = |nats: &NatsCluster| nats.urls();
     let synced = NatsCluster::start(1, "always");
-    assert_eq!(connect(&urls(&synced), "system").expect("it runs").check_sync(), Ok(()));
-    let blind = connect(&urls(&synced), "gridhook").expect("it runs").check_sync();
-    assert_eq!(blind, Err(NatsError::Unreported { found: 0, servers: 1 }));
+    assert_eq!(
+        connect(&urls(&synced), "system")
+            .expect("it runs")
+            .check_sync(),
+        Ok(())
+    );
+    let blind = connect(&urls(&synced), "gridhook")
+        .expect("it runs")
+        .check_sync();
+    assert_eq!(
+        blind,
+        Err(NatsError::Unreported {
+            found: 0,
+            servers: 1
+        })
+    );
     let lazy = NatsCluster::start(1, "\"1m\"");
-    let refused = connect(&urls(&lazy), "system").expect("it runs").check_sync();
-    assert_eq!(refused, Err(NatsError::Sync { server: "n0".to_owned() }));
+    let refused = connect(&urls(&lazy), "system")
+        .expect("it runs")
+        .check_sync();
+    assert_eq!(
+        refused,
+        Err(NatsError::Sync {
+            server: "n0".to_owned()
+        })
+    );
     let mut small = Nats::new();
     small.resume();
     let refused = connect(&[small.url()], "gridhook").err();
-    assert_eq!(refused, Some(NatsError::Payload { found: crate::support::nats::MESSAGE_BYTES_MAX }));
-    let refused = connect(&[old_server()], "gridhook").err().expect("it is old");
-    assert_eq!(refused.to_string(), "the NATS server old has version 2.14.9; run 2.15 or later");
+    assert_eq!(
+        refused,
+        Some(NatsError::Payload {
+            found: crate::support::nats::MESSAGE_BYTES_MAX
+        })
+    );
+    let refused = connect(&[old_server()], "gridhook")
+        .err()
+        .expect("it is old");
+    assert_eq!(
+        refused.to_string(),
+        "the NATS server old has version 2.14.9; run 2.15 or later"
+    );
 }
 
 /// The address of what a client takes for an old server.
@@ -170,8 +247,13 @@ fn old_server() -> String {
     thread::spawn(move || {
         let (mut socket, _) = listener.accept().expect("a client");
         let info = r#"INFO {"server_id":"i","server_name":"old","version":"2.14.9","max_payload":8388608,"proto":1,"headers":true}"#;
-        socket.write_all(format!("{info}\r\n").as_bytes()).expect("it listens");
-        for line in BufReader::new(socket.try_clone().expect("a socket")).lines().map_while(Result::ok) {
+        socket
+            .write_all(format!("{info}\r\n").as_bytes())
+            .expect("it listens");
+        for line in BufReader::new(socket.try_clone().expect("a socket"))
+            .lines()
+            .map_while(Result::ok)
+        {
             if line == "PING" {
                 socket.write_all(b"PONG\r\n").ok();
             }
@@ -191,9 +273,14 @@ fn nothing_is_appended_after_a_reconnection_that_was_refused_before_it() {
     let log = connection.changelog("GH_late");
     assert_eq!(log.append(&"a".into(), Some(0)), Ok(1));
     nats.0[0].kill();
-    wait_for("the connection to be lost", ELECTION, || log.bounds().is_err());
+    wait_for("the connection to be lost", ELECTION, || {
+        log.bounds().is_err()
+    });
     for expected in [Some(1), None] {
-        assert!(matches!(log.append(&"late".into(), expected), Err(ChangelogError::Unavailable(_))));
+        assert!(matches!(
+            log.append(&"late".into(), expected),
+            Err(ChangelogError::Unavailable(_))
+        ));
     }
     nats.0[0].start();
     wait_for("the server to be back", ELECTION, || log.bounds().is_ok());
@@ -201,8 +288,8 @@ fn nothing_is_appended_after_a_reconnection_that_was_refused_before_it() {
     assert_eq!(log.read(1, 9).expect("readable"), ["a", "b"]);
 }
 
-/// One, two and all three servers are killed while an owner writes. It waits, and continues by itself; what was
-/// acknowledged is in the log once, in order, and in every copy.
+/// One, two and all three servers are killed while an owner writes. It waits, and continues by
+/// itself; what was acknowledged is in the log once, in order, and in every copy.
 #[test]
 fn acknowledged_records_survive_kills_of_one_two_and_three_servers() {
     if !has_nats() {
@@ -220,14 +307,19 @@ fn acknowledged_records_survive_kills_of_one_two_and_three_servers() {
             while !is_over.load(Ordering::Relaxed) {
                 // Every third batch has parts.
                 let bytes = if next % 3 == 0 { 600 } else { 0 };
-                first.write(&batch(&format!("{next:06}"), next, bytes)).expect("it owns the shard");
+                first
+                    .write(&batch(&format!("{next:06}"), next, bytes))
+                    .expect("it owns the shard");
                 acknowledged.store(next, Ordering::Release);
                 next += 1;
             }
         });
         let seen = || acknowledged.load(Ordering::Acquire);
-        let goes_on =
-            |since: u64| wait_for("the owner to go on", ELECTION, || seen() >= since + 20 || writer.is_finished());
+        let goes_on = |since: u64| {
+            wait_for("the owner to go on", ELECTION, || {
+                seen() >= since + 20 || writer.is_finished()
+            })
+        };
         goes_on(0);
         for killed in 1..=3 {
             nats.0.iter_mut().skip(3 - killed).for_each(Nats::kill);
@@ -244,12 +336,18 @@ fn acknowledged_records_survive_kills_of_one_two_and_three_servers() {
     let expected: BTreeMap<_, _> = (1..=last)
         .map(|value| {
             let bytes = if value % 3 == 0 { 600 } else { 0 };
-            ((Family::Pending, format!("{value:06}").into_bytes()), value_of(value, bytes).into())
+            (
+                (Family::Pending, format!("{value:06}").into_bytes()),
+                value_of(value, bytes).into(),
+            )
         })
         .collect();
     assert_eq!(data(&local), expected);
     // A fence, and then each batch once.
-    assert_eq!(log.bounds().expect("reachable").last, 1 + last + last / 3 * 3);
+    assert_eq!(
+        log.bounds().expect("reachable").last,
+        1 + last + last / 3 * 3
+    );
     let copied = owner(&log, "b").1;
     assert_eq!(data(&copied), expected);
     assert!(first.write(&batch("late", 0, 0)).is_err());

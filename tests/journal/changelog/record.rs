@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use gridhook::{
-    journal::changelog::record::{Body, BrokenRecord, OVERHEAD, Record, decode_batch, encode_batch},
+    journal::changelog::record::{
+        Body, BrokenRecord, OVERHEAD, Record, decode_batch, encode_batch,
+    },
     store::{Batch, Family, WriteOp},
 };
 use proptest::prelude::*;
@@ -18,12 +20,35 @@ fn the_bytes_of_version_1() {
     batch.put(Family::Meta, b"k".to_vec(), &b"value"[..]);
     batch.delete(Family::PublishedIds, b"l".to_vec());
     batch.single_delete(Family::Due, b"m".to_vec());
-    let group = Body::Group { part: 1, parts: 2, operations: encode_batch(&batch) };
-    let bodies =
-        [(0, 0, 0, Body::Fence { incarnation: 7, node: "n1".to_owned() }), (5, 1, 9, group), (5, 2, 9, Body::Release)];
-    let records = bodies.map(|(epoch, number, previous, body)| Record { epoch, number, previous, body });
+    let group = Body::Group {
+        part: 1,
+        parts: 2,
+        operations: encode_batch(&batch),
+    };
+    let bodies = [
+        (
+            0,
+            0,
+            0,
+            Body::Fence {
+                incarnation: 7,
+                node: "n1".to_owned(),
+            },
+        ),
+        (5, 1, 9, group),
+        (5, 2, 9, Body::Release),
+    ];
+    let records = bodies.map(|(epoch, number, previous, body)| Record {
+        epoch,
+        number,
+        previous,
+        body,
+    });
     let bytes: Vec<String> = records.iter().map(|record| hex(&record.encode())).collect();
-    let first_bytes = bytes.iter().map(|bytes| bytes[..bytes.len() - 8].to_owned()).collect::<Vec<_>>();
+    let first_bytes = bytes
+        .iter()
+        .map(|bytes| bytes[..bytes.len() - 8].to_owned())
+        .collect::<Vec<_>>();
     assert_eq!(
         first_bytes,
         [
@@ -44,18 +69,32 @@ fn the_bytes_of_version_1() {
         };
         assert_eq!(Record::decode(&newer), Err(BrokenRecord::Newer(2)));
     }
-    assert_eq!(Record { epoch: 1, number: 1, previous: 0, body: Body::Release }.encode().len(), OVERHEAD);
+    assert_eq!(
+        Record {
+            epoch: 1,
+            number: 1,
+            previous: 0,
+            body: Body::Release
+        }
+        .encode()
+        .len(),
+        OVERHEAD
+    );
 }
 
 fn operation() -> impl Strategy<Value = WriteOp> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..200);
-    (0..3, proptest::sample::select(Family::ALL.to_vec()), bytes(), bytes()).prop_map(|(kind, family, key, value)| {
-        match kind {
+    (
+        0..3,
+        proptest::sample::select(Family::ALL.to_vec()),
+        bytes(),
+        bytes(),
+    )
+        .prop_map(|(kind, family, key, value)| match kind {
             0 => WriteOp::Put(family, key, value.into()),
             1 => WriteOp::Delete(family, key),
             _ => WriteOp::SingleDelete(family, key),
-        }
-    })
+        })
 }
 
 proptest! {

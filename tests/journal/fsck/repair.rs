@@ -17,37 +17,76 @@ pub(super) fn records(store: &MemoryStore) -> Records {
             found.insert((family, key.to_vec()), value.to_vec());
             ControlFlow::Continue(())
         };
-        store.scan(family, &range.start, &range.end, visit).expect("memory can be read");
+        store
+            .scan(family, &range.start, &range.end, visit)
+            .expect("memory can be read");
     }
     found
 }
 
 fn mend(store: &MemoryStore) -> CheckReport {
-    fsck::repair(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("memory can be read and written")
+    fsck::repair(store, decoders(), &mut |_| ControlFlow::Continue(()))
+        .expect("memory can be read and written")
 }
 
 /// The problems that can be repaired.
 fn mends(report: &CheckReport) -> BTreeSet<Repair> {
-    report.findings.iter().chain(&report.leftovers).filter_map(|finding| finding.repair).collect()
+    report
+        .findings
+        .iter()
+        .chain(&report.leftovers)
+        .filter_map(|finding| finding.repair)
+        .collect()
 }
 
 type Row = (Repair, fn(&MemoryStore));
 
 const MENDED: &[Row] = &[
-    (Repair::StrayDue, |store| put(store, Family::Due, due(DUE, 4), Vec::new())),
-    (Repair::StrayDue, |store| put(store, Family::Due, due(START, 3), Vec::new())),
-    (Repair::MissingDue, |store| delete(store, Family::Due, due(DUE, 3))),
-    (Repair::NextDue, |store| {
-        edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = None);
+    (Repair::StrayDue, |store| {
+        put(store, Family::Due, due(DUE, 4), Vec::new())
+    }),
+    (Repair::StrayDue, |store| {
+        put(store, Family::Due, due(START, 3), Vec::new())
+    }),
+    (Repair::MissingDue, |store| {
+        delete(store, Family::Due, due(DUE, 3))
     }),
     (Repair::NextDue, |store| {
-        edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = Some(FILE_DUE));
+        edit(
+            store,
+            Family::Cursor,
+            keys::cursor(ONE),
+            |cursor: &mut Cursor| cursor.next_due = None,
+        );
     }),
-    (Repair::Pending, |store| count(store, |counters| counters.pending += 3)),
-    (Repair::DeadLettered, |store| count(store, |counters| counters.dead_lettered -= 1)),
-    (Repair::MissingPin, |store| delete(store, Family::Pin, pin(4))),
-    (Repair::StrayPin, |store| put(store, Family::Pin, pin(5), Vec::new())),
-    (Repair::StrayCarried, |store| put(store, Family::Carried, carried(1), value(store, Family::Carried, &carried(3)))),
+    (Repair::NextDue, |store| {
+        edit(
+            store,
+            Family::Cursor,
+            keys::cursor(ONE),
+            |cursor: &mut Cursor| cursor.next_due = Some(FILE_DUE),
+        );
+    }),
+    (Repair::Pending, |store| {
+        count(store, |counters| counters.pending += 3)
+    }),
+    (Repair::DeadLettered, |store| {
+        count(store, |counters| counters.dead_lettered -= 1)
+    }),
+    (Repair::MissingPin, |store| {
+        delete(store, Family::Pin, pin(4))
+    }),
+    (Repair::StrayPin, |store| {
+        put(store, Family::Pin, pin(5), Vec::new())
+    }),
+    (Repair::StrayCarried, |store| {
+        put(
+            store,
+            Family::Carried,
+            carried(1),
+            value(store, Family::Carried, &carried(3)),
+        )
+    }),
 ];
 
 #[test]
@@ -64,11 +103,19 @@ fn repairable_records_are_repaired_exactly() {
         assert_eq!(report.is_sound(), *kind == Repair::StrayDue, "{report}");
         assert_eq!(records(&store), damaged, "looking changes nothing");
         let report = mend(&store);
-        assert!(report.is_sound() && report.leftovers.is_empty() && report.repaired == Some(1), "{kind:?}: {report}");
+        assert!(
+            report.is_sound() && report.leftovers.is_empty() && report.repaired == Some(1),
+            "{kind:?}: {report}"
+        );
         assert_eq!(records(&store), sound, "{kind:?}");
         mended.insert(*kind);
     }
-    println!("mended {} of {} kinds, in {} ways", mended.len(), Repair::ALL.len(), MENDED.len());
+    println!(
+        "mended {} of {} kinds, in {} ways",
+        mended.len(),
+        Repair::ALL.len(),
+        MENDED.len()
+    );
     assert_eq!(mended, BTreeSet::from(Repair::ALL));
 }
 
@@ -101,7 +148,10 @@ fn records_that_cannot_be_repaired_are_left_as_they_are() {
             assert!(records(&store) == sound, "{name}: {report}");
             restored += 1;
         } else {
-            assert!(tells(&report, reported), "{name}: it is still reported: {report}");
+            assert!(
+                tells(&report, reported),
+                "{name}: it is still reported: {report}"
+            );
             assert!(records(&store) == damaged, "{name}: {report}");
             kept += 1;
         }
@@ -117,8 +167,14 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
     put(&store, Family::Due, due(DUE, 4), Vec::new());
     let line = value(&store, Family::Ledger, &ledger_line(&store));
     for seq in 0..300 {
-        let key =
-            LineKey { subscription_key: ONE, lane: Lane::LIVE, first: Seq(100 + seq), at: START, attempt: 1, what: 3 };
+        let key = LineKey {
+            subscription_key: ONE,
+            lane: Lane::LIVE,
+            first: Seq(100 + seq),
+            at: START,
+            attempt: 1,
+            what: 3,
+        };
         put(&store, Family::Ledger, keys::ledger(key), line.clone());
     }
     let before = records(&store);
@@ -129,7 +185,13 @@ fn a_look_that_is_called_off_ends_and_mends_nothing() {
     };
     let looked = fsck::check(&store, decoders(), &mut watch);
     let mended = fsck::repair(&store, decoders(), &mut watch);
-    assert!(matches!((&looked, &mended), (Err(fsck::CheckStop::Canceled), Err(fsck::CheckStop::Canceled))));
+    assert!(matches!(
+        (&looked, &mended),
+        (
+            Err(fsck::CheckStop::Canceled),
+            Err(fsck::CheckStop::Canceled)
+        )
+    ));
     assert_eq!(asked, [("ledger", 256), ("ledger", 256)]);
     assert_eq!(records(&store), before);
 }
@@ -184,17 +246,29 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
             }
         }
         if let Became::Written = became {
-            written.push(DeadLetterKey { due: FILE_DUE, seq: Seq(seq), lane: Lane::LIVE });
+            written.push(DeadLetterKey {
+                due: FILE_DUE,
+                seq: Seq(seq),
+                lane: Lane::LIVE,
+            });
         }
     }
     counters.matched = counters.passed - counters.filtered;
     changes.push(cursor(events.len() as u64 + 1, counters));
     queue.write(ONE, changes);
     let read = other as u64;
-    let counters = Counters { passed: read, matched: read, delivered: read, ..Counters::default() };
+    let counters = Counters {
+        passed: read,
+        matched: read,
+        delivered: read,
+        ..Counters::default()
+    };
     queue.write(TWO, vec![cursor(read + 1, counters)]);
     queue.housekeep();
-    let totals = DeadLetterTotals { written: written.len() as u64, ..DeadLetterTotals::default() };
+    let totals = DeadLetterTotals {
+        written: written.len() as u64,
+        ..DeadLetterTotals::default()
+    };
     queue.wait(queue.journal.write_dead_letters(
         ONE,
         DeadLetterWrite {
@@ -207,10 +281,15 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
     store
 }
 
-/// Damages one record, which `pick` selects, in a way that can be repaired. Returns false if there is none of the kind.
+/// Damages one record, which `pick` selects, in a way that can be repaired. Returns false if there
+/// is none of the kind.
 fn damage(store: &MemoryStore, kind: Repair, pick: prop::sample::Index, events: &[Became]) -> bool {
     let of = |wanted: fn(&Became) -> bool| {
-        let seqs: Vec<u64> = (1..).zip(events).filter(|(_, became)| wanted(became)).map(|(seq, _)| seq).collect();
+        let seqs: Vec<u64> = (1..)
+            .zip(events)
+            .filter(|(_, became)| wanted(became))
+            .map(|(seq, _)| seq)
+            .collect();
         (!seqs.is_empty()).then(|| seqs[pick.index(seqs.len())])
     };
     let pending_event = of(|became| matches!(became, Became::Pending));
@@ -220,10 +299,19 @@ fn damage(store: &MemoryStore, kind: Repair, pick: prop::sample::Index, events: 
         (Repair::StrayDue, _, _, Some(seq)) => put(store, Family::Due, due(DUE, seq), Vec::new()),
         (Repair::MissingDue, Some(seq), _, _) => delete(store, Family::Due, due(DUE, seq)),
         (Repair::NextDue, Some(_), _, _) => {
-            edit(store, Family::Cursor, keys::cursor(ONE), |cursor: &mut Cursor| cursor.next_due = None);
+            edit(
+                store,
+                Family::Cursor,
+                keys::cursor(ONE),
+                |cursor: &mut Cursor| cursor.next_due = None,
+            );
         }
-        (Repair::Pending, ..) => count(store, |counters| counters.pending += 1 + pick.index(5) as u64),
-        (Repair::DeadLettered, ..) => count(store, |counters| counters.dead_lettered += 1 + pick.index(5) as u64),
+        (Repair::Pending, ..) => count(store, |counters| {
+            counters.pending += 1 + pick.index(5) as u64
+        }),
+        (Repair::DeadLettered, ..) => count(store, |counters| {
+            counters.dead_lettered += 1 + pick.index(5) as u64
+        }),
         (Repair::MissingPin, _, Some(seq), _) => delete(store, Family::Pin, pin(seq)),
         (Repair::StrayPin, _, _, Some(seq)) => put(store, Family::Pin, pin(seq), Vec::new()),
         (Repair::StrayCarried, _, _, Some(seq)) => {

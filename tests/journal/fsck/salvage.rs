@@ -1,4 +1,5 @@
-//! Salvage: whatever is missing from a store, the result is sound, and everything that is left is kept.
+//! Salvage: whatever is missing from a store, the result is sound, and everything that is left is
+//! kept.
 
 use gridhook::{
     cli::control_records::control_records,
@@ -13,17 +14,38 @@ use super::{
 
 fn accept(store: &MemoryStore) -> (LossReport, CheckReport) {
     let looked = &mut |_| ControlFlow::Continue(());
-    salvage::salvage(store, decoders(), control_records(), START, looked).expect("memory can be read and written")
+    salvage::salvage(store, decoders(), control_records(), START, looked)
+        .expect("memory can be read and written")
 }
 
 /// Writes the control plane's records of the two subscriptions.
 fn known(store: &MemoryStore) {
     let json = |value: &str| value.as_bytes().to_vec();
-    put(store, Family::Meta, keys::meta(MetaKind::Topic, b"orders"), json(r#"{"partitions":[1]}"#));
-    put(store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/one"), json(r#"{"number":1}"#));
-    put(store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/two"), json(r#"{"number":2}"#));
+    put(
+        store,
+        Family::Meta,
+        keys::meta(MetaKind::Topic, b"orders"),
+        json(r#"{"partitions":[1]}"#),
+    );
+    put(
+        store,
+        Family::Meta,
+        keys::meta(MetaKind::Subscription, b"orders/one"),
+        json(r#"{"number":1}"#),
+    );
+    put(
+        store,
+        Family::Meta,
+        keys::meta(MetaKind::Subscription, b"orders/two"),
+        json(r#"{"number":2}"#),
+    );
     let numbers = json(r#"{"partitions":1,"subscriptions":2}"#);
-    put(store, Family::Meta, keys::meta(MetaKind::Numbers, b"numbers"), numbers);
+    put(
+        store,
+        Family::Meta,
+        keys::meta(MetaKind::Numbers, b"numbers"),
+        numbers,
+    );
 }
 
 #[test]
@@ -37,7 +59,10 @@ fn a_sound_store_loses_nothing() {
     assert_eq!(loss, LossReport::default());
     let mut after = records(&store);
     // The floor record now has the sequence of the next event.
-    after.insert((Family::Meta, keys::floor(PARTITION)), before[&(Family::Meta, keys::floor(PARTITION))].clone());
+    after.insert(
+        (Family::Meta, keys::floor(PARTITION)),
+        before[&(Family::Meta, keys::floor(PARTITION))].clone(),
+    );
     assert!(after == before);
 }
 
@@ -47,12 +72,20 @@ fn a_salvaged_copy_of_a_changelog_is_one_no_more() {
     queue.stop();
     known(&store);
     let key = keys::meta(MetaKind::Applied, b"");
-    let position = AppliedPosition { sequence: 7, ..AppliedPosition::default() };
+    let position = AppliedPosition {
+        sequence: 7,
+        ..AppliedPosition::default()
+    };
     put(&store, Family::Meta, key.clone(), position.encode());
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
-    assert!(Store::get(&store, Family::Meta, &key).expect("memory can be read").is_none());
-    let expected = "removed: the position in the changelog of its cluster, which the store follows no more";
+    assert!(
+        Store::get(&store, Family::Meta, &key)
+            .expect("memory can be read")
+            .is_none()
+    );
+    let expected =
+        "removed: the position in the changelog of its cluster, which the store follows no more";
     assert_eq!(loss.records, [expected]);
 }
 
@@ -64,7 +97,11 @@ fn each_missing_event_is_reported() {
     delete(&store, Family::Log, log(13));
     delete(&store, Family::Carried, carried(3));
     delete(&store, Family::Carried, carried(4));
-    delete(&store, Family::Meta, keys::meta(MetaKind::Subscription, b"orders/two"));
+    delete(
+        &store,
+        Family::Meta,
+        keys::meta(MetaKind::Subscription, b"orders/two"),
+    );
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
     expect![[r#"
@@ -74,29 +111,68 @@ fn each_missing_event_is_reported() {
         missing: event 4 of partition 1, a dead letter for subscription 1
         removed: the cursor of the unknown subscription 2 of partition 1
     "#]]
-    .assert_eq(&LossReport { acknowledged: Some(0), ..loss }.to_string());
+    .assert_eq(
+        &LossReport {
+            acknowledged: Some(0),
+            ..loss
+        }
+        .to_string(),
+    );
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
-    let Counters { passed, delivered, pending, dead_lettered, dropped, .. } = cursor.counters;
-    assert_eq!((passed, delivered, pending, dead_lettered, dropped), (8, 2, 1, 2, 1));
-    let totals = DeadLetterTotals::decode(&value(&store, Family::Meta, &totals_key())).expect("whole");
+    let Counters {
+        passed,
+        delivered,
+        pending,
+        dead_lettered,
+        dropped,
+        ..
+    } = cursor.counters;
+    assert_eq!(
+        (passed, delivered, pending, dead_lettered, dropped),
+        (8, 2, 1, 2, 1)
+    );
+    let totals =
+        DeadLetterTotals::decode(&value(&store, Family::Meta, &totals_key())).expect("whole");
     assert_eq!((totals.written, totals.lost), (1, 1));
     let (loss, report) = accept(&store);
-    assert!(report.is_sound() && loss == LossReport::default(), "a loss is accepted once: {loss:?}");
+    assert!(
+        report.is_sound() && loss == LossReport::default(),
+        "a loss is accepted once: {loss:?}"
+    );
 }
 
 #[test]
 fn a_subscription_that_lost_its_cursor_reads_the_log_again_except_for_finished_events() {
-    let store = store_of(&[Became::Waiting, Became::Pending, Became::Written, Became::Pending, Became::Delivered], 0);
+    let store = store_of(
+        &[
+            Became::Waiting,
+            Became::Pending,
+            Became::Written,
+            Became::Pending,
+            Became::Delivered,
+        ],
+        0,
+    );
     known(&store);
     delete(&store, Family::Pending, pending(2));
     let (loss, report) = accept(&store);
     assert!(report.is_sound(), "{report}");
-    let expected = "missing: pending deliveries (1) of subscription 1 of partition 1, whose events are unknown; it reads the log \
-                again from event 1, except events that have ended";
+    let expected = "missing: pending deliveries (1) of subscription 1 of partition 1, whose events \
+        are unknown; it reads the log again from event 1, except events that have ended";
     assert_eq!(loss.records, [expected]);
     let cursor = Cursor::decode(&value(&store, Family::Cursor, &keys::cursor(ONE))).expect("whole");
-    assert_eq!((cursor.lanes[0].read, &cursor.lanes[0].done[..]), (Seq(1), &[Seq(1), Seq(3), Seq(4)][..]));
-    let Counters { passed, delivered, pending, dead_lettered, dropped, .. } = cursor.counters;
+    assert_eq!(
+        (cursor.lanes[0].read, &cursor.lanes[0].done[..]),
+        (Seq(1), &[Seq(1), Seq(3), Seq(4)][..])
+    );
+    let Counters {
+        passed,
+        delivered,
+        pending,
+        dead_lettered,
+        dropped,
+        ..
+    } = cursor.counters;
     assert_eq!(
         (passed, delivered, pending, dead_lettered, dropped),
         (4, 1, 1, 2, 0),
@@ -121,7 +197,11 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
         "from where one still reads to where the other has"
     );
     let queue = Fixture::at(&store);
-    let published = queue.wait(queue.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
+    let published = queue.wait(
+        queue
+            .journal
+            .publish(PARTITION, sealed(&[("yes", 10)]), None),
+    );
     assert_eq!(published.first, Seq(40));
     assert_sound(&store, "events follow the gap");
     queue.housekeep();
@@ -132,7 +212,9 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
 /// Whether the first subscription needs an event: it is pending, a dead letter, or unread.
 fn is_asked_for(store: &MemoryStore, seq: u64) -> bool {
     let has = |family, key: Vec<u8>| store.get(family, &key).expect("readable").is_some();
-    let cursor = store.get(Family::Cursor, &keys::cursor(ONE)).expect("readable");
+    let cursor = store
+        .get(Family::Cursor, &keys::cursor(ONE))
+        .expect("readable");
     let unread = cursor
         .and_then(|cursor| Cursor::decode(&cursor).ok())
         .is_none_or(|cursor| cursor.lanes.iter().any(|lane| lane.read <= Seq(seq)));
@@ -142,18 +224,26 @@ fn is_asked_for(store: &MemoryStore, seq: u64) -> bool {
 
 /// The floor of the log.
 fn floor(store: &MemoryStore) -> Seq {
-    FloorRecord::decode(&value(store, Family::Meta, &keys::floor(PARTITION))).expect("whole").floor
+    FloorRecord::decode(&value(store, Family::Meta, &keys::floor(PARTITION)))
+        .expect("whole")
+        .floor
 }
 
 /// Whether an event can be read, from its chunk or from the carried events.
 fn is_there(store: &MemoryStore, seq: u64) -> bool {
     let range = keys::log_of(PARTITION).start..log(seq + 1);
-    let chunk = store.last(Family::Log, &range.start, &range.end).expect("readable").and_then(|(key, value)| {
-        let (_, first) = keys::parse_log(&key)?;
-        gridhook::event::chunk::Chunk::decode(first, value).ok()
-    });
+    let chunk = store
+        .last(Family::Log, &range.start, &range.end)
+        .expect("readable")
+        .and_then(|(key, value)| {
+            let (_, first) = keys::parse_log(&key)?;
+            gridhook::event::chunk::Chunk::decode(first, value).ok()
+        });
     chunk.is_some_and(|chunk| chunk.end() > Seq(seq))
-        || store.get(Family::Carried, &carried(seq)).expect("readable").is_some()
+        || store
+            .get(Family::Carried, &carried(seq))
+            .expect("readable")
+            .is_some()
 }
 
 /// The first sequence above all that any record mentions.
@@ -161,17 +251,32 @@ fn above(store: &MemoryStore) -> Seq {
     let place = |(family, key): (Family, Vec<u8>), value: Vec<u8>| match family {
         Family::Log => {
             let (_, first) = keys::parse_log(&key)?;
-            Some(gridhook::event::chunk::Chunk::decode(first, value.into()).ok()?.end())
+            Some(
+                gridhook::event::chunk::Chunk::decode(first, value.into())
+                    .ok()?
+                    .end(),
+            )
         }
-        Family::Cursor => Cursor::decode(&value).ok()?.lanes.iter().map(|lane| lane.read).max(),
+        Family::Cursor => Cursor::decode(&value)
+            .ok()?
+            .lanes
+            .iter()
+            .map(|lane| lane.read)
+            .max(),
         Family::Pending => keys::parse_pending(&key).map(|(_, seq, ..)| seq.plus(1)),
         Family::Due => keys::parse_due(&key).map(|(.., seq)| seq.plus(1)),
         Family::Carried => keys::parse_carried(&key).map(|(_, seq)| seq.plus(1)),
         Family::Pin => keys::parse_pin(&key).map(|(_, seq, ..)| seq.plus(1)),
         Family::Dead => keys::parse_dead(&key).map(|(_, _, seq, _)| seq.plus(1)),
-        Family::Meta | Family::Ledger | Family::Excerpt | Family::Ids | Family::PublishedIds => None,
+        Family::Meta | Family::Ledger | Family::Excerpt | Family::Ids | Family::PublishedIds => {
+            None
+        }
     };
-    records(store).into_iter().filter_map(|(key, value)| place(key, value)).max().unwrap_or_default()
+    records(store)
+        .into_iter()
+        .filter_map(|(key, value)| place(key, value))
+        .max()
+        .unwrap_or_default()
 }
 
 proptest! {

@@ -18,10 +18,18 @@ thread_local! {
 
 /// The store as a journal of this thread has it.
 pub(super) fn layered(store: Arc<dyn Store>) -> Arc<dyn Store> {
-    let Some(log) = LOG.with_borrow(Clone::clone) else { return store };
+    let Some(log) = LOG.with_borrow(Clone::clone) else {
+        return store;
+    };
     let (clock, _hand) = Clock::manual(START);
-    let options = ReplicationOptions { record_bytes_max: 100, ..ReplicationOptions::default() };
-    Arc::new(ReplicatedStore::open(store, Arc::new(log), "node", clock, options).expect("the log is whole"))
+    let options = ReplicationOptions {
+        record_bytes_max: 100,
+        ..ReplicationOptions::default()
+    };
+    Arc::new(
+        ReplicatedStore::open(store, Arc::new(log), "node", clock, options)
+            .expect("the log is whole"),
+    )
 }
 
 macro_rules! replicated {

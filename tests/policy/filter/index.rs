@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use super::{event_grid, filter, verdict, with_data};
 
 fn alone(filters: &[Filter], event: &Event) -> Vec<usize> {
-    (0..filters.len()).filter(|place| filters[*place].matches(event)).collect()
+    (0..filters.len())
+        .filter(|place| filters[*place].matches(event))
+        .collect()
 }
 
 fn candidates(filters: &[Filter], event: &Event) -> Vec<usize> {
@@ -19,7 +21,11 @@ fn candidates(filters: &[Filter], event: &Event) -> Vec<usize> {
 
 fn by_index(index: &FilterIndex, filters: &[Filter], event: &Event) -> Vec<usize> {
     let view = index.view(event);
-    index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).collect()
+    index
+        .candidates(&view)
+        .into_iter()
+        .filter(|place| filters[*place].passes(&view))
+        .collect()
 }
 
 /// Few values, so that they meet.
@@ -30,7 +36,8 @@ fn scalar() -> impl Strategy<Value = Value> {
         (0..4).prop_map(|value| json!(value)),
         Just(json!(1.0)),
         Just(json!(0.5)),
-        prop::sample::select(vec!["", "a", "A", "ab", "b", "ä", "Ä", "1", "true"]).prop_map(|text| json!(text)),
+        prop::sample::select(vec!["", "a", "A", "ab", "b", "ä", "Ä", "1", "true"])
+            .prop_map(|text| json!(text)),
     ]
 }
 
@@ -43,15 +50,26 @@ fn value() -> impl Strategy<Value = Value> {
     ]
 }
 
-const KEYS: [&str; 7] = ["data.x", "data.y", "DATA.X", "data.deep.z", "subject", "eventType", "data"];
+const KEYS: [&str; 7] = [
+    "data.x",
+    "data.y",
+    "DATA.X",
+    "data.deep.z",
+    "subject",
+    "eventType",
+    "data",
+];
 
 fn key() -> impl Strategy<Value = &'static str> {
     prop::sample::select(&KEYS[..])
 }
 
 fn texts() -> impl Strategy<Value = Value> {
-    prop::collection::vec(prop::sample::select(vec!["", "a", "AB", "b", "ä", "/b", "Made", "ad"]), 1..4)
-        .prop_map(Value::from)
+    prop::collection::vec(
+        prop::sample::select(vec!["", "a", "AB", "b", "ä", "/b", "Made", "ad"]),
+        1..4,
+    )
+    .prop_map(Value::from)
 }
 
 fn operator() -> impl Strategy<Value = Value> {
@@ -66,8 +84,18 @@ fn operator() -> impl Strategy<Value = Value> {
         "StringNotEndsWith",
         "StringNotIn",
     ];
-    let bounds = ["NumberLessThan", "NumberGreaterThan", "NumberLessThanOrEquals", "NumberGreaterThanOrEquals"];
-    let numbers = || prop::collection::vec(prop_oneof![(0..4).prop_map(|n| json!(n)), Just(json!(0.5))], 1..4);
+    let bounds = [
+        "NumberLessThan",
+        "NumberGreaterThan",
+        "NumberLessThanOrEquals",
+        "NumberGreaterThanOrEquals",
+    ];
+    let numbers = || {
+        prop::collection::vec(
+            prop_oneof![(0..4).prop_map(|n| json!(n)), Just(json!(0.5))],
+            1..4,
+        )
+    };
     prop_oneof![
         4 => (key(), prop::sample::select(strings.to_vec()), texts())
             .prop_map(|(key, name, values)| json!({"key": key, "operatorType": name, "values": values})),
@@ -86,10 +114,19 @@ fn operator() -> impl Strategy<Value = Value> {
 }
 
 fn any_filter() -> impl Strategy<Value = Filter> {
-    let types = prop::collection::vec(prop::sample::select(vec!["Made", "MADE", "Lost", "Ärger", "All"]), 0..3);
+    let types = prop::collection::vec(
+        prop::sample::select(vec!["Made", "MADE", "Lost", "Ärger", "All"]),
+        0..3,
+    );
     let part = || prop::sample::select(vec!["", "", "/", "/a", "/A", "/ä/", "b"]);
     let topic = prop::option::of(prop::sample::select(vec!["north", "NORTH", "south", "ä"]));
-    let asked = (prop::option::of(types), part(), part(), any::<bool>(), prop::collection::vec(operator(), 0..3));
+    let asked = (
+        prop::option::of(types),
+        part(),
+        part(),
+        any::<bool>(),
+        prop::collection::vec(operator(), 0..3),
+    );
     (topic, asked, any::<bool>()).prop_map(|(topic, (types, begins, ends, case, advanced), arrays)| {
         filter(json!({"includedEventTypes": types, "subjectBeginsWith": begins, "subjectEndsWith": ends,
             "isSubjectCaseSensitive": case, "advancedFilters": advanced,
@@ -112,17 +149,21 @@ fn any_event() -> impl Strategy<Value = Event> {
         }),
         1 => value(),
     ];
-    let topics = prop::option::of(prop::sample::select(vec!["north", "North", "south", "Ä", "west"]));
-    (topics, types, subjects, prop::option::of(data)).prop_map(|(topic, event_type, subject, data)| {
-        let mut event = json!({"id": "1", "subject": subject, "eventType": event_type});
-        if let Some(topic) = topic {
-            event["topic"] = format!("/d/topics/{topic}").into();
-        }
-        if let Some(data) = data {
-            event["data"] = data;
-        }
-        event_grid(&event.to_string())
-    })
+    let topics = prop::option::of(prop::sample::select(vec![
+        "north", "North", "south", "Ä", "west",
+    ]));
+    (topics, types, subjects, prop::option::of(data)).prop_map(
+        |(topic, event_type, subject, data)| {
+            let mut event = json!({"id": "1", "subject": subject, "eventType": event_type});
+            if let Some(topic) = topic {
+                event["topic"] = format!("/d/topics/{topic}").into();
+            }
+            if let Some(data) = data {
+                event["data"] = data;
+            }
+            event_grid(&event.to_string())
+        },
+    )
 }
 
 proptest! {
@@ -159,9 +200,15 @@ fn only_candidates_among_thousands_of_filters_are_evaluated() {
     let check = |event: &str, expected: &[usize]| {
         let event = event_grid(event);
         assert_eq!(candidates(&filters, &event), expected);
-        assert_eq!(by_index(&FilterIndex::new(&filters), &filters, &event), alone(&filters, &event));
+        assert_eq!(
+            by_index(&FilterIndex::new(&filters), &filters, &event),
+            alone(&filters, &event)
+        );
     };
-    check(r#"{"id":"1","subject":"/tenants/4000/x","eventType":"TYPE3000","data":{"tenant":"T5"}}"#, &[5, 3000, 4000]);
+    check(
+        r#"{"id":"1","subject":"/tenants/4000/x","eventType":"TYPE3000","data":{"tenant":"T5"}}"#,
+        &[5, 3000, 4000],
+    );
     check(
         r#"{"id":"1","subject":"/tenants/4001/x","eventType":"None","data":{"tenant":["t8","T5","t8"],"total":11}}"#,
         &[5, 8],
@@ -169,7 +216,8 @@ fn only_candidates_among_thousands_of_filters_are_evaluated() {
     check(r#"{"id":"1","subject":"","eventType":"None"}"#, &[]);
 }
 
-/// What lies under `data` cannot be read: a filter that looks there does not match, one that would read it is found out.
+/// What lies under `data` cannot be read: a filter that looks there does not match, one that would
+/// read it is found out.
 const BROKEN: &str = r#"{"id":"1","subject":"/a/b","eventType":"Made","data":{"x":}}"#;
 
 #[test]
@@ -177,13 +225,23 @@ fn data_is_not_read_where_no_candidate_asks_for_it() {
     let exists = json!([{"operatorType": "IsNullOrUndefined", "key": "topic"}]);
     let reads = filter(json!({"advancedFilters": exists}));
     let whole = with_data("");
-    assert!(!reads.matches(&whole), "where the JSON can be read there is a topic");
-    assert!(reads.matches(&event_grid(BROKEN)), "where it cannot, a filter that reads it finds none");
+    assert!(
+        !reads.matches(&whole),
+        "where the JSON can be read there is a topic"
+    );
+    assert!(
+        reads.matches(&event_grid(BROKEN)),
+        "where it cannot, a filter that reads it finds none"
+    );
     let view_of = |filters: &[Filter]| {
         let event = event_grid(BROKEN);
         let view = EventView::new(&event);
         let index = FilterIndex::new(filters);
-        let matched = index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).count();
+        let matched = index
+            .candidates(&view)
+            .into_iter()
+            .filter(|place| filters[*place].passes(&view))
+            .count();
         (matched, view.bytes_read() > 0)
     };
     let in_data = json!([{"operatorType": "StringIn", "key": "data.x", "values": ["y"]}]);
@@ -191,14 +249,20 @@ fn data_is_not_read_where_no_candidate_asks_for_it() {
         {"operatorType": "StringBeginsWith", "key": "id", "values": ["1"]}]);
     let quiet = [
         filter(json!({})),
-        filter(json!({"includedEventTypes": ["Made"], "subjectBeginsWith": "/a", "subjectEndsWith": "B"})),
+        filter(
+            json!({"includedEventTypes": ["Made"], "subjectBeginsWith": "/a", "subjectEndsWith": "B"}),
+        ),
         filter(json!({"advancedFilters": at_hand})),
         filter(json!({"includedEventTypes": ["Other"], "advancedFilters": in_data})),
         filter(json!({"subjectBeginsWith": "/b", "advancedFilters": in_data})),
-        filter(json!({"subjectEndsWith": "c", "advancedFilters": [{"operatorType": "IsNotNull", "key": "data.x"}]})),
+        filter(
+            json!({"subjectEndsWith": "c", "advancedFilters": [{"operatorType": "IsNotNull", "key": "data.x"}]}),
+        ),
     ];
     assert_eq!(view_of(&quiet), (3, false));
-    let loud = [filter(json!({"includedEventTypes": ["made"], "advancedFilters": in_data}))];
+    let loud = [filter(
+        json!({"includedEventTypes": ["made"], "advancedFilters": in_data}),
+    )];
     assert_eq!(view_of(&loud), (0, true));
 }
 
@@ -215,32 +279,65 @@ fn strings_are_compared_as_they_are_meant_and_not_as_they_are_written() {
         ("GEMÄCHT", "/Ä"),
         (&long, &long),
     ]
-    .map(|(kind, subject)| event_grid(&format!(r#"{{"id":"1","subject":"{subject}","eventType":"{kind}"}}"#)));
+    .map(|(kind, subject)| {
+        event_grid(&format!(
+            r#"{{"id":"1","subject":"{subject}","eventType":"{kind}"}}"#
+        ))
+    });
     let rows = [
         (json!({"includedEventTypes": ["Made"]}), vec![0, 1, 2]),
         (json!({"includedEventTypes": [r"Mad\u0065"]}), vec![3]),
         (json!({"includedEventTypes": [r"\u004dade"]}), vec![]),
         (json!({"includedEventTypes": ["gemächt"]}), vec![4, 5]),
-        (json!({"includedEventTypes": [long.to_uppercase()], "subjectBeginsWith": long}), vec![6]),
+        (
+            json!({"includedEventTypes": [long.to_uppercase()], "subjectBeginsWith": long}),
+            vec![6],
+        ),
         (json!({"subjectBeginsWith": "/a/"}), vec![0, 1, 2]),
-        (json!({"subjectBeginsWith": "/a/", "isSubjectCaseSensitive": true}), vec![0, 1]),
+        (
+            json!({"subjectBeginsWith": "/a/", "isSubjectCaseSensitive": true}),
+            vec![0, 1],
+        ),
         (json!({"subjectBeginsWith": r"\/a"}), vec![]),
         (json!({"subjectBeginsWith": r"/a\b"}), vec![3]),
         (json!({"subjectBeginsWith": r"/a\\b"}), vec![]),
         (json!({"subjectBeginsWith": "/ä"}), vec![4, 5]),
-        (json!({"subjectBeginsWith": "/a", "subjectEndsWith": "b"}), vec![0, 1, 2, 3]),
-        (json!({"includedEventTypes": ["Made"], "subjectBeginsWith": "/b"}), vec![]),
+        (
+            json!({"subjectBeginsWith": "/a", "subjectEndsWith": "b"}),
+            vec![0, 1, 2, 3],
+        ),
+        (
+            json!({"includedEventTypes": ["Made"], "subjectBeginsWith": "/b"}),
+            vec![],
+        ),
         (json!({}), vec![0, 1, 2, 3, 4, 5, 6]),
     ];
-    let filters: Vec<Filter> = rows.iter().map(|(value, _)| filter(value.clone())).collect();
+    let filters: Vec<Filter> = rows
+        .iter()
+        .map(|(value, _)| filter(value.clone()))
+        .collect();
     let index = FilterIndex::new(&filters);
     for (place, (value, expected)) in rows.iter().enumerate() {
         let of = |matches: &dyn Fn(&Event) -> bool| -> Vec<usize> {
-            (0..events.len()).filter(|event| matches(&events[*event])).collect()
+            (0..events.len())
+                .filter(|event| matches(&events[*event]))
+                .collect()
         };
-        assert_eq!(of(&|event| filters[place].matches(event)), *expected, "{value}");
-        assert_eq!(of(&|event| verdict(&filters[place], event) == "match"), *expected, "explained: {value}");
-        assert_eq!(of(&|event| by_index(&index, &filters, event).contains(&place)), *expected, "by index: {value}");
+        assert_eq!(
+            of(&|event| filters[place].matches(event)),
+            *expected,
+            "{value}"
+        );
+        assert_eq!(
+            of(&|event| verdict(&filters[place], event) == "match"),
+            *expected,
+            "explained: {value}"
+        );
+        assert_eq!(
+            of(&|event| by_index(&index, &filters, event).contains(&place)),
+            *expected,
+            "by index: {value}"
+        );
     }
 }
 
@@ -249,7 +346,11 @@ fn a_search_of_many_strings_in_a_long_text_is_made_in_parts_and_finds_the_same()
     let text = |number: usize| format!("{}{number}", "needle ".repeat(40));
     let of_subscription = |number: usize| {
         let values: Vec<String> = (0..25).map(|value| text(25 * number + value)).collect();
-        let operator = if number.is_multiple_of(3) { "StringNotContains" } else { "StringContains" };
+        let operator = if number.is_multiple_of(3) {
+            "StringNotContains"
+        } else {
+            "StringContains"
+        };
         let key = ["data.text", "subject", "data.list"][number % 3];
         filter(json!({
             "enableAdvancedFilteringOnArrays": true,
@@ -258,16 +359,33 @@ fn a_search_of_many_strings_in_a_long_text_is_made_in_parts_and_finds_the_same()
     };
     let filters: Vec<Filter> = (0..60).map(of_subscription).collect();
     let index = FilterIndex::new(&filters);
-    let long = format!("{} {} {}", "hay ".repeat(100_000), text(7 * 25 + 3), text(12 * 25));
+    let long = format!(
+        "{} {} {}",
+        "hay ".repeat(100_000),
+        text(7 * 25 + 3),
+        text(12 * 25)
+    );
     let event = with_data(&json!({"text": long, "list": [text(20 * 25), 3, text(1)]}).to_string());
     let mut scan = index.begin_scan(&event).expect("it costs much");
     let (mut parts, mut most) = (0, 0);
     while let Some(cost) = index.advance_scan(&mut scan) {
         (parts, most) = (parts + 1, most.max(cost));
     }
-    assert!(parts >= 12 && most < 2 * long.len() + 2 * 1024 * 1024, "{parts} parts, {most} bytes");
+    assert!(
+        parts >= 12 && most < 2 * long.len() + 2 * 1024 * 1024,
+        "{parts} parts, {most} bytes"
+    );
     let view = index.searched_view(&event, Some(&scan));
-    let found: Vec<usize> = index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).collect();
+    let found: Vec<usize> = index
+        .candidates(&view)
+        .into_iter()
+        .filter(|place| filters[*place].passes(&view))
+        .collect();
     assert_eq!(found, alone(&filters, &event));
-    assert!(index.begin_scan(&with_data(r#"{"text": "short"}"#)).is_none(), "the automata are there");
+    assert!(
+        index
+            .begin_scan(&with_data(r#"{"text": "short"}"#))
+            .is_none(),
+        "the automata are there"
+    );
 }

@@ -39,12 +39,23 @@ fn the_keys_of_an_event_grid_event_are_found_in_any_case() {
         assert!(!absent(key).matches(&event), "{key}");
     }
     // A key cannot name a member with a dot, or an element of an array.
-    for key in ["data.a.b.c.d", "data.l.x", "data.l.0.x", "data.none", "data.none.deeper", "data.a.b.c.deeper"] {
+    for key in [
+        "data.a.b.c.d",
+        "data.l.x",
+        "data.l.0.x",
+        "data.none",
+        "data.none.deeper",
+        "data.a.b.c.deeper",
+    ] {
         assert!(absent(key).matches(&event), "{key}");
     }
     assert!(!absent("data.a").matches(&event) && !absent("data").matches(&event));
     let empty = event_grid(r#"{"id":"i","subject":"","eventType":"e"}"#);
-    assert!(is("subject", "").matches(&empty) && !absent("subject").matches(&empty) && absent("data").matches(&empty));
+    assert!(
+        is("subject", "").matches(&empty)
+            && !absent("subject").matches(&empty)
+            && absent("data").matches(&empty)
+    );
     assert!(absent("dataVersion").matches(&empty) && absent("topic").matches(&empty));
 }
 
@@ -68,25 +79,41 @@ fn the_keys_of_a_cloud_event_are_its_attributes_and_extensions() {
     assert!(absent("subject").matches(&event) && absent("dataversion").matches(&event));
     // Strict: the extension is a number.
     assert!(!is("comexampleothervalue", "5").matches(&event));
-    let number =
-        json!({"advancedFilters": [{"operatorType": "NumberIn", "key": "comexampleothervalue", "values": [5]}]});
+    let number = json!({"advancedFilters": [{"operatorType": "NumberIn", "key": "comexampleothervalue", "values": [5]}]});
     assert!(filter(number).matches(&event));
 }
 
 #[test]
 fn the_names_that_attributes_had_before_cloud_events_1_0_are_keys_too() {
-    let event = cloud_event(r#"{"id":"i","source":"/s","type":"t","specversion":"1.0","dataschema":"/v/2"}"#);
-    for (key, text) in [("eventid", "i"), ("eventID", "i"), ("eventType", "t"), ("eventtypeversion", "/v/2")] {
-        assert!(is(key, text).matches(&event) && !absent(key).matches(&event), "{key}");
-    }
-    assert!(
-        absent("eventtypeversion").matches(&cloud_event(r#"{"id":"i","source":"/s","type":"t","specversion":"1.0"}"#))
+    let event = cloud_event(
+        r#"{"id":"i","source":"/s","type":"t","specversion":"1.0","dataschema":"/v/2"}"#,
     );
+    for (key, text) in [
+        ("eventid", "i"),
+        ("eventID", "i"),
+        ("eventType", "t"),
+        ("eventtypeversion", "/v/2"),
+    ] {
+        assert!(
+            is(key, text).matches(&event) && !absent(key).matches(&event),
+            "{key}"
+        );
+    }
+    assert!(absent("eventtypeversion").matches(&cloud_event(
+        r#"{"id":"i","source":"/s","type":"t","specversion":"1.0"}"#
+    )));
     let own = cloud_event(
         r#"{"id":"i","source":"/s","type":"t","specversion":"1.0","eventid":"own","eventtype":"own","eventtypeversion":"1"}"#,
     );
-    for (key, text) in [("eventid", "own"), ("eventtype", "own"), ("eventtypeversion", "1")] {
-        assert!(is(key, text).matches(&own), "{key}: an extension of that name goes first");
+    for (key, text) in [
+        ("eventid", "own"),
+        ("eventtype", "own"),
+        ("eventtypeversion", "1"),
+    ] {
+        assert!(
+            is(key, text).matches(&own),
+            "{key}: an extension of that name goes first"
+        );
     }
 }
 
@@ -95,15 +122,28 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
     // The mapping made id, type and subject of other members, and keeps them behind the wire form.
     let wire = r#"{"no":"7","kind":"Made","path":"/p","subject":"its own","nested":{"x":"y"}}"#;
     let behind = format!("{wire}7Madesubject");
-    let at = |text: &str, from: usize| TextRange { start: from as u32, len: text.len() as u32 };
+    let at = |text: &str, from: usize| TextRange {
+        start: from as u32,
+        len: text.len() as u32,
+    };
     let spans = EventRanges {
         id: at("7", wire.len()),
         event_type: at("Made", wire.len() + 1),
         subject: at("subject", wire.len() + 5),
         ..EventRanges::default()
     };
-    let whole = TextRange { start: 0, len: wire.len() as u32 };
-    let event = Event::new(Seq(1), Timestamp(0), Schema::Custom, Bytes::from(behind), whole, spans);
+    let whole = TextRange {
+        start: 0,
+        len: wire.len() as u32,
+    };
+    let event = Event::new(
+        Seq(1),
+        Timestamp(0),
+        Schema::Custom,
+        Bytes::from(behind),
+        whole,
+        spans,
+    );
     for (key, text) in [
         ("id", "7"),
         ("eventType", "Made"),
@@ -116,14 +156,31 @@ fn the_keys_of_a_custom_event_are_mapped_names_and_its_own() {
         assert!(is(key, text).matches(&event), "{key}");
     }
     assert!(absent("dataVersion").matches(&event) && absent("data.nothing").matches(&event));
-    let own = stored(Schema::Custom, r#"{"data":{"x":"inner"},"x":"outer"}"#, ["-", "-", "-", "-"]);
+    let own = stored(
+        Schema::Custom,
+        r#"{"data":{"x":"inner"},"x":"outer"}"#,
+        ["-", "-", "-", "-"],
+    );
     assert!(is("data.x", "inner").matches(&own) && is("x", "outer").matches(&own));
 }
 
 #[test]
 fn keys_that_a_schema_does_not_have_are_reported() {
-    let shown = |key: &str, schema| FilterKey::from(key.to_owned()).check(schema).map_err(|error| error.to_string());
-    for key in ["id", "TOPIC", "subject", "EventType", "dataVersion", "data", "data.x.y-z", "data.ä ö"] {
+    let shown = |key: &str, schema| {
+        FilterKey::from(key.to_owned())
+            .check(schema)
+            .map_err(|error| error.to_string())
+    };
+    for key in [
+        "id",
+        "TOPIC",
+        "subject",
+        "EventType",
+        "dataVersion",
+        "data",
+        "data.x.y-z",
+        "data.ä ö",
+    ] {
         assert_eq!(shown(key, Schema::EventGrid), Ok(()), "{key}");
     }
     for key in ["id", "source", "type", "anyextension1", "data", "data.x"] {
@@ -142,7 +199,10 @@ fn keys_that_a_schema_does_not_have_are_reported() {
         shown("with-hyphen", Schema::CloudEvents),
         shown("a.", Schema::Custom),
     ];
-    let lines: Vec<String> = wrong.into_iter().map(|shown| shown.expect_err("it is refused")).collect();
+    let lines: Vec<String> = wrong
+        .into_iter()
+        .map(|shown| shown.expect_err("it is refused"))
+        .collect();
     expect![[r#"
         is "eventTime"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
         is "source"; allowed for events in EventGridSchema are id, topic, subject, eventType, dataVersion, data and data.<path>
@@ -165,7 +225,10 @@ fn unreadable_members_are_absent_and_the_last_of_duplicate_members_counts() {
         "\u{feff}",
     ] {
         let event = event_grid(wire);
-        assert!(!is("data.x", "y").matches(&event) && absent("data.x").matches(&event), "{wire}");
+        assert!(
+            !is("data.x", "y").matches(&event) && absent("data.x").matches(&event),
+            "{wire}"
+        );
     }
     let lone = event_grid(r#"{"id":"i","data":{"x":"\ud800"}}"#);
     assert!(!absent("data.x").matches(&lone) && !is("data.x", "").matches(&lone));

@@ -23,19 +23,33 @@ fn match_all(filters: &[Filter], data: &str) -> (u128, usize) {
     index.candidates(&index.view(&event));
     let before = clock.now();
     let view = index.view(&event);
-    let matched = index.candidates(&view).into_iter().filter(|place| filters[*place].passes(&view)).count();
+    let matched = index
+        .candidates(&view)
+        .into_iter()
+        .filter(|place| filters[*place].passes(&view))
+        .count();
     (clock.now().since(before).as_millis(), matched)
 }
 
 /// Filters of which each has 25 values of its own, all of one letter or nearly.
 fn filters(operator: &str) -> Vec<Filter> {
     let value = |number: usize| format!("{}{number}b", "a".repeat(200));
-    let values = |of: usize| (0..25).map(|number| value(of * 25 + number)).collect::<Vec<_>>();
-    let one = |of| advanced(&json!({"operatorType": operator, "key": "data.k", "values": values(of)}), true);
+    let values = |of: usize| {
+        (0..25)
+            .map(|number| value(of * 25 + number))
+            .collect::<Vec<_>>()
+    };
+    let one = |of| {
+        advanced(
+            &json!({"operatorType": operator, "key": "data.k", "values": values(of)}),
+            true,
+        )
+    };
     (0..FILTERS).map(one).collect()
 }
 
-/// Five thousand searches of a megabyte take half a minute and more one by one, and far more in a build that is not optimised.
+/// Five thousand searches of a megabyte take half a minute and more one by one, and far more in a
+/// build that is not optimised.
 const ENOUGH_MS: u128 = 3_000;
 
 #[test]
@@ -73,11 +87,20 @@ fn the_elements_of_an_array_are_looked_up_and_not_gone_through() {
         write!(numbers, "1{number:07},").expect("a string takes it");
     }
     let data = |list: &str| format!(r#"{{"k":[{}]}}"#, list.trim_end_matches(','));
-    for operator in
-        ["StringIn", "StringNotIn", "StringBeginsWith", "StringNotBeginsWith", "StringEndsWith", "StringNotEndsWith"]
-    {
+    for operator in [
+        "StringIn",
+        "StringNotIn",
+        "StringBeginsWith",
+        "StringNotBeginsWith",
+        "StringEndsWith",
+        "StringNotEndsWith",
+    ] {
         let (took, matched) = match_all(&filters(operator), &data(&texts));
-        assert_eq!(matched, if operator.contains("Not") { FILTERS } else { 0 }, "{operator}");
+        assert_eq!(
+            matched,
+            if operator.contains("Not") { FILTERS } else { 0 },
+            "{operator}"
+        );
         assert!(took < ENOUGH_MS, "{operator}: {took} ms");
     }
     let values: Vec<u32> = (0..25).collect();
@@ -88,9 +111,16 @@ fn the_elements_of_an_array_are_looked_up_and_not_gone_through() {
         ("NumberInRange", json!(ranges)),
         ("NumberNotInRange", json!(ranges)),
     ] {
-        let of = advanced(&json!({"operatorType": operator, "key": "data.k", "values": values}), true);
+        let of = advanced(
+            &json!({"operatorType": operator, "key": "data.k", "values": values}),
+            true,
+        );
         let (took, matched) = match_all(&vec![of; FILTERS], &data(&numbers));
-        assert_eq!(matched, if operator.contains("Not") { FILTERS } else { 0 }, "{operator}");
+        assert_eq!(
+            matched,
+            if operator.contains("Not") { FILTERS } else { 0 },
+            "{operator}"
+        );
         assert!(took < ENOUGH_MS, "{operator}: {took} ms");
     }
 }
@@ -115,15 +145,27 @@ fn an_index_that_is_changed_finds_what_a_new_one_finds() {
         {"operatorType": "StringContains", "key": "data.k", "values": [text]}]}))
     };
     let text = |number: usize| format!("{}{number}.", "x".repeat(300));
-    let event = with_data(&format!(r#"{{"k":"{}{}{}{}"}}"#, text(3), text(250), text(499), text(777)));
+    let event = with_data(&format!(
+        r#"{{"k":"{}{}{}{}"}}"#,
+        text(3),
+        text(250),
+        text(499),
+        text(777)
+    ));
     let mut index = FilterIndex::default();
     // Several blocks; some filters go, others come.
     for range in [0..500, 0..501, 100..501, 400..800, 0..4, 3..4] {
         let filters: Vec<Filter> = range.clone().map(|number| of(&text(number))).collect();
         index = index.renewed(&filters);
-        let found: Vec<usize> =
-            index.candidates(&index.view(&event)).into_iter().map(|place| place + range.start).collect();
-        let expected: Vec<usize> = [3, 250, 499, 777].into_iter().filter(|number| range.contains(number)).collect();
+        let found: Vec<usize> = index
+            .candidates(&index.view(&event))
+            .into_iter()
+            .map(|place| place + range.start)
+            .collect();
+        let expected: Vec<usize> = [3, 250, 499, 777]
+            .into_iter()
+            .filter(|number| range.contains(number))
+            .collect();
         assert_eq!(found, expected, "{range:?}");
     }
 }
@@ -137,19 +179,32 @@ fn deep_keys_read_an_event_no_more_often_than_flat_ones() {
     let event = with_data(&data);
     let one = |depth: usize| {
         let key = format!("data{}.k", ".a".repeat(depth));
-        advanced(&json!({"operatorType": "StringIn", "key": key, "values": ["value"]}), true)
+        advanced(
+            &json!({"operatorType": "StringIn", "key": key, "values": ["value"]}),
+            true,
+        )
     };
     // The deepest first, the shallowest first, and one alone.
-    let depths: Vec<usize> = (0..20).map(|number| number * DEPTH / 20).chain([DEPTH]).collect();
+    let depths: Vec<usize> = (0..20)
+        .map(|number| number * DEPTH / 20)
+        .chain([DEPTH])
+        .collect();
     let backwards = depths.iter().rev().copied().collect();
     for order in [depths, backwards, vec![DEPTH]] {
         let filters: Vec<Filter> = order.iter().map(|depth| one(*depth)).collect();
         let index = FilterIndex::new(&filters);
         let view = index.view(&event);
-        let matched: Vec<usize> =
-            order.into_iter().zip(&filters).filter(|(_, of)| of.passes(&view)).map(|(depth, _)| depth).collect();
+        let matched: Vec<usize> = order
+            .into_iter()
+            .zip(&filters)
+            .filter(|(_, of)| of.passes(&view))
+            .map(|(depth, _)| depth)
+            .collect();
         assert_eq!(matched, [DEPTH]);
         let (read, length) = (view.bytes_read(), event.wire_len());
-        assert!((length / 2..2 * length).contains(&read), "{read} bytes read of {length}");
+        assert!(
+            (length / 2..2 * length).contains(&read),
+            "{read} bytes read of {length}"
+        );
     }
 }

@@ -14,7 +14,11 @@ use serde_json::{Value, json};
 
 /// An Event Grid event with this `data`, as JSON; none where it is empty.
 fn with_data(data: &str) -> Event {
-    let data = if data.is_empty() { String::new() } else { format!(r#""data":{data},"#) };
+    let data = if data.is_empty() {
+        String::new()
+    } else {
+        format!(r#""data":{data},"#)
+    };
     event_grid(&format!(
         r#"{{"id":"1","topic":"/t","subject":"/a/b.jpg",{data}"eventType":"Made","eventTime":"2026-01-01T00:00:00Z","metadataVersion":"1","dataVersion":""}}"#
     ))
@@ -25,26 +29,65 @@ fn stored(schema: Schema, wire: &str, members: [&str; 4]) -> Event {
     let span = |name: &str| {
         let literal = format!("\"{name}\":\"");
         let start = wire.find(&literal).map_or(0, |at| at + literal.len());
-        let len = if start == 0 { 0 } else { wire[start..].find('"').unwrap_or(0) };
-        if len == 0 { TextRange::default() } else { TextRange { start: start as u32, len: len as u32 } }
+        let len = if start == 0 {
+            0
+        } else {
+            wire[start..].find('"').unwrap_or(0)
+        };
+        if len == 0 {
+            TextRange::default()
+        } else {
+            TextRange {
+                start: start as u32,
+                len: len as u32,
+            }
+        }
     };
     let [id, event_type, subject, data_version] = members.map(span);
     // As in a domain whose topics have the names of all that is behind the last `/topics/`.
     let domain_topic = wire.find("/topics/").map_or(TextRange::default(), |at| {
         let start = at + "/topics/".len();
-        TextRange { start: start as u32, len: wire[start..].find('"').unwrap_or(0) as u32 }
+        TextRange {
+            start: start as u32,
+            len: wire[start..].find('"').unwrap_or(0) as u32,
+        }
     });
-    let spans = EventRanges { id, event_type, subject, data_version, domain_topic, ..EventRanges::default() };
-    let whole = TextRange { start: 0, len: wire.len() as u32 };
-    Event::new(Seq(1), Timestamp(0), schema, Bytes::copy_from_slice(wire.as_bytes()), whole, spans)
+    let spans = EventRanges {
+        id,
+        event_type,
+        subject,
+        data_version,
+        domain_topic,
+        ..EventRanges::default()
+    };
+    let whole = TextRange {
+        start: 0,
+        len: wire.len() as u32,
+    };
+    Event::new(
+        Seq(1),
+        Timestamp(0),
+        schema,
+        Bytes::copy_from_slice(wire.as_bytes()),
+        whole,
+        spans,
+    )
 }
 
 fn event_grid(wire: &str) -> Event {
-    stored(Schema::EventGrid, wire, ["id", "eventType", "subject", "dataVersion"])
+    stored(
+        Schema::EventGrid,
+        wire,
+        ["id", "eventType", "subject", "dataVersion"],
+    )
 }
 
 fn cloud_event(wire: &str) -> Event {
-    stored(Schema::CloudEvents, wire, ["id", "type", "subject", "no such"])
+    stored(
+        Schema::CloudEvents,
+        wire,
+        ["id", "type", "subject", "no such"],
+    )
 }
 
 /// A filter as the store has it.

@@ -21,11 +21,18 @@ use super::{
 fn found(from: u64, upto: u64, events: u64) -> Input {
     let event = |seq: u64| -> Event {
         let chunk = sealed(&[("yes", 1)]).remove(0);
-        let chunk = Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
+        let chunk =
+            Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
         chunk.events().expect("a sound event").remove(0)
     };
     let events = (from..from + events).map(event).collect();
-    Input::Read { lane: Lane::LIVE, from: Seq(from), upto: Seq(upto), total: upto - from, events }
+    Input::Read {
+        lane: Lane::LIVE,
+        from: Seq(from),
+        upto: Seq(upto),
+        total: upto - from,
+        events,
+    }
 }
 
 /// From where the log is to be read, if it is.
@@ -38,22 +45,45 @@ fn reads(step: &CoreStep) -> Option<u64> {
 
 #[test]
 fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(1), end: None, open: Vec::new(), done: Vec::new() };
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(1),
+        end: None,
+        open: Vec::new(),
+        done: Vec::new(),
+    };
     let settings = SubscriptionSettings {
-        batch: batch::BatchLimits { events_max: 100, bytes_preferred: 1 << 20, ..plain().batch },
-        pull: Some(PullSettings { lock: LOCK, leases_max: 100 }),
+        batch: batch::BatchLimits {
+            events_max: 100,
+            bytes_preferred: 1 << 20,
+            ..plain().batch
+        },
+        pull: Some(PullSettings {
+            lock: LOCK,
+            leases_max: 100,
+        }),
         ..plain()
     };
-    let cursor = Cursor { lanes: vec![lane], ..Cursor::default() };
-    let mut core = Subscription::recover(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
+    let cursor = Cursor {
+        lanes: vec![lane],
+        ..Cursor::default()
+    };
+    let mut core =
+        Subscription::recover(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
     let mut absorb = |input| core.absorb(input, START, Jitter(0.0));
     let handed = |step: CoreStep| match &step.effects[..] {
         [Effect::HandOver { to, events }] => Some((to.0, events.len())),
         _ => None,
     };
     let step = absorb(Input::Receive(ReceiveId(1), 1));
-    let [Effect::FindPosition { before }] = step.effects[..] else { panic!("is any too old? {step:?}") };
-    let step = absorb(Input::Position { before, at: Seq(1), appended: Some(START) });
+    let [Effect::FindPosition { before }] = step.effects[..] else {
+        panic!("is any too old? {step:?}")
+    };
+    let step = absorb(Input::Position {
+        before,
+        at: Seq(1),
+        appended: Some(START),
+    });
     assert_eq!(reads(&step), Some(1));
     assert!(absorb(found(1, 5, 4)).write.is_some(), "one of four");
     assert_eq!(handed(absorb(Input::Durable)), Some((1, 1)));
@@ -62,7 +92,10 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
     let step = absorb(Input::Receive(ReceiveId(2), 5));
     assert!(step.write.is_none(), "he would get three: {step:?}");
     assert_eq!(reads(&step), Some(5));
-    assert!(absorb(found(5, 10, 1)).write.is_some(), "there is more, and it was looked for once");
+    assert!(
+        absorb(found(5, 10, 1)).write.is_some(),
+        "there is more, and it was looked for once"
+    );
     assert_eq!(handed(absorb(Input::Durable)), Some((2, 4)));
 
     // Nothing is: the first that is found goes.
@@ -77,6 +110,9 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
     assert!(absorb(found(20, 50, 3)).write.is_some());
     assert_eq!(handed(absorb(Input::Durable)), Some((4, 1)));
     let step = absorb(Input::Receive(ReceiveId(5), 5));
-    assert!(step.write.is_some() && reads(&step).is_none(), "two are all there is: {step:?}");
+    assert!(
+        step.write.is_some() && reads(&step).is_none(),
+        "two are all there is: {step:?}"
+    );
     assert_eq!(handed(absorb(Input::Durable)), Some((5, 2)));
 }

@@ -1,7 +1,7 @@
-//! Pull delivery against a list of events: clients come and go, settle late, twice or never; the actor restarts; the
-//! process crashes between any two writes; the clock is set back. No event is lost, no two clients hold a lock of the
-//! same event, no attempt is forgotten, and each event ends once. Each seed is a scenario; `SEED=<seed>` runs only
-//! that one.
+//! Pull delivery against a list of events: clients come and go, settle late, twice or never; the
+//! actor restarts; the process crashes between any two writes; the clock is set back. No event is
+//! lost, no two clients hold a lock of the same event, no attempt is forgotten, and each event ends
+//! once. Each seed is a scenario; `SEED=<seed>` runs only that one.
 //!
 //! The negative controls inject bugs, and the model must notice each.
 
@@ -83,7 +83,10 @@ struct Saboteur {
 
 impl Saboteur {
     fn new(bug: Option<Bug>) -> Self {
-        Self { bug, injected: Cell::new(0) }
+        Self {
+            bug,
+            injected: Cell::new(0),
+        }
     }
 
     fn is(&self, bug: Bug) -> bool {
@@ -106,7 +109,8 @@ impl Saboteur {
         if self.is(Bug::TakeAnyToken) {
             let disk = load(memory, subscription_key);
             for lease in &mut claim.leases {
-                if let Some(pending) = pending_of(&disk, lease.seq).filter(|pending| pending.attempts != lease.attempt)
+                if let Some(pending) =
+                    pending_of(&disk, lease.seq).filter(|pending| pending.attempts != lease.attempt)
                 {
                     self.does(Bug::TakeAnyToken);
                     lease.attempt = pending.attempts;
@@ -125,7 +129,8 @@ impl Saboteur {
         };
         let before = write.changes.len();
         write.changes.retain(|change| !forgotten(change));
-        self.injected.set(self.injected.get() + (before - write.changes.len()) as u32);
+        self.injected
+            .set(self.injected.get() + (before - write.changes.len()) as u32);
         if self.is(Bug::TearAWrite) && write.changes.len() > 1 {
             self.does(Bug::TearAWrite);
             write.changes.truncate(write.changes.len() / 2);
@@ -147,7 +152,12 @@ impl Saboteur {
     }
 }
 
-fn run_scenario(seed: u64, bug: Option<Bug>, steps: &mut BTreeMap<&'static str, u32>, injected: &mut u32) {
+fn run_scenario(
+    seed: u64,
+    bug: Option<Bug>,
+    steps: &mut BTreeMap<&'static str, u32>,
+    injected: &mut u32,
+) {
     let mut world = World::begin(seed, bug);
     let reported = catch_unwind(AssertUnwindSafe(|| {
         for _ in 0..600 {
@@ -170,13 +180,18 @@ fn each_event_is_with_one_client_and_ends_once_whatever_happens() {
     let _rows = crate::spec::shows(&["S001-006", "S001-007"]);
     let (mut steps, mut injected) = (BTreeMap::new(), 0);
     let usual = many(200, 3000);
-    run_each(0..usual, |seed| run_scenario(seed, None, &mut steps, &mut injected));
+    run_each(0..usual, |seed| {
+        run_scenario(seed, None, &mut steps, &mut injected)
+    });
     println!("steps that were taken, and refused: {steps:?}");
     if is_chosen() {
         return;
     }
     for step in ["acknowledge", "release", "reject", "renew", "refused"] {
-        assert!(steps.get(step).is_some_and(|count| *count > 100), "too few clients used {step}: {steps:?}");
+        assert!(
+            steps.get(step).is_some_and(|count| *count > 100),
+            "too few clients used {step}: {steps:?}"
+        );
     }
 }
 
@@ -191,16 +206,35 @@ fn events_of_a_key_are_with_one_client_at_a_time_and_in_order_whatever_happens()
     if is_chosen() {
         return;
     }
-    for step in ["acknowledge", "release", "reject", "renew", "received again", "unblock", "unblock by another attempt"]
-    {
-        assert!(steps.get(step).is_some_and(|count| *count > 20), "too few clients used {step}: {steps:?}");
+    for step in [
+        "acknowledge",
+        "release",
+        "reject",
+        "renew",
+        "received again",
+        "unblock",
+        "unblock by another attempt",
+    ] {
+        assert!(
+            steps.get(step).is_some_and(|count| *count > 20),
+            "too few clients used {step}: {steps:?}"
+        );
     }
 }
 
 /// A panic's message in one line.
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("something").lines().next().unwrap_or_default().chars().take(110).collect()
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("something")
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .take(110)
+        .collect()
 }
 
 /// Scenarios per bug. A bug that none of them notices fails the test.
@@ -212,13 +246,19 @@ fn the_model_detects_every_seeded_bug_of_leases() {
     for bug in BUGS {
         let (mut steps, mut injected) = (BTreeMap::new(), 0);
         let caught = (0..SCENARIOS).find_map(|seed| {
-            let reported = catch_unwind(AssertUnwindSafe(|| run_scenario(seed, Some(bug), &mut steps, &mut injected)));
+            let reported = catch_unwind(AssertUnwindSafe(|| {
+                run_scenario(seed, Some(bug), &mut steps, &mut injected)
+            }));
             reported.err().map(|panic| (seed, panic_message(&*panic)))
         });
         match caught {
-            Some((seed, message)) => println!("{bug:?}: caught in scenario {seed}, injection {injected}: {message}"),
+            Some((seed, message)) => {
+                println!("{bug:?}: caught in scenario {seed}, injection {injected}: {message}")
+            }
             None => {
-                println!("{bug:?}: NOT caught in {SCENARIOS} scenarios, {injected} injections, {steps:?}");
+                println!(
+                    "{bug:?}: NOT caught in {SCENARIOS} scenarios, {injected} injections, {steps:?}"
+                );
                 missed.push(bug);
             }
         }

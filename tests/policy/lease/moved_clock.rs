@@ -11,7 +11,8 @@ use gridhook::{
         Effect, Input, PullSettings, Subscription, SubscriptionSettings,
         outcome::LastOutcome,
         record::{
-            Counters, Cursor, DueKey, FetchedPending, LaneCursor, PendingDelivery, RecordChange, Traffic,
+            Counters, Cursor, DueKey, FetchedPending, LaneCursor, PendingDelivery, RecordChange,
+            Traffic,
             lease::{Lease, LeaseAction, LeaseClaim, LeaseResult, RELEASED_FOR},
         },
         retry::Jitter,
@@ -24,19 +25,43 @@ const KEY: (Lane, Seq) = (Lane::LIVE, Seq(1));
 
 fn event() -> Event {
     let chunk = sealed(&[("yes", 1)]).remove(0);
-    let chunk = Chunk::decode(KEY.1, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
+    let chunk =
+        Chunk::decode(KEY.1, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
     chunk.events().expect("a sound event").remove(0)
 }
 
 const LOCK: Duration = Duration::from_secs(60);
 
-/// A subscription with one pending event, which a client of an earlier incarnation holds until then.
+/// A subscription with one pending event, which a client of an earlier incarnation holds until
+/// then.
 fn holding(until: Timestamp, attempts_max: u32) -> Subscription {
-    let settings =
-        SubscriptionSettings { pull: Some(PullSettings { lock: LOCK, leases_max: 100 }), attempts_max, ..plain() };
-    let lane = LaneCursor { lane: Lane::LIVE, read: Seq(2), end: None, open: Vec::new(), done: Vec::new() };
-    let counters = Counters { passed: 1, matched: 1, pending: 1, ..Counters::default() };
-    let cursor = Cursor { lanes: vec![lane], counters, next_due: Some(until), ..Cursor::default() };
+    let settings = SubscriptionSettings {
+        pull: Some(PullSettings {
+            lock: LOCK,
+            leases_max: 100,
+        }),
+        attempts_max,
+        ..plain()
+    };
+    let lane = LaneCursor {
+        lane: Lane::LIVE,
+        read: Seq(2),
+        end: None,
+        open: Vec::new(),
+        done: Vec::new(),
+    };
+    let counters = Counters {
+        passed: 1,
+        matched: 1,
+        pending: 1,
+        ..Counters::default()
+    };
+    let cursor = Cursor {
+        lanes: vec![lane],
+        counters,
+        next_due: Some(until),
+        ..Cursor::default()
+    };
     Subscription::recover(settings, &cursor, Seq(2), Vec::new(), RequestId(1), START)
 }
 
@@ -58,26 +83,75 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
     let mut core = holding(until, 10);
     let mut absorb = |input, now| core.absorb(input, now, Jitter(0.0));
     let step = absorb(Input::Tick, START);
-    assert!(matches!(step.effects[..], [Effect::ReadDue { .. }]), "{:?}", step.effects);
-    let keys = vec![DueKey { due: until, lane: KEY.0, seq: KEY.1 }];
-    let step = absorb(Input::DueRead { of: Traffic::Own, keys, all: true }, START);
-    assert!(matches!(step.effects[..], [Effect::Fetch(_)]), "too far away to be true: {:?}", step.effects);
+    assert!(
+        matches!(step.effects[..], [Effect::ReadDue { .. }]),
+        "{:?}",
+        step.effects
+    );
+    let keys = vec![DueKey {
+        due: until,
+        lane: KEY.0,
+        seq: KEY.1,
+    }];
+    let step = absorb(
+        Input::DueRead {
+            of: Traffic::Own,
+            keys,
+            all: true,
+        },
+        START,
+    );
+    assert!(
+        matches!(step.effects[..], [Effect::Fetch(_)]),
+        "too far away to be true: {:?}",
+        step.effects
+    );
 
     // The disk takes two seconds for it.
     let later = START.after(Duration::from_secs(2));
-    let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(pending(until)), event: Some(event()) };
+    let fetched = FetchedPending {
+        lane: KEY.0,
+        seq: KEY.1,
+        pending: Some(pending(until)),
+        event: Some(event()),
+    };
     let step = absorb(Input::Fetched(vec![fetched]), later);
-    assert!(step.write.is_none() && step.effects.is_empty(), "nothing has happened: {step:?}");
+    assert!(
+        step.write.is_none() && step.effects.is_empty(),
+        "nothing has happened: {step:?}"
+    );
 
-    let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
-    let step = absorb(Input::Claim(LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] }), later);
-    assert!(matches!(step.effects[..], [Effect::ReadPending(_)]), "of an earlier incarnation: {:?}", step.effects);
-    let step = absorb(Input::PendingRead(vec![(KEY.0, KEY.1, Some(pending(until)))]), later);
+    let lease = Lease {
+        lane: KEY.0,
+        seq: KEY.1,
+        attempt: 1,
+        appended: START,
+    };
+    let step = absorb(
+        Input::Claim(LeaseClaim {
+            id: 7,
+            action: LeaseAction::Acknowledge,
+            leases: vec![lease],
+        }),
+        later,
+    );
+    assert!(
+        matches!(step.effects[..], [Effect::ReadPending(_)]),
+        "of an earlier incarnation: {:?}",
+        step.effects
+    );
+    let step = absorb(
+        Input::PendingRead(vec![(KEY.0, KEY.1, Some(pending(until)))]),
+        later,
+    );
     let changes = step.write.expect("it has ended").changes;
-    assert!(changes.iter().any(|change| matches!(change, RecordChange::Settle { was_due, .. } if *was_due == until)));
+    assert!(
+        changes.iter().any(
+            |change| matches!(change, RecordChange::Settle { was_due, .. } if *was_due == until)
+        )
+    );
     let step = absorb(Input::Durable, later);
-    let done =
-        matches!(&step.effects[..], [Effect::ReportResults { to: 7, verdicts }] if verdicts[..] == [LeaseResult::Done]);
+    let done = matches!(&step.effects[..], [Effect::ReportResults { to: 7, verdicts }] if verdicts[..] == [LeaseResult::Done]);
     assert!(done, "{:?}", step.effects);
     assert_eq!(core.next_due(later), None);
 }
@@ -86,7 +160,12 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
 fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
     let (until, day) = (START.after(LOCK), Duration::from_secs(24 * 3_600));
     let fetched = |until| {
-        let fetched = FetchedPending { lane: KEY.0, seq: KEY.1, pending: Some(pending(until)), event: Some(event()) };
+        let fetched = FetchedPending {
+            lane: KEY.0,
+            seq: KEY.1,
+            pending: Some(pending(until)),
+            event: Some(event()),
+        };
         Input::Fetched(vec![fetched])
     };
     // Before a hold has ended its lock is ended by the clock, and that is the event's last attempt.
@@ -95,24 +174,49 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
         core.pause_expiry(is_paused);
         let mut absorb = |input| core.absorb(input, later, Jitter(0.0));
         let step = absorb(Input::Tick);
-        assert!(matches!(step.effects[..], [Effect::ReadDue { .. }]), "{step:?}");
-        let keys = vec![DueKey { due: until, lane: KEY.0, seq: KEY.1 }];
-        let step = absorb(Input::DueRead { of: Traffic::Own, keys, all: true });
+        assert!(
+            matches!(step.effects[..], [Effect::ReadDue { .. }]),
+            "{step:?}"
+        );
+        let keys = vec![DueKey {
+            due: until,
+            lane: KEY.0,
+            seq: KEY.1,
+        }];
+        let step = absorb(Input::DueRead {
+            of: Traffic::Own,
+            keys,
+            all: true,
+        });
         assert!(matches!(step.effects[..], [Effect::Fetch(_)]), "{step:?}");
         let step = absorb(fetched(until));
         let changes = step.write.expect("it is decided").changes;
         let longer = later.after(LOCK);
-        let is_kept =
-            changes.iter().any(|change| matches!(change, RecordChange::Defer { pending, .. } if pending.due == longer));
-        assert_eq!((is_kept, core.cursor().counters.pending), (is_paused, u64::from(is_paused)), "{changes:?}");
+        let is_kept = changes.iter().any(
+            |change| matches!(change, RecordChange::Defer { pending, .. } if pending.due == longer),
+        );
+        assert_eq!(
+            (is_kept, core.cursor().counters.pending),
+            (is_paused, u64::from(is_paused)),
+            "{changes:?}"
+        );
         if !is_paused {
             continue;
         }
         drop(core.absorb(Input::Durable, later, Jitter(0.0)));
         assert_eq!(core.next_due(later), Some(longer));
         // Its client settles it.
-        let lease = Lease { lane: KEY.0, seq: KEY.1, attempt: 1, appended: START };
-        let claim = LeaseClaim { id: 7, action: LeaseAction::Acknowledge, leases: vec![lease] };
+        let lease = Lease {
+            lane: KEY.0,
+            seq: KEY.1,
+            attempt: 1,
+            appended: START,
+        };
+        let claim = LeaseClaim {
+            id: 7,
+            action: LeaseAction::Acknowledge,
+            leases: vec![lease],
+        };
         let step = core.absorb(Input::Claim(claim), later, Jitter(0.0));
         assert!(step.write.is_some(), "it has ended");
         let step = core.absorb(Input::Durable, later, Jitter(0.0));

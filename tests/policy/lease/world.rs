@@ -9,9 +9,13 @@ use std::{
 use gridhook::{
     clock::{Clock, ManualClock},
     event::{Lane, PartitionId, RequestId, Seq, SubscriptionId, SubscriptionKey, Timestamp},
-    journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, SubscriptionOwner, WriterThreads},
+    journal::{
+        BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, SubscriptionOwner,
+        WriterThreads,
+    },
     policy::{
-        CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, SubscriptionWrite, batch,
+        CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings,
+        SubscriptionWrite, batch,
         filter::{Filter, key::FilterKey},
         order::OrderSettings,
         record::{
@@ -35,7 +39,10 @@ use super::{
 use crate::support::{events::SmallRng, memory_store::MemoryStore};
 
 const PARTITION: PartitionId = PartitionId(7);
-const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey { partition: PARTITION, subscription: SubscriptionId(3) };
+const SUBSCRIPTION_KEY: SubscriptionKey = SubscriptionKey {
+    partition: PARTITION,
+    subscription: SubscriptionId(3),
+};
 pub(super) const LOCK: Duration = Duration::from_secs(60);
 
 /// A claim of a client, and when it was sent.
@@ -77,12 +84,25 @@ pub(super) struct World {
 }
 
 fn start(memory: &MemoryStore, clock: &Clock) -> (Journal, WriterThreads) {
-    let limits = BacklogLimits { retention: Duration::ZERO, ..BacklogLimits::default() };
-    let options =
-        JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits };
+    let limits = BacklogLimits {
+        retention: Duration::ZERO,
+        ..BacklogLimits::default()
+    };
+    let options = JournalOptions {
+        outcome_delay: Duration::ZERO,
+        group_bytes: 1 << 20,
+        shards: Shards::default(),
+        limits,
+    };
     let fatal = Box::new(|error: &StoreError| println!("fatal: {error}"));
-    Journal::start(Arc::new(memory.clone()) as Arc<dyn Store>, clock.clone(), options, Box::new(|_, _| {}), fatal)
-        .expect("a sound store")
+    Journal::start(
+        Arc::new(memory.clone()) as Arc<dyn Store>,
+        clock.clone(),
+        options,
+        Box::new(|_, _| {}),
+        fatal,
+    )
+    .expect("a sound store")
 }
 
 /// From this seed on, the subscription keeps the order of subjects.
@@ -103,27 +123,53 @@ impl World {
                 ..plain().batch
             },
             dead_letter: dice.below(2) == 0,
-            pull: Some(PullSettings { lock: LOCK, leases_max: [1, 4, 100][dice.below(3)] }),
+            pull: Some(PullSettings {
+                lock: LOCK,
+                leases_max: [1, 4, 100][dice.below(3)],
+            }),
             order: (seed >= ORDERED).then(|| {
-                let (key, tracked_max) = (FilterKey::from("subject".to_owned()), [3, 8, 1000][seed as usize % 3]);
-                Arc::new(OrderSettings { key, tracked_max, blocks: seed % 2 == 1, one_of_a_key: false })
+                let (key, tracked_max) = (
+                    FilterKey::from("subject".to_owned()),
+                    [3, 8, 1000][seed as usize % 3],
+                );
+                Arc::new(OrderSettings {
+                    key,
+                    tracked_max,
+                    blocks: seed % 2 == 1,
+                    one_of_a_key: false,
+                })
             }),
             ..plain()
         };
         let (memory, (clock, hand)) = (MemoryStore::new(), Clock::manual(START));
         let (journal, writer) = start(&memory, &clock);
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-        let founded =
-            journal.change(vec![MetaChange::CreatePartition(PARTITION), MetaChange::Subscribe(SUBSCRIPTION_KEY, None)]);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .expect("a runtime");
+        let founded = journal.change(vec![
+            MetaChange::CreatePartition(PARTITION),
+            MetaChange::Subscribe(SUBSCRIPTION_KEY, None),
+        ]);
         runtime.block_on(founded).expect("founded");
-        let opened = runtime.block_on(journal.open(SUBSCRIPTION_KEY)).expect("it is there");
-        let core =
-            Subscription::recover(settings.clone(), &opened.cursor, opened.end, Vec::new(), RequestId(1), clock.now());
+        let opened = runtime
+            .block_on(journal.open(SUBSCRIPTION_KEY))
+            .expect("it is there");
+        let core = Subscription::recover(
+            settings.clone(),
+            &opened.cursor,
+            opened.end,
+            Vec::new(),
+            RequestId(1),
+            clock.now(),
+        );
         Self {
             dice,
             truths: Truths::new(&settings),
             settings,
-            filter: Filter { subject_begins_with: "yes".to_owned(), ..Filter::default() },
+            filter: Filter {
+                subject_begins_with: "yes".to_owned(),
+                ..Filter::default()
+            },
             memory,
             journal,
             writer,
@@ -171,12 +217,17 @@ impl World {
                 self.unblock(retry);
             }
             90..97 => {
-                let seconds = [0.000_001, 1.0, 1.0, 10.0, 10.0, 31.0, 61.0, 600.0, 4000.0][self.dice.below(9)];
+                let seconds = [0.000_001, 1.0, 1.0, 10.0, 10.0, 31.0, 61.0, 600.0, 4000.0]
+                    [self.dice.below(9)];
                 self.hand.advance(Duration::from_secs_f64(seconds));
             }
             97 => {
                 let held = self.dice.below(6) == 0;
-                self.absorb(Input::Command(if held { Command::Hold } else { Command::Resume }));
+                self.absorb(Input::Command(if held {
+                    Command::Hold
+                } else {
+                    Command::Resume
+                }));
             }
             98 => self.kill(),
             _ => self.crash(),
@@ -184,13 +235,27 @@ impl World {
     }
 
     fn publish(&mut self) {
-        let matching: Vec<bool> = (0..=self.dice.below(8)).map(|_| self.dice.below(4) > 0).collect();
-        let keys = if self.settings.order.is_some() { SUBJECTS.len() } else { 1 };
-        let subjects: Vec<usize> = matching.iter().map(|_| if keys > 1 { self.dice.below(keys) } else { 0 }).collect();
+        let matching: Vec<bool> = (0..=self.dice.below(8))
+            .map(|_| self.dice.below(4) > 0)
+            .collect();
+        let keys = if self.settings.order.is_some() {
+            SUBJECTS.len()
+        } else {
+            1
+        };
+        let subjects: Vec<usize> = matching
+            .iter()
+            .map(|_| if keys > 1 { self.dice.below(keys) } else { 0 })
+            .collect();
         let subject = |yes: bool, subject: usize| if yes { SUBJECTS[subject] } else { "no" };
-        let events: Vec<(&str, usize)> =
-            matching.iter().zip(&subjects).map(|(yes, of)| (subject(*yes, *of), self.dice.below(80))).collect();
-        let published = self.wait(self.journal.publish(PARTITION, sealed(&events), None)).expect("there is room");
+        let events: Vec<(&str, usize)> = matching
+            .iter()
+            .zip(&subjects)
+            .map(|(yes, of)| (subject(*yes, *of), self.dice.below(80)))
+            .collect();
+        let published = self
+            .wait(self.journal.publish(PARTITION, sealed(&events), None))
+            .expect("there is room");
         for (index, matches) in matching.into_iter().enumerate() {
             let seq = published.first.plus(index as u64);
             self.truths.publish(seq, matches, self.clock.now());
@@ -229,10 +294,14 @@ impl World {
         if self.held.is_empty() {
             return;
         }
-        let leases = (0..=self.dice.below(3)).map(|_| self.held[self.dice.below(self.held.len())]).collect();
+        let leases = (0..=self.dice.below(3))
+            .map(|_| self.held[self.dice.below(self.held.len())])
+            .collect();
         let action = match self.dice.below(10) {
             0..4 => LeaseAction::Acknowledge,
-            4..6 => LeaseAction::Release(Duration::from_secs([0, 10, 60, 600, 3600][self.dice.below(5)])),
+            4..6 => LeaseAction::Release(Duration::from_secs(
+                [0, 10, 60, 600, 3600][self.dice.below(5)],
+            )),
             6 => LeaseAction::Reject,
             _ => LeaseAction::Renew,
         };
@@ -240,21 +309,49 @@ impl World {
     }
 
     fn claim(&mut self, action: LeaseAction, leases: Vec<Lease>) {
-        let claim = LeaseClaim { id: self.id(), action, leases };
-        let attempts = claim.leases.iter().map(|lease| self.truths.attempts(lease.seq)).collect();
-        self.claims.insert(claim.id, SentClaim { claim: claim.clone(), at: self.clock.now(), attempts });
+        let claim = LeaseClaim {
+            id: self.id(),
+            action,
+            leases,
+        };
+        let attempts = claim
+            .leases
+            .iter()
+            .map(|lease| self.truths.attempts(lease.seq))
+            .collect();
+        self.claims.insert(
+            claim.id,
+            SentClaim {
+                claim: claim.clone(),
+                at: self.clock.now(),
+                attempts,
+            },
+        );
         self.coming.push(Input::Claim(claim));
     }
 
     fn hand_over(&mut self, to: ReceiveId, leases: Vec<Lease>) {
         for lease in &leases {
             let key = self.keys.get(&lease.seq);
-            let before = self.keys.range(..lease.seq).filter(|(_, of)| key == Some(*of));
+            let before = self
+                .keys
+                .range(..lease.seq)
+                .filter(|(_, of)| key == Some(*of));
             for (before, _) in before {
-                assert!(self.truths.is_over(*before), "{lease:?} is handed out before {before:?} of its key has ended");
+                assert!(
+                    self.truths.is_over(*before),
+                    "{lease:?} is handed out before {before:?} of its key has ended"
+                );
             }
             self.truths.handed(*lease, self.clock.now());
-            *self.steps.entry(if lease.attempt > 1 { "received again" } else { "received" }).or_default() += 1;
+            *self
+                .steps
+                .entry(if lease.attempt > 1 {
+                    "received again"
+                } else {
+                    "received"
+                })
+                .or_default() += 1;
         }
         let is_there = self.waiting.remove(&to);
         if !is_there {
@@ -266,7 +363,14 @@ impl World {
     }
 
     fn report_results(&mut self, to: u64, results: &[LeaseResult]) {
-        let SentClaim { claim, at, attempts } = self.claims.remove(&to).expect("it was sent, and not answered before");
+        let SentClaim {
+            claim,
+            at,
+            attempts,
+        } = self
+            .claims
+            .remove(&to)
+            .expect("it was sent, and not answered before");
         assert_eq!(results.len(), claim.leases.len());
         let step = match claim.action {
             LeaseAction::Acknowledge => "acknowledge",
@@ -277,12 +381,25 @@ impl World {
         };
         for ((lease, result), attempts) in claim.leases.iter().zip(results).zip(attempts) {
             let is_newest = lease.attempt == attempts;
-            assert!(is_newest || *result != LeaseResult::Done, "{lease:?} is taken, and {attempts} were made by then");
+            assert!(
+                is_newest || *result != LeaseResult::Done,
+                "{lease:?} is taken, and {attempts} were made by then"
+            );
             *self.steps.entry(step).or_default() += u32::from(*result == LeaseResult::Done);
             *self.steps.entry("refused").or_default() += u32::from(*result != LeaseResult::Done);
-            let others = self.claims.values().any(|other| other.claim.leases.contains(lease));
+            let others = self
+                .claims
+                .values()
+                .any(|other| other.claim.leases.contains(lease));
             let twice = claim.leases.iter().filter(|other| *other == lease).count() > 1;
-            self.truths.report_results(*lease, claim.action, *result, at, self.clock.now(), others || twice);
+            self.truths.report_results(
+                *lease,
+                claim.action,
+                *result,
+                at,
+                self.clock.now(),
+                others || twice,
+            );
         }
     }
 
@@ -307,7 +424,13 @@ impl World {
     fn read(&mut self, effect: Effect) -> Input {
         let few = 1 + self.dice.below(400);
         let (journal, runtime, filter) = (&self.journal, &self.runtime, &self.filter);
-        let mut input = EffectReader { journal, runtime, subscription_key: SUBSCRIPTION_KEY, filter }.read(effect, few);
+        let mut input = EffectReader {
+            journal,
+            runtime,
+            subscription_key: SUBSCRIPTION_KEY,
+            filter,
+        }
+        .read(effect, few);
         if let Input::Read { events, .. } = &mut input
             && !events.is_empty()
             && self.saboteur.does(Bug::LoseAnEventOfASlice)
@@ -319,16 +442,28 @@ impl World {
 
     /// Keys that are blocked.
     fn blocked(&self) -> usize {
-        self.core.endpoint(self.clock.now()).order.map_or(0, |order| order.blocked)
+        self.core
+            .endpoint(self.clock.now())
+            .order
+            .map_or(0, |order| order.blocked)
     }
 
     fn unblock(&mut self, retry: bool) {
-        *self.steps.entry(if retry { "unblock by another attempt" } else { "unblock" }).or_default() += 1;
+        *self
+            .steps
+            .entry(if retry {
+                "unblock by another attempt"
+            } else {
+                "unblock"
+            })
+            .or_default() += 1;
         self.absorb(Input::Command(Command::Unblock { key: None, retry }));
     }
 
     fn wake(&mut self) {
-        let Some(next) = self.core.next_due(self.clock.now()) else { return };
+        let Some(next) = self.core.next_due(self.clock.now()) else {
+            return;
+        };
         if self.saboteur.does(Bug::LoseTheTimer) {
             return;
         }
@@ -339,9 +474,16 @@ impl World {
     }
 
     fn absorb(&mut self, mut input: Input) {
-        self.saboteur.hear(&mut input, &self.memory, SUBSCRIPTION_KEY);
-        let ahead = if self.saboteur.does(Bug::ExpireEarly) { Duration::from_secs(45) } else { Duration::ZERO };
-        let CoreStep { write, effects } = self.core.absorb(input, self.clock.now().after(ahead), Jitter(0.0));
+        self.saboteur
+            .hear(&mut input, &self.memory, SUBSCRIPTION_KEY);
+        let ahead = if self.saboteur.does(Bug::ExpireEarly) {
+            Duration::from_secs(45)
+        } else {
+            Duration::ZERO
+        };
+        let CoreStep { write, effects } =
+            self.core
+                .absorb(input, self.clock.now().after(ahead), Jitter(0.0));
         if let Some(mut write) = write {
             assert!(self.write.is_none(), "two writes at once");
             self.saboteur.ask(&mut write);
@@ -356,7 +498,10 @@ impl World {
                 Effect::HandOver { to, events } => {
                     self.hand_over(to, events.into_iter().map(|(lease, _)| lease).collect());
                 }
-                Effect::ReportResults { to, verdicts: results } => self.report_results(to, &results),
+                Effect::ReportResults {
+                    to,
+                    verdicts: results,
+                } => self.report_results(to, &results),
                 Effect::ReadLog { .. }
                 | Effect::FindPosition { .. }
                 | Effect::ReadDue { .. }
@@ -368,12 +513,19 @@ impl World {
 
     /// The journal writes what it was handed.
     fn settle_write(&mut self) {
-        let Some(write) = self.write.take() else { return };
+        let Some(write) = self.write.take() else {
+            return;
+        };
         let (done, answer) = mpsc::channel();
         let done = Box::new(move |result| done.send(result).unwrap_or_default());
-        self.journal.append(self.owner, write.changes.clone(), WriteUrgency::Now, done);
-        self.wait(self.journal.change(Vec::new())).expect("there is room");
-        answer.try_recv().expect("it was tried").expect("nothing fences the present incarnation");
+        self.journal
+            .append(self.owner, write.changes.clone(), WriteUrgency::Now, done);
+        self.wait(self.journal.change(Vec::new()))
+            .expect("there is room");
+        answer
+            .try_recv()
+            .expect("it was tried")
+            .expect("nothing fences the present incarnation");
         self.truths.written(&write.changes, self.clock.now());
         self.check_disk();
         if !self.saboteur.is(Bug::AnswerBeforeDurable) {
@@ -401,7 +553,8 @@ impl World {
         self.open();
     }
 
-    /// The process dies, and with it all that is not on disk. Only a new one may find that the clock was set back.
+    /// The process dies, and with it all that is not on disk. Only a new one may find that the
+    /// clock was set back.
     fn crash(&mut self) {
         self.coming.clear();
         self.reads.clear();
@@ -418,7 +571,9 @@ impl World {
     }
 
     fn open(&mut self) {
-        let mut opened = self.wait(self.journal.open(SUBSCRIPTION_KEY)).expect("it is there");
+        let mut opened = self
+            .wait(self.journal.open(SUBSCRIPTION_KEY))
+            .expect("it is there");
         if self.saboteur.does(Bug::ForgetWhatIsDue) {
             opened.cursor.next_due = None;
         }
@@ -426,9 +581,16 @@ impl World {
         // Claims of the last incarnation have no answer.
         self.claims.clear();
         let now = self.clock.now();
-        self.core =
-            Subscription::recover(self.settings.clone(), &opened.cursor, opened.end, Vec::new(), RequestId(1), now);
-        self.coming.extend(self.waiting.iter().map(|who| Input::Receive(*who, 2)));
+        self.core = Subscription::recover(
+            self.settings.clone(),
+            &opened.cursor,
+            opened.end,
+            Vec::new(),
+            RequestId(1),
+            now,
+        );
+        self.coming
+            .extend(self.waiting.iter().map(|who| Input::Receive(*who, 2)));
         self.check_disk();
     }
 
@@ -456,8 +618,13 @@ impl World {
                 self.unblock(false);
             } else if self.waiting.is_empty() {
                 self.receive();
-            } else if self.core.next_due(self.clock.now()).is_some() && !self.saboteur.is(Bug::LoseTheTimer) {
-                let next = self.core.next_due(self.clock.now()).expect("looked at above");
+            } else if self.core.next_due(self.clock.now()).is_some()
+                && !self.saboteur.is(Bug::LoseTheTimer)
+            {
+                let next = self
+                    .core
+                    .next_due(self.clock.now())
+                    .expect("looked at above");
                 self.hand.set(next.max(self.clock.now()));
                 self.absorb(Input::Tick);
             } else {
@@ -470,7 +637,12 @@ impl World {
     fn check_end(&mut self) {
         let disk = load(&self.memory, SUBSCRIPTION_KEY);
         self.truths.check_end(&disk);
-        let waiting = self.wait(self.journal.reads().dead(SUBSCRIPTION_KEY, Timestamp::NEVER, usize::MAX, usize::MAX));
+        let waiting = self.wait(self.journal.reads().dead(
+            SUBSCRIPTION_KEY,
+            Timestamp::NEVER,
+            usize::MAX,
+            usize::MAX,
+        ));
         let waiting = waiting.expect("readable");
         assert_eq!(waiting.len() as u64, disk.cursor.counters.dead_lettered);
         assert!(waiting.iter().all(|letter| letter.event.is_some()));

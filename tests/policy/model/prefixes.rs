@@ -1,7 +1,8 @@
-//! Power cuts between any two writes of a scenario: from every prefix of the synced writes a new process must bring
-//! every event to its end, and must keep all guarantees given by then.
+//! Power cuts between any two writes of a scenario: from every prefix of the synced writes a new
+//! process must bring every event to its end, and must keep all guarantees given by then.
 //!
-//! Replays are left out: their counters say how each event ended, which a process behind a cut has not seen.
+//! Replays are left out: their counters say how each event ended, which a process behind a cut has
+//! not seen.
 
 use gridhook::{
     repair::fsck,
@@ -19,11 +20,18 @@ impl Scenario {
         for batch in &former.store.written.lock().expect("no panic")[..kept] {
             memory.write(batch).expect("an honest store writes");
         }
-        let floor = memory.get(Family::Meta, &gridhook::store::keys::floor(PARTITION)).expect("readable");
-        let floor = FloorRecord::decode(&floor.expect("founded")).expect("whole").floor;
+        let floor = memory
+            .get(Family::Meta, &gridhook::store::keys::floor(PARTITION))
+            .expect("readable");
+        let floor = FloorRecord::decode(&floor.expect("founded"))
+            .expect("whole")
+            .floor;
         // RocksDB reads the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");
-        let report = fsck::check(&memory, decoders(), &mut |_| std::ops::ControlFlow::Continue(())).expect("readable");
+        let report = fsck::check(&memory, decoders(), &mut |_| {
+            std::ops::ControlFlow::Continue(())
+        })
+        .expect("readable");
         assert!(report.findings.is_empty(), "behind {kept} writes: {report}");
 
         let mut scenario = Self::begin(0, &Arc::default());
@@ -38,7 +46,8 @@ impl Scenario {
             saboteur: Arc::default(),
             written: Arc::default(),
         });
-        (scenario.journal, scenario.writer) = start(&scenario.store, &scenario.clock, scenario.retention);
+        (scenario.journal, scenario.writer) =
+            start(&scenario.store, &scenario.clock, scenario.retention);
         let disk = load(&scenario.store.memory, SUBSCRIPTION_KEY);
         scenario.late = disk.cursor.counters.late;
         for seq in (1..scenario.end().0).map(Seq) {
@@ -64,8 +73,13 @@ impl Scenario {
     fn assert_kept(&self, promised: &[(usize, Promised)], kept: usize) {
         for (_, promised) in promised.iter().filter(|(writes, _)| *writes <= kept) {
             match promised {
-                Promised::Published(below) => assert!(self.end() >= *below, "{below:?} of {:?}", self.end()),
-                Promised::Ended(seq) => assert!(self.truth[&(Lane::LIVE, *seq)].end.is_some(), "{seq:?} had ended"),
+                Promised::Published(below) => {
+                    assert!(self.end() >= *below, "{below:?} of {:?}", self.end())
+                }
+                Promised::Ended(seq) => assert!(
+                    self.truth[&(Lane::LIVE, *seq)].end.is_some(),
+                    "{seq:?} had ended"
+                ),
             }
         }
     }
@@ -93,16 +107,20 @@ fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usiz
 #[test]
 fn from_every_prefix_of_synced_writes_all_events_end_and_guarantees_hold() {
     let (scenarios, every) = many((40, 3), (100, 1));
-    let tried: usize = (0..scenarios).map(|seed| recover_from_prefixes(seed, every, 0)).sum();
+    let tried: usize = (0..scenarios)
+        .map(|seed| recover_from_prefixes(seed, every, 0))
+        .sum();
     println!(
-        "{tried} prefixes of the writes of {scenarios} scenarios: recovered, nothing promised is missing, all came to an end"
+        "{tried} prefixes of the writes of {scenarios} scenarios: recovered, nothing promised is \
+         missing, all came to an end"
     );
     assert!(tried > 300, "hardly a prefix: {tried}");
 }
 
 #[test]
 fn a_store_that_promises_one_write_too_early_is_found_out() {
-    let caught = (0..20).filter(|seed| std::panic::catch_unwind(|| recover_from_prefixes(*seed, 5, 1)).is_err());
+    let caught = (0..20)
+        .filter(|seed| std::panic::catch_unwind(|| recover_from_prefixes(*seed, 5, 1)).is_err());
     let caught = caught.count();
     println!("caught {caught} of 20");
     assert_eq!(caught, 20, "the test would not notice a loss");

@@ -1,5 +1,5 @@
-//! A cluster of one node with two shards: what its log and its audit trail say of a shard, and a new cluster that goes on with its
-//! data folder.
+//! A cluster of one node with two shards: what its log and its audit trail say of a shard, and a
+//! new cluster that goes on with its data folder.
 
 use std::{fs, thread, time::Duration};
 
@@ -43,14 +43,22 @@ fn serve(cluster: &mut Cluster) {
     cluster.nodes[0].restart();
     wait_for("the node to serve", START, || {
         let shards = cluster.nodes[0].open("GET", "/readyz", &[]).json()["shards"].clone();
-        let serving = shards.as_array().into_iter().flatten().filter(|shard| shard["state"] == "serving");
+        let serving = shards
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|shard| shard["state"] == "serving");
         serving.count() == SHARDS
     });
 }
 
 /// The name of a topic in each shard.
 fn names() -> [String; SHARDS] {
-    let in_shard = |shard| (0..).map(|number| format!("topic-{number}")).find(|name| shard_of(name, SHARDS) == shard);
+    let in_shard = |shard| {
+        (0..)
+            .map(|number| format!("topic-{number}"))
+            .find(|name| shard_of(name, SHARDS) == shard)
+    };
     [0, 1].map(|shard| in_shard(shard).expect("a name"))
 }
 
@@ -63,12 +71,20 @@ fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
     serve(&mut cluster);
     let (node, sink) = (&cluster.nodes[0], Sink::start());
     // No shard does it, though each is asked.
-    let nameless = node.admin("POST", "/chaos/kill", &json!({"actor": "topic", "by": "panic"}));
+    let nameless = node.admin(
+        "POST",
+        "/chaos/kill",
+        &json!({"actor": "topic", "by": "panic"}),
+    );
     assert_eq!(nameless.status, 400, "{}", nameless.text());
     let mut asked = 1;
     for name in names() {
         let key = node.topic(&name, "EventGridSchema");
-        node.subscribe(&name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
+        node.subscribe(
+            &name,
+            "all",
+            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+        );
         assert_eq!(status_of(node, &name, &key, "1", "s"), 200);
         let kill = json!({"actor": "topic", "topic": name, "by": "panic"});
         // An actor that does not run yet refuses it.
@@ -78,7 +94,9 @@ fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
         });
     }
     let recorded = || {
-        let found = node.command("GET", "/audit?top=1000&search=/chaos/kill", &Value::Null).json();
+        let found = node
+            .command("GET", "/audit?top=1000&search=/chaos/kill", &Value::Null)
+            .json();
         found["value"].as_array().map_or(0, Vec::len)
     };
     wait_for("the records of the faults", LONG, || recorded() >= asked);
@@ -90,7 +108,10 @@ fn the_log_names_the_shard_of_an_actor_and_a_refused_fault_is_recorded_once() {
             wait_for("the line of a shard", LONG, || {
                 let log = node.logs();
                 let lines: Vec<&str> = log.lines().filter(|line| line.contains(message)).collect();
-                assert!(lines.iter().all(|line| line.contains("core{shard=")), "{lines:?}");
+                assert!(
+                    lines.iter().all(|line| line.contains("core{shard=")),
+                    "{lines:?}"
+                );
                 lines.iter().any(|line| line.contains(&of_shard))
             });
         }
@@ -139,23 +160,45 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
     let topic = |name: String| {
         let node = &cluster.nodes[0];
         let key = node.topic(&name, "EventGridSchema");
-        node.subscribe(&name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
+        node.subscribe(
+            &name,
+            "all",
+            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+        );
         node.operate(&name, "all", "hold");
         assert_eq!(status_of(node, &name, &key, "before", "s"), 200);
         (name, key)
     };
     let topics = names().map(topic);
 
-    let (files, data) = (tempfile::tempdir().expect("a folder"), cluster.nodes[0].data_dir());
+    let (files, data) = (
+        tempfile::tempdir().expect("a folder"),
+        cluster.nodes[0].data_dir(),
+    );
     let settings = settings(&cluster, files.path());
     let reseed = |flags: &[&str]| {
-        let of_node = ["cluster", "reseed", "--config", &settings, "--data-dir", data.to_str().expect("text")];
+        let of_node = [
+            "cluster",
+            "reseed",
+            "--config",
+            &settings,
+            "--data-dir",
+            data.to_str().expect("text"),
+        ];
         let (status, said) = say(&[&of_node[..], flags].concat());
-        if status.success() { Ok(said) } else { Err(said) }
+        if status.success() {
+            Ok(said)
+        } else {
+            Err(said)
+        }
     };
-    let names_cluster = || (0..SHARDS).all(|shard| data.join(format!("shards/{shard}/cluster-id")).exists());
+    let names_cluster =
+        || (0..SHARDS).all(|shard| data.join(format!("shards/{shard}/cluster-id")).exists());
     let alive = reseed(&["--yes"]).expect_err("its node runs");
-    assert!(alive.contains("nodes of the cluster test run: a; stop them first"), "{alive}");
+    assert!(
+        alive.contains("nodes of the cluster test run: a; stop them first"),
+        "{alive}"
+    );
     reseed(&["--yes", "--nats-lost"]).expect_err("its node has the stores open");
     assert!(names_cluster());
 
@@ -167,12 +210,21 @@ fn a_new_cluster_goes_on_with_the_stores_of_a_node_whose_cluster_has_lost_its_st
     let looked: Value = serde_json::from_str(&looked).expect("JSON");
     for shard in 0..SHARDS {
         let of_shard = &looked["value"][shard];
-        assert!(of_shard["applied"].as_u64() > Some(1) && of_shard["cluster"].is_string(), "{looked}");
+        assert!(
+            of_shard["applied"].as_u64() > Some(1) && of_shard["cluster"].is_string(),
+            "{looked}"
+        );
     }
     let unasked = reseed(&[]).expect_err("nobody has confirmed it");
-    assert!(unasked.contains("Nothing was done") && names_cluster(), "{unasked}");
+    assert!(
+        unasked.contains("Nothing was done") && names_cluster(),
+        "{unasked}"
+    );
     let reseeded = reseed(&["--yes"]).expect("no node runs");
-    assert!(reseeded.contains("Set another cluster.name") && !names_cluster(), "{reseeded}");
+    assert!(
+        reseeded.contains("Set another cluster.name") && !names_cluster(),
+        "{reseeded}"
+    );
 
     cluster.nodes[0].set("CLUSTER__NAME", "again");
     serve(&mut cluster);

@@ -29,11 +29,13 @@ const HEAT: &str = "/namespaces/plant/topics/heat";
 
 /// A topic that stores an event once, however often it is published.
 pub(super) fn topic_without_duplicates(server: &Server, name: &str) -> String {
-    let window = json!({"inputSchema": "EventGridSchema", "duplicateDetectionHistoryTimeWindow": "PT1H"});
+    let window =
+        json!({"inputSchema": "EventGridSchema", "duplicateDetectionHistoryTimeWindow": "PT1H"});
     server.topic_of(name, &window)
 }
 
-/// Clients that work until they are stopped. They call the nodes through a balancer, as they would be called in production.
+/// Clients that work until they are stopped. They call the nodes through a balancer, as they would
+/// be called in production.
 pub(super) struct Clients {
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -41,14 +43,24 @@ pub(super) struct Clients {
 
 impl Clients {
     pub(super) fn new() -> Self {
-        Self { is_over: Arc::default(), threads: Vec::new() }
+        Self {
+            is_over: Arc::default(),
+            threads: Vec::new(),
+        }
     }
 
     /// Calls `turn` again and again.
-    pub(super) fn add(&mut self, at: SocketAddr, mut turn: impl FnMut(&mut Caller) + Send + 'static) {
+    pub(super) fn add(
+        &mut self,
+        at: SocketAddr,
+        mut turn: impl FnMut(&mut Caller) + Send + 'static,
+    ) {
         let is_over = Arc::clone(&self.is_over);
         self.threads.push(thread::spawn(move || {
-            let mut caller = Caller { client: Client::new(at), is_over };
+            let mut caller = Caller {
+                client: Client::new(at),
+                is_over,
+            };
             while !caller.is_over.load(Ordering::SeqCst) {
                 turn(&mut caller);
             }
@@ -78,11 +90,19 @@ pub(super) struct Caller {
 impl Caller {
     /// One that is never stopped.
     pub(super) fn new(at: SocketAddr) -> Self {
-        Self { client: Client::new(at), is_over: Arc::default() }
+        Self {
+            client: Client::new(at),
+            is_over: Arc::default(),
+        }
     }
 
     /// The answer and the number of attempts; none if it was stopped before.
-    pub(super) fn post(&mut self, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<(Answer, u32)> {
+    pub(super) fn post(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Option<(Answer, u32)> {
         for attempt in 1.. {
             match self.client.ask("POST", path, headers, body) {
                 Ok(answer) if answer.status == 200 => return Some((answer, attempt)),
@@ -114,12 +134,22 @@ pub(super) fn publishes(
     (publisher, subject): (usize, &'static str),
 ) -> Arc<Mutex<Published>> {
     let published = Arc::<Mutex<Published>>::default();
-    let (shared, path, key, mut request) = (Arc::clone(&published), events_path(topic), key.to_owned(), 0);
+    let (shared, path, key, mut request) = (
+        Arc::clone(&published),
+        events_path(topic),
+        key.to_owned(),
+        0,
+    );
     clients.add(at, move |caller| {
-        let ids: Vec<String> = (0..5).map(|event| format!("{subject}-{publisher}-{request}-{event}")).collect();
+        let ids: Vec<String> = (0..5)
+            .map(|event| format!("{subject}-{publisher}-{request}-{event}"))
+            .collect();
         request += 1;
         let began = Instant::now();
-        if caller.post(&path, &[("aeg-sas-key", &key)], &load::body(&ids, subject)).is_some() {
+        if caller
+            .post(&path, &[("aeg-sas-key", &key)], &load::body(&ids, subject))
+            .is_some()
+        {
             let mut published = lock(&shared);
             published.longest = published.longest.max(began.elapsed());
             published.ids.extend(ids);
@@ -142,11 +172,17 @@ pub(super) struct Pulled {
 impl Pulled {
     fn receive(&mut self, id: &str) {
         if self.acknowledged.contains(id) {
-            self.wrong.push(format!("{id} was received again after its acknowledgement"));
+            self.wrong
+                .push(format!("{id} was received again after its acknowledgement"));
         }
         // A moment less than the lock, which began before the answer.
-        if self.held.insert(id.to_owned(), Instant::now()).is_some_and(|since| since.elapsed() < LOCK * 9 / 10) {
-            self.wrong.push(format!("{id} was received while another client had it"));
+        if self
+            .held
+            .insert(id.to_owned(), Instant::now())
+            .is_some_and(|since| since.elapsed() < LOCK * 9 / 10)
+        {
+            self.wrong
+                .push(format!("{id} was received while another client had it"));
         }
     }
 }
@@ -176,30 +212,53 @@ pub(super) fn pulls(clients: &mut Clients, at: SocketAddr, key: &str) -> Arc<Mut
     for _ in 0..2 {
         let (shared, shown) = (Arc::clone(&pulled), authorization.clone());
         clients.add(at, move |caller| {
-            let headers = [("authorization", shown.as_str()), ("content-type", "application/json")];
+            let headers = [
+                ("authorization", shown.as_str()),
+                ("content-type", "application/json"),
+            ];
             let of_queue = |verb: &str| format!("{HEAT}/eventsubscriptions/work:{verb}");
             let path = of_queue("receive?maxEvents=10&maxWaitTime=10");
-            let Some((answer, _)) = caller.post(&path, &headers, b"") else { return };
-            let received = answer.json()["value"].as_array().cloned().unwrap_or_default();
-            let ids = received.iter().map(|one| one["event"]["id"].as_str().expect("an id").to_owned());
+            let Some((answer, _)) = caller.post(&path, &headers, b"") else {
+                return;
+            };
+            let received = answer.json()["value"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            let ids = received
+                .iter()
+                .map(|one| one["event"]["id"].as_str().expect("an id").to_owned());
             let ids: Vec<String> = ids.collect();
             ids.iter().for_each(|id| lock(&shared).receive(id));
-            let mut tokens: Vec<Value> =
-                received.iter().map(|one| one["brokerProperties"]["lockToken"].clone()).collect();
+            let mut tokens: Vec<Value> = received
+                .iter()
+                .map(|one| one["brokerProperties"]["lockToken"].clone())
+                .collect();
             let mut is_first = true;
             while !tokens.is_empty() {
                 let body = json!({ "lockTokens": tokens }).to_string();
-                let Some((answer, attempts)) = caller.post(&of_queue("acknowledge"), &headers, body.as_bytes()) else {
+                let Some((answer, attempts)) =
+                    caller.post(&of_queue("acknowledge"), &headers, body.as_bytes())
+                else {
                     return;
                 };
-                let failed = answer.json()["failedLockTokens"].as_array().cloned().unwrap_or_default();
-                let (unknown, lost): (Vec<Value>, Vec<Value>) =
-                    failed.into_iter().partition(|failed| failed["error"]["code"] == "InternalServerError");
+                let failed = answer.json()["failedLockTokens"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_default();
+                let (unknown, lost): (Vec<Value>, Vec<Value>) = failed
+                    .into_iter()
+                    .partition(|failed| failed["error"]["code"] == "InternalServerError");
                 // An attempt without an answer may have been the one that counts.
                 if is_first && attempts == 1 && !lost.is_empty() {
-                    lock(&shared).wrong.push(format!("locks were lost: {lost:?}"));
+                    lock(&shared)
+                        .wrong
+                        .push(format!("locks were lost: {lost:?}"));
                 }
-                tokens = unknown.into_iter().map(|failed| failed["lockToken"].clone()).collect();
+                tokens = unknown
+                    .into_iter()
+                    .map(|failed| failed["lockToken"].clone())
+                    .collect();
                 is_first = false;
             }
             let mut pulled = lock(&shared);

@@ -1,5 +1,5 @@
-//! Networks that are cut: between a node and NATS, between nodes, in one direction or in both; and servers of NATS that are
-//! down for a while.
+//! Networks that are cut: between a node and NATS, between nodes, in one direction or in both; and
+//! servers of NATS that are down for a while.
 
 use std::{
     net::{SocketAddr, TcpStream},
@@ -22,11 +22,15 @@ use crate::{
     },
 };
 
-/// What a node sends to read and write the records of the cluster, and not to write to the changelog.
+/// What a node sends to read and write the records of the cluster, and not to write to the
+/// changelog.
 const RECORDS: &str = "$KV.";
 
 /// What makes an append of the changelog a fence, and something that NATS does not know.
-pub(super) const FENCE: (&str, &str) = ("Nats-Expected-Last-Sequence:", "Nats-Unfenced-Last-Sequence:");
+pub(super) const FENCE: (&str, &str) = (
+    "Nats-Expected-Last-Sequence:",
+    "Nats-Unfenced-Last-Sequence:",
+);
 
 /// Longer than it takes another node to become the owner.
 const ASKED: u32 = 20;
@@ -34,11 +38,17 @@ const ASKED: u32 = 20;
 /// Three nodes whose first one reaches NATS through a proxy only, with these settings of its own.
 pub(super) fn start_behind_proxy(of_first: &[(&'static str, &str)]) -> (Cluster, TcpProxy) {
     let nats = NatsCluster::start(1, "always");
-    let at: SocketAddr = nats.0[0].url().trim_start_matches("nats://").parse().expect("an address");
+    let at: SocketAddr = nats.0[0]
+        .url()
+        .trim_start_matches("nats://")
+        .parse()
+        .expect("an address");
     let proxy = TcpProxy::start(&[at]);
     let url = format!("nats://{}", proxy.at());
     let own = |index: usize| -> Vec<(&'static str, String)> {
-        let settings = of_first.iter().map(|(name, value)| (*name, (*value).to_owned()));
+        let settings = of_first
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
         let settings = settings.chain([("CLUSTER__URLS", url.clone())]);
         settings.filter(|_| index == 0).collect()
     };
@@ -51,11 +61,16 @@ fn attempts(ledger: &Ledger) -> usize {
     ledger.values().map(Vec::len).sum()
 }
 
-/// How many requests the first node sends after another one owns the store, although it cannot reach NATS.
+/// How many requests the first node sends after another one owns the store, although it cannot
+/// reach NATS.
 fn sent_by_a_former_owner(of_first: &[(&'static str, &str)]) -> usize {
     let ((cluster, proxy), sink) = (start_behind_proxy(of_first), Sink::start());
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "failing", &SubscriptionSpec::of(&sink.url("/failing")).attempts(30));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "failing",
+        &SubscriptionSpec::of(&sink.url("/failing")).attempts(30),
+    );
     // It asks for one more attempt, at a time when another node owns the store.
     sink.set("/failing", Behavior::RetryAfter(503, ASKED));
     publish(&cluster.nodes[0], &key, 0..1);
@@ -67,7 +82,10 @@ fn sent_by_a_former_owner(of_first: &[(&'static str, &str)]) -> usize {
     });
     proxy.cut(Cut::Both);
     let next = cluster.owner_but(Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(ASKED.into()), "another node owns the store before that");
+    assert!(
+        asked.elapsed() < Duration::from_secs(ASKED.into()),
+        "another node owns the store before that"
+    );
     // From now on only the former owner would call this endpoint.
     cluster.nodes[next].unsubscribe("orders", "failing");
     println!("another node owns the store after {:?}", asked.elapsed());
@@ -76,11 +94,16 @@ fn sent_by_a_former_owner(of_first: &[(&'static str, &str)]) -> usize {
     let sent = sink.look("/failing", attempts) - 1;
     sink.look("/failing", |ledger| {
         for arrival in ledger.values().flatten() {
-            println!("an attempt {:?} after the first one", arrival.at.since(began));
+            println!(
+                "an attempt {:?} after the first one",
+                arrival.at.since(began)
+            );
         }
     });
     proxy.cut(Cut::Nothing);
-    wait_for("the former owner to follow", LONG, || cluster.nodes[0].logs().contains("standby again"));
+    wait_for("the former owner to follow", LONG, || {
+        cluster.nodes[0].logs().contains("standby again")
+    });
     assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
     sent
 }
@@ -101,8 +124,8 @@ fn an_owner_whose_lease_is_longer_than_the_others_believe_is_seen_to_send() {
     }
 }
 
-/// The answer to a publisher whom a former owner serves that cannot read the records of the cluster, and the records that
-/// it wrote behind the fence of the next owner.
+/// The answer to a publisher whom a former owner serves that cannot read the records of the
+/// cluster, and the records that it wrote behind the fence of the next owner.
 fn written_by_a_former_owner(is_fenced: bool) -> (Option<u16>, Vec<u64>) {
     let (cluster, proxy) = start_behind_proxy(&[]);
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
@@ -114,12 +137,19 @@ fn written_by_a_former_owner(is_fenced: bool) -> (Option<u16>, Vec<u64>) {
     let next = cluster.owner_but(Some(0));
     publish(&cluster.nodes[next], &key, 10..20);
     let body = load::body(&["late".to_owned()], "s");
-    let answer = cluster.nodes[0].client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &body);
+    let answer = cluster.nodes[0].client().ask(
+        "POST",
+        &events_path("orders"),
+        &[("aeg-sas-key", &key)],
+        &body,
+    );
     let answered = answer.ok().map(|answer| answer.status);
     let written = of_former_owners(&cluster.nats);
     if is_fenced {
         proxy.cut(Cut::Nothing);
-        wait_for("the former owner to follow", LONG, || cluster.nodes[0].logs().contains("standby again"));
+        wait_for("the former owner to follow", LONG, || {
+            cluster.nodes[0].logs().contains("standby again")
+        });
         assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
     }
     (answered, written)
@@ -129,7 +159,10 @@ fn written_by_a_former_owner(is_fenced: bool) -> (Option<u16>, Vec<u64>) {
 fn an_owner_that_does_not_know_that_it_was_replaced_writes_nothing() {
     if has_nats() {
         let (answered, written) = written_by_a_former_owner(true);
-        assert!(answered != Some(200) && written.is_empty(), "{answered:?}, {written:?}");
+        assert!(
+            answered != Some(200) && written.is_empty(),
+            "{answered:?}, {written:?}"
+        );
     }
 }
 
@@ -149,7 +182,11 @@ fn an_owner_that_is_cut_off_from_nats_for_a_moment_goes_on_and_for_longer_is_rep
     }
     let ((cluster, proxy), sink) = (start_behind_proxy(&[]), Sink::start());
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "batched", &SubscriptionSpec::of(&sink.url("/batched")).batch(10));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "batched",
+        &SubscriptionSpec::of(&sink.url("/batched")).batch(10),
+    );
     let rate = Rate {
         topic: "orders".to_owned(),
         key,
@@ -164,7 +201,11 @@ fn an_owner_that_is_cut_off_from_nats_for_a_moment_goes_on_and_for_longer_is_rep
         wait_for(why, START, || load.acknowledged() > before + 20);
     };
     served("publishers to be served");
-    let cuts = [Cut::One(Direction::ToServer), Cut::One(Direction::ToClient), Cut::Both];
+    let cuts = [
+        Cut::One(Direction::ToServer),
+        Cut::One(Direction::ToClient),
+        Cut::Both,
+    ];
     for cut in cuts {
         proxy.cut(cut);
         thread::sleep(Duration::from_millis(50));
@@ -200,7 +241,10 @@ fn nodes_that_cannot_reach_the_owner_refuse_requests_and_forward_them_again() {
         return;
     }
     let ports: Vec<ReservedPort> = (0..3).map(|_| ReservedPort::new()).collect();
-    let proxies: Vec<TcpProxy> = ports.iter().map(|port| TcpProxy::start(&[port.address])).collect();
+    let proxies: Vec<TcpProxy> = ports
+        .iter()
+        .map(|port| TcpProxy::start(&[port.address]))
+        .collect();
     let own = |index: usize| {
         vec![
             ("CLUSTER__NODE_LISTEN", ports[index].address.to_string()),
@@ -216,28 +260,48 @@ fn nodes_that_cannot_reach_the_owner_refuse_requests_and_forward_them_again() {
     let mut publish = |node: &Server| {
         sent += 1;
         let body = load::body(&[format!("e{sent}")], "s");
-        let answer = node.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &body);
+        let answer = node.client().ask(
+            "POST",
+            &events_path("orders"),
+            &[("aeg-sas-key", &key)],
+            &body,
+        );
         answer.expect("an answer").status
     };
     assert_eq!(publish(&cluster.nodes[1]), 200);
-    for cut in [Cut::One(Direction::ToServer), Cut::One(Direction::ToClient), Cut::Both] {
+    for cut in [
+        Cut::One(Direction::ToServer),
+        Cut::One(Direction::ToClient),
+        Cut::Both,
+    ] {
         let idle = Instant::now();
         wait_for("connections that are kept to be used no more", LONG, || {
             idle.elapsed() > Duration::from_millis(1_100)
         });
         proxies[0].cut(cut);
         assert_eq!(publish(&cluster.nodes[1]), 503, "{cut:?}");
-        assert_eq!(publish(&cluster.nodes[0]), 200, "the owner is served by NATS");
+        assert_eq!(
+            publish(&cluster.nodes[0]),
+            200,
+            "the owner is served by NATS"
+        );
         assert_eq!(cluster.owner(), 0, "and renews its records there");
         proxies[0].cut(Cut::Nothing);
-        wait_for("a request to be forwarded again", LONG, || publish(&cluster.nodes[1]) == 200);
+        wait_for("a request to be forwarded again", LONG, || {
+            publish(&cluster.nodes[1]) == 200
+        });
     }
 }
 
 /// Publishes an event alone, with a client of its own.
 fn try_publish(at: SocketAddr, key: &str, id: &str) -> std::io::Result<Answer> {
     let body = load::body(&[id.to_owned()], "s");
-    Client::new(at).ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &body)
+    Client::new(at).ask(
+        "POST",
+        &events_path("orders"),
+        &[("aeg-sas-key", key)],
+        &body,
+    )
 }
 
 #[test]
@@ -268,18 +332,28 @@ fn without_a_majority_of_nats_publishers_are_refused_and_nothing_is_lost() {
             for node in &cluster.nodes {
                 wait_for("publishers to be refused", LONG, || tried(node.at()) == 503);
             }
-            println!("{killed} of 3 down: publishers of all nodes were refused after {:?}", began.elapsed());
+            println!(
+                "{killed} of 3 down: publishers of all nodes were refused after {:?}",
+                began.elapsed()
+            );
             // Reads go on.
             let read = cluster.nodes[0].client().ask("GET", "/healthz", &[], b"");
             assert_eq!(read.expect("an answer").status, 200);
         } else {
-            wait_for("a publisher to be served by a majority", START, || tried(cluster.nodes[1].at()) == 200);
-            println!("{killed} of 3 down: a publisher was served after {:?}", began.elapsed());
+            wait_for("a publisher to be served by a majority", START, || {
+                tried(cluster.nodes[1].at()) == 200
+            });
+            println!(
+                "{killed} of 3 down: a publisher was served after {:?}",
+                began.elapsed()
+            );
         }
         (0..killed).for_each(|index| cluster.nats.0[index].start());
         let began = Instant::now();
         for node in &cluster.nodes {
-            wait_for("publishers to be served again", START, || tried(node.at()) == 200);
+            wait_for("publishers to be served again", START, || {
+                tried(node.at()) == 200
+            });
         }
         println!("served again after {:?}", began.elapsed());
     }
@@ -310,7 +384,12 @@ fn a_paused_owner_answers_publishers_that_waited_for_it_and_stores_nothing_for_t
     let waiting: Vec<_> = (0..20)
         .map(|number| {
             let (key, id) = (key.clone(), format!("late-{number}"));
-            thread::spawn(move || (try_publish(at, &key, &id).map(|answer| answer.status).ok(), id))
+            thread::spawn(move || {
+                (
+                    try_publish(at, &key, &id).map(|answer| answer.status).ok(),
+                    id,
+                )
+            })
         })
         .collect();
     let next = cluster.owner_but(Some(0));
@@ -324,12 +403,20 @@ fn a_paused_owner_answers_publishers_that_waited_for_it_and_stores_nothing_for_t
             ids.push(id);
         }
     }
-    wait_for("the former owner to follow", LONG, || cluster.nodes[0].logs().contains("standby again"));
+    wait_for("the former owner to follow", LONG, || {
+        cluster.nodes[0].logs().contains("standby again")
+    });
     assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
     wait_until_settled(&cluster.nodes[next], "orders", "all");
     assert_arrived(&sink, "/all", &ids);
     sink.look("/all", |ledger| {
-        let twice = |arrivals: &&Vec<Arrival>| arrivals.iter().filter(|arrival| arrival.is_taken()).count() > 1;
-        assert_eq!(ledger.values().filter(twice).count(), 0, "nothing was in flight");
+        let twice = |arrivals: &&Vec<Arrival>| {
+            arrivals.iter().filter(|arrival| arrival.is_taken()).count() > 1
+        };
+        assert_eq!(
+            ledger.values().filter(twice).count(),
+            0,
+            "nothing was in flight"
+        );
     });
 }

@@ -27,8 +27,8 @@ use crate::{
     },
 };
 
-/// The head of an answer, without what differs from one answer to the next: ids, times, the length of a text with the
-/// address of the node, and whether a refused body ends the connection.
+/// The head of an answer, without what differs from one answer to the next: ids, times, the length
+/// of a text with the address of the node, and whether a refused body ends the connection.
 fn without_changing(answer: &Answer) -> Vec<String> {
     let changing = [
         "date:",
@@ -41,7 +41,9 @@ fn without_changing(answer: &Answer) -> Vec<String> {
         "vary:",
     ];
     let lines = answer.head().lines().map(str::to_ascii_lowercase);
-    let mut lines: Vec<String> = lines.filter(|line| !changing.iter().any(|name| line.starts_with(name))).collect();
+    let mut lines: Vec<String> = lines
+        .filter(|line| !changing.iter().any(|name| line.starts_with(name)))
+        .collect();
     lines.sort();
     lines
 }
@@ -57,8 +59,8 @@ fn status(node: &Server) -> Value {
 #[test]
 fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     let _rows = shows(&[
-        "S004-034", "S004-059", "S004-001", "S004-041", "S004-042", "S004-047", "S004-048", "S004-049", "S004-050",
-        "S004-051", "S004-052", "S004-053",
+        "S004-034", "S004-059", "S004-001", "S004-041", "S004-042", "S004-047", "S004-048",
+        "S004-049", "S004-050", "S004-051", "S004-052", "S004-053",
     ]);
     if !has_nats() {
         return;
@@ -66,7 +68,11 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     let (cluster, sink) = (start(), Sink::start());
     let [owner, standby, other] = [0, 1, 2].map(|index| &cluster.nodes[index]);
     let key = standby.topic("orders", "EventGridSchema");
-    other.subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
+    other.subscribe(
+        "orders",
+        "taken",
+        &SubscriptionSpec::of(&sink.url("/taken")),
+    );
 
     // Large bodies, in one piece and in chunks.
     let ids: Vec<String> = (0..2_000).map(|id| format!("e{id}")).collect();
@@ -89,9 +95,16 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     let mut client = standby.client();
     assert_eq!(client.exchange(&chunked).expect("an answer").status, 200);
     // The connection of the client goes on.
-    let again = client.ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &load::body(&ids[..1], "s"));
+    let again = client.ask(
+        "POST",
+        &events_path("orders"),
+        &[("aeg-sas-key", &key)],
+        &load::body(&ids[..1], "s"),
+    );
     assert_eq!(again.expect("an answer").status, 200);
-    wait_for("all events", LONG, || sink.taken("/taken") >= ids.len() + late.len());
+    wait_for("all events", LONG, || {
+        sink.taken("/taken") >= ids.len() + late.len()
+    });
     wait_until_settled(standby, "orders", "taken");
 
     // Answers, refusals too, but for ids and times.
@@ -107,42 +120,107 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     ];
     for (method, path, key, body) in requests {
         let headers: Vec<(&str, &str)> = key.map(|key| ("aeg-sas-key", key)).into_iter().collect();
-        let ask = |node: &Server| node.client().ask(method, path, &headers, body).expect("an answer");
+        let ask = |node: &Server| {
+            node.client()
+                .ask(method, path, &headers, body)
+                .expect("an answer")
+        };
         let (direct, forwarded) = (ask(owner), ask(standby));
         let shown = [&direct, &forwarded].map(without_changing);
         assert_eq!(shown[0], shown[1], "{method} {path}");
-        assert_eq!(direct.body.is_empty(), forwarded.body.is_empty(), "{method} {path}");
+        assert_eq!(
+            direct.body.is_empty(),
+            forwarded.body.is_empty(),
+            "{method} {path}"
+        );
         if direct.status < 400 {
             assert_eq!(direct.body, forwarded.body, "{method} {path}");
         }
     }
 
-    let made = owner.command("POST", "/tokens", &json!({"name": "reader", "roles": ["read"]})).json();
+    let made = owner
+        .command(
+            "POST",
+            "/tokens",
+            &json!({"name": "reader", "roles": ["read"]}),
+        )
+        .json();
     let reader = format!("Bearer {}", made["token"].as_str().expect("a token"));
     // What a node answers itself.
-    for (node, name, owns) in [(owner, "a", json!([0])), (standby, "b", json!([])), (other, "c", json!([]))] {
+    for (node, name, owns) in [
+        (owner, "a", json!([0])),
+        (standby, "b", json!([])),
+        (other, "c", json!([])),
+    ] {
         assert_eq!(node.open("GET", "/readyz", &[]).status, 200, "{name}");
-        assert_eq!(node.open("GET", "/cluster/status", &[]).status, 401, "{name}");
-        let read = node.client().ask("GET", "/cluster/status", &[("authorization", &reader)], b"").expect("an answer");
-        assert_eq!((read.status, read.json()["node"].as_str()), (200, Some("a")), "the owner knows other tokens");
+        assert_eq!(
+            node.open("GET", "/cluster/status", &[]).status,
+            401,
+            "{name}"
+        );
+        let read = node
+            .client()
+            .ask("GET", "/cluster/status", &[("authorization", &reader)], b"")
+            .expect("an answer");
+        assert_eq!(
+            (read.status, read.json()["node"].as_str()),
+            (200, Some("a")),
+            "the owner knows other tokens"
+        );
         assert_eq!(node.open("GET", "/metrics", &[]).status, 401, "{name}");
         let view = status(node);
         assert_eq!(view["node"], name);
         let nodes = view["nodes"].as_array().expect("nodes");
         assert_eq!(nodes.len(), 3, "{view}");
-        let own = nodes.iter().find(|node| node["name"] == name).expect("the node");
-        assert_eq!((&own["owns"], &own["state"]), (&owns, &json!("alive")), "{view}");
+        let own = nodes
+            .iter()
+            .find(|node| node["name"] == name)
+            .expect("the node");
+        assert_eq!(
+            (&own["owns"], &own["state"]),
+            (&owns, &json!("alive")),
+            "{view}"
+        );
         let metrics = node.command("GET", "/metrics", &Value::Null).text();
-        let owned = format!("gridhook_cluster_shard_owned{{shard=\"0\"}} {}", u8::from(name == "a"));
+        let owned = format!(
+            "gridhook_cluster_shard_owned{{shard=\"0\"}} {}",
+            u8::from(name == "a")
+        );
         assert!(metrics.contains(&owned), "{name}: {metrics}");
-        for family in ["gridhook_cluster_nodes_alive 3\n", "gridhook_cluster_shard_has_owner{shard=\"0\"} 1\n"] {
+        for family in [
+            "gridhook_cluster_nodes_alive 3\n",
+            "gridhook_cluster_shard_has_owner{shard=\"0\"} 1\n",
+        ] {
             assert!(metrics.contains(family), "{name}: {family}");
         }
-        let record = node.command("GET", "/cluster/ownership", &Value::Null).json()["value"][0].clone();
-        let fields = ["fullyQualifiedNamespace", "eventHubName", "consumerGroup", "partitionId", "ownerId"];
-        assert!(fields.iter().all(|field| record[field].as_str().is_some_and(|text| !text.is_empty())), "{record}");
-        assert!(record["lastModifiedTime"].as_str().is_some_and(|time| time.ends_with('Z')), "{record}");
-        assert_eq!((&record["ownerName"], &record["partitionId"]), (&json!("a"), &json!("0")), "{record}");
+        let record = node
+            .command("GET", "/cluster/ownership", &Value::Null)
+            .json()["value"][0]
+            .clone();
+        let fields = [
+            "fullyQualifiedNamespace",
+            "eventHubName",
+            "consumerGroup",
+            "partitionId",
+            "ownerId",
+        ];
+        assert!(
+            fields
+                .iter()
+                .all(|field| record[field].as_str().is_some_and(|text| !text.is_empty())),
+            "{record}"
+        );
+        assert!(
+            record["lastModifiedTime"]
+                .as_str()
+                .is_some_and(|time| time.ends_with('Z')),
+            "{record}"
+        );
+        assert_eq!(
+            (&record["ownerName"], &record["partitionId"]),
+            (&json!("a"), &json!("0")),
+            "{record}"
+        );
         let id = record["ownerId"].as_str().expect("an id");
         let guid: uuid::Uuid = id.parse().expect("a GUID");
         assert_eq!(guid.hyphenated().to_string(), id, "in lower case");
@@ -150,7 +228,10 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     let forwarded = standby.command("GET", "/metrics", &Value::Null).text();
     let named = |text: &str| -> BTreeSet<String> {
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        words.filter(|word| word.starts_with("gridhook_cluster_")).map(str::to_owned).collect()
+        words
+            .filter(|word| word.starts_with("gridhook_cluster_"))
+            .map(str::to_owned)
+            .collect()
     };
     let asked = [
         include_str!("../../../config/prometheus/gridhook.rules.yml"),
@@ -159,10 +240,17 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
     ];
     let shown = named(&forwarded);
     for text in asked {
-        assert!(named(text).is_subset(&shown), "{:?} are not shown", named(text).difference(&shown));
+        assert!(
+            named(text).is_subset(&shown),
+            "{:?} are not shown",
+            named(text).difference(&shown)
+        );
     }
     assert_eq!(named(asked[2]), shown, "the manual has all of them");
-    assert!(!forwarded.contains("gridhook_cluster_forwarded_requests_total{result=\"answered\"} 0"), "{forwarded}");
+    assert!(
+        !forwarded.contains("gridhook_cluster_forwarded_requests_total{result=\"answered\"} 0"),
+        "{forwarded}"
+    );
     let shown = operator(standby, &["cluster", "status"]).expect("a table");
     assert!(shown.contains("cluster test, as b sees it"), "{shown}");
 }
@@ -170,7 +258,9 @@ fn every_node_answers_as_the_owner_does_and_what_concerns_it_by_itself() {
 /// Publishes from this address, which claims to be another one.
 fn publish_from(client: [u8; 4], node: &Server, key: &str) -> u16 {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.bind(&SocketAddr::from((client, 0)).into()).expect("an address of loopback");
+    socket
+        .bind(&SocketAddr::from((client, 0)).into())
+        .expect("an address of loopback");
     socket.connect(&node.at().into()).expect("a connection");
     socket.set_read_timeout(Some(LONG)).expect("a socket");
     let mut stream = TcpStream::from(socket);
@@ -182,9 +272,14 @@ fn publish_from(client: [u8; 4], node: &Server, key: &str) -> u16 {
         node.at(),
         body.len()
     );
-    stream.write_all(&[head.as_bytes(), &body].concat()).expect("a request");
+    stream
+        .write_all(&[head.as_bytes(), &body].concat())
+        .expect("a request");
     let head = read_head(&mut BufReader::new(stream)).expect("a response");
-    head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status")
+    head.split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .expect("a status")
 }
 
 #[test]
@@ -215,7 +310,10 @@ fn streams_and_long_polls_go_through_a_standby_and_end_with_their_clients() {
         let mut stream = TcpStream::connect(standby.at()).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
         let token = super::TOKEN;
-        let head = format!("GET /tail HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n\r\n", standby.at());
+        let head = format!(
+            "GET /tail HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {token}\r\n\r\n",
+            standby.at()
+        );
         stream.write_all(head.as_bytes()).expect("a request");
         let mut stream = BufReader::new(stream);
         let head = read_head(&mut stream).expect("a response");
@@ -239,13 +337,21 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     if !has_nats() {
         return;
     }
-    let cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), CALM, ("LIMITS__HEAD_TIMEOUT", "1s")]);
+    let cluster = Cluster::start(
+        1,
+        &[
+            ("CLUSTER__RENEW", "100ms"),
+            CALM,
+            ("LIMITS__HEAD_TIMEOUT", "1s"),
+        ],
+    );
     let owner = &cluster.nodes[0];
     let key = owner.topic("orders", "EventGridSchema");
     let address = node_address(owner);
     let body = "[]";
     let request = format!(
-        "POST {} HTTP/1.1\r\nhost: {address}\r\naeg-sas-key: {key}\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {} HTTP/1.1\r\nhost: {address}\r\naeg-sas-key: {key}\r\ncontent-length: \
+         {}\r\n\r\n{body}",
         events_path("orders"),
         body.len()
     );
@@ -257,11 +363,18 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
         let mut greeting = String::new();
         stream.read_line(&mut greeting).expect("a line");
         assert!(greeting.starts_with("gridhook-node/1 "), "{greeting}");
-        stream.get_mut().write_all(offered.as_bytes()).expect("a request");
+        stream
+            .get_mut()
+            .write_all(offered.as_bytes())
+            .expect("a request");
         let mut answered = Vec::new();
         // It may be reset.
         stream.read_to_end(&mut answered).ok();
-        assert!(answered.is_empty(), "{}", String::from_utf8_lossy(&answered));
+        assert!(
+            answered.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&answered)
+        );
     }
     // A proof for another address is none, and the owner proves itself, too.
     let other = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -270,18 +383,28 @@ fn a_node_accepts_forwarded_requests_from_nodes_of_its_cluster_only() {
     // Who proves to be a node may watch for longer than others may take for their proof.
     let (mut watching, confirmed) = handshake(address, address, "watch");
     assert!(confirmed);
-    watching.get_mut().set_read_timeout(Some(Duration::from_millis(2_500))).expect("a socket");
+    watching
+        .get_mut()
+        .set_read_timeout(Some(Duration::from_millis(2_500)))
+        .expect("a socket");
     let kind = watching.read(&mut [0]).map_err(|error| error.kind());
-    assert!(matches!(kind, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)), "{kind:?}");
+    assert!(
+        matches!(kind, Err(ErrorKind::WouldBlock | ErrorKind::TimedOut)),
+        "{kind:?}"
+    );
 }
 
 /// The address at which other nodes call the node of the first record.
 fn node_address(node: &Server) -> SocketAddr {
     let view = status(node);
-    view["nodes"][0]["address"].as_str().and_then(|address| address.parse().ok()).expect("an address")
+    view["nodes"][0]["address"]
+        .as_str()
+        .and_then(|address| address.parse().ok())
+        .expect("an address")
 }
 
-/// The handshake of a node that calls `address` and means `named`, and whether the owner has confirmed it.
+/// The handshake of a node that calls `address` and means `named`, and whether the owner has
+/// confirmed it.
 fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<TcpStream>, bool) {
     let stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a socket");
@@ -294,7 +417,10 @@ fn handshake(address: SocketAddr, named: SocketAddr, side: &str) -> (BufReader<T
         let text = format!("{protocol} {prover} {named} {owner_nonce} 0123abcd {side}");
         HEXLOWER.encode(hmac::sign(&key, text.as_bytes()).as_ref())
     };
-    stream.get_mut().write_all(format!("{side} 0123abcd {}\n", proof("node")).as_bytes()).expect("a proof");
+    stream
+        .get_mut()
+        .write_all(format!("{side} 0123abcd {}\n", proof("node")).as_bytes())
+        .expect("a proof");
     stream.read_line(&mut answer).ok();
     let confirmed = answer.trim_end() == proof("owner");
     (stream, confirmed)
@@ -311,16 +437,25 @@ fn a_standby_delays_guessed_tokens_and_answers_a_client_that_has_closed_its_side
     // Ten refusals come at once; the delays after that double from 50 ms.
     let began = Instant::now();
     for _ in 0..15 {
-        let answer = standby.client().ask("GET", "/metrics", &[("authorization", "Bearer wrong")], b"");
+        let answer =
+            standby
+                .client()
+                .ask("GET", "/metrics", &[("authorization", "Bearer wrong")], b"");
         assert_eq!(answer.expect("an answer").status, 401);
     }
-    assert!(began.elapsed() >= Duration::from_millis(1_500), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() >= Duration::from_millis(1_500),
+        "{:?}",
+        began.elapsed()
+    );
 
     for node in &cluster.nodes {
         let (head, body) = publish_request(node, &key);
         let mut stream = TcpStream::connect(node.at()).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
-        stream.write_all(&[head.as_bytes(), &body].concat()).expect("a request");
+        stream
+            .write_all(&[head.as_bytes(), &body].concat())
+            .expect("a request");
         stream.shutdown(Shutdown::Write).expect("a socket");
         let head = read_head(&mut BufReader::new(stream)).expect("a response");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
@@ -331,7 +466,13 @@ fn a_standby_delays_guessed_tokens_and_answers_a_client_that_has_closed_its_side
 fn publish_request(node: &Server, key: &str) -> (String, Vec<u8>) {
     let body = load::body(&["e0".to_owned()], "s");
     let (path, at, length) = (events_path("orders"), node.at(), body.len());
-    (format!("POST {path} HTTP/1.1\r\nhost: {at}\r\naeg-sas-key: {key}\r\ncontent-length: {length}\r\n\r\n"), body)
+    (
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: {at}\r\naeg-sas-key: {key}\r\ncontent-length: \
+             {length}\r\n\r\n"
+        ),
+        body,
+    )
 }
 
 #[test]
@@ -345,7 +486,9 @@ fn a_standby_that_stops_finishes_the_requests_that_it_forwards() {
     let (head, body) = publish_request(standby, &key);
     let mut stream = TcpStream::connect(standby.at()).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a socket");
-    stream.write_all(&[head.as_bytes(), &body[..10]].concat()).expect("a part of a request");
+    stream
+        .write_all(&[head.as_bytes(), &body[..10]].concat())
+        .expect("a part of a request");
     // The standby has read the head.
     assert_eq!(standby.open("GET", "/readyz", &[]).status, 200);
     standby.signal_term();
@@ -371,7 +514,9 @@ fn an_owner_with_a_write_that_waits_for_nats_stops_by_itself() {
     let (head, body) = publish_request(owner, &key);
     let mut stream = TcpStream::connect(owner.at()).expect("a connection");
     stream.set_read_timeout(Some(LONG)).expect("a socket");
-    stream.write_all(&[head.as_bytes(), &body].concat()).expect("a request");
+    stream
+        .write_all(&[head.as_bytes(), &body].concat())
+        .expect("a request");
     assert_eq!(owner.open("GET", "/healthz", &[]).status, 200);
     println!("stopped after {:?}", owner.terminate());
 }
@@ -384,10 +529,19 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
     }
     let (cluster, sink) = (start(), Sink::start());
     let key = cluster.nodes[2].topic("orders", "EventGridSchema");
-    cluster.nodes[1].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
-    let error = operator(&cluster.nodes[2], &["cluster", "move", "0", "d"]).expect_err("no such node");
-    assert!(error.contains("no node d is alive; alive are a, b, c"), "{error}");
-    let error = operator(&cluster.nodes[0], &["cluster", "move", "7", "b"]).expect_err("no such shard");
+    cluster.nodes[1].subscribe(
+        "orders",
+        "taken",
+        &SubscriptionSpec::of(&sink.url("/taken")),
+    );
+    let error =
+        operator(&cluster.nodes[2], &["cluster", "move", "0", "d"]).expect_err("no such node");
+    assert!(
+        error.contains("no node d is alive; alive are a, b, c"),
+        "{error}"
+    );
+    let error =
+        operator(&cluster.nodes[0], &["cluster", "move", "7", "b"]).expect_err("no such shard");
     assert!(error.contains("there is no shard 7"), "{error}");
 
     // A publisher that tries again sees nothing of it.
@@ -397,12 +551,18 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
         sent += 1;
         wait_for("a publish", LONG, || {
             let body = load::body(std::slice::from_ref(&id), "s");
-            let answer =
-                cluster.nodes[through].client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], &body);
+            let answer = cluster.nodes[through].client().ask(
+                "POST",
+                &events_path("orders"),
+                &[("aeg-sas-key", &key)],
+                &body,
+            );
             answer.is_ok_and(|answer| answer.status == 200)
         });
     };
-    wait_for("a copy on b", LONG, || operator(&cluster.nodes[2], &["cluster", "move", "0", "b"]).is_ok());
+    wait_for("a copy on b", LONG, || {
+        operator(&cluster.nodes[2], &["cluster", "move", "0", "b"]).is_ok()
+    });
     let mut through = 0;
     while cluster.owner() != 1 {
         publish(through % 3);
@@ -415,14 +575,20 @@ fn an_operator_moves_the_store_and_drains_nodes_from_any_node() {
     }
     let shown = operator(&cluster.nodes[2], &["cluster", "status"]).expect("a table");
     assert!(shown.contains("drained"), "{shown}");
-    let error = operator(&cluster.nodes[2], &["cluster", "move", "0", "b"]).expect_err("it takes nothing");
+    let error =
+        operator(&cluster.nodes[2], &["cluster", "move", "0", "b"]).expect_err("it takes nothing");
     assert!(error.contains("drain --end"), "{error}");
     operator(&cluster.nodes[1], &["cluster", "drain", "b", "--end"]).expect("a request");
     for node in 0..3 {
         publish(node);
     }
     wait_for("all events", LONG, || sink.taken("/taken") >= sent);
-    assert_eq!(cluster.nodes[0].admin("GET", &format!("{SCOPE}/orders"), &Value::Null).status, 200);
+    assert_eq!(
+        cluster.nodes[0]
+            .admin("GET", &format!("{SCOPE}/orders"), &Value::Null)
+            .status,
+        200
+    );
 }
 
 #[test]
@@ -439,27 +605,44 @@ fn a_request_that_no_node_takes_waits_and_receives_503() {
     cluster.nodes[0].kill_9();
     let impostor = Impostor::at(address);
     let began = Instant::now();
-    let answer = cluster.nodes[1].client().ask("POST", &events_path("orders"), &[("aeg-sas-key", &key)], b"[]");
+    let answer = cluster.nodes[1].client().ask(
+        "POST",
+        &events_path("orders"),
+        &[("aeg-sas-key", &key)],
+        b"[]",
+    );
     let answer = answer.expect("an answer");
     assert_eq!(answer.status, 503, "{}", answer.text());
     assert_eq!(answer.header("retry-after"), Some("1"));
-    assert!(began.elapsed() >= Duration::from_secs(4), "it waits for an owner");
+    assert!(
+        began.elapsed() >= Duration::from_secs(4),
+        "it waits for an owner"
+    );
     let (greeted, taken) = &*impostor.0.lock().expect("no panic");
-    assert!(*greeted > 0 && taken.is_empty(), "{greeted}: {}", String::from_utf8_lossy(taken));
+    assert!(
+        *greeted > 0 && taken.is_empty(),
+        "{greeted}: {}",
+        String::from_utf8_lossy(taken)
+    );
     wait_for("it to say so", LONG, || {
-        let metrics = cluster.nodes[1].command("GET", "/metrics", &Value::Null).text();
+        let metrics = cluster.nodes[1]
+            .command("GET", "/metrics", &Value::Null)
+            .text();
         metrics.contains("gridhook_cluster_records_readable 0")
     });
 }
 
-/// A process at the address of a former owner that does not know the secret: how many nodes have greeted it, and what they
-/// sent behind that.
+/// A process at the address of a former owner that does not know the secret: how many nodes have
+/// greeted it, and what they sent behind that.
 struct Impostor(Arc<Mutex<(u32, Vec<u8>)>>);
 
 impl Impostor {
     fn at(address: SocketAddr) -> Self {
         let seen = Arc::<Mutex<(u32, Vec<u8>)>>::default();
-        let (listener, shared) = (TcpListener::bind(address).expect("the address is free"), Arc::clone(&seen));
+        let (listener, shared) = (
+            TcpListener::bind(address).expect("the address is free"),
+            Arc::clone(&seen),
+        );
         // It ends with the process of the tests.
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -467,10 +650,16 @@ impl Impostor {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
                     let mut proof = String::new();
-                    stream.get_mut().write_all(format!("gridhook-node/1 {}\n", "a".repeat(32)).as_bytes()).ok()?;
+                    stream
+                        .get_mut()
+                        .write_all(format!("gridhook-node/1 {}\n", "a".repeat(32)).as_bytes())
+                        .ok()?;
                     stream.read_line(&mut proof).ok()?;
                     shared.lock().expect("no panic").0 += 1;
-                    stream.get_mut().write_all(format!("{}\n", "0".repeat(64)).as_bytes()).ok()?;
+                    stream
+                        .get_mut()
+                        .write_all(format!("{}\n", "0".repeat(64)).as_bytes())
+                        .ok()?;
                     let mut byte = [0];
                     while stream.read(&mut byte).is_ok_and(|read| read > 0) {
                         shared.lock().expect("no panic").1.extend(byte);

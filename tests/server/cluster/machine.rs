@@ -1,4 +1,5 @@
-//! Machines: full disks, wrong clocks, signals at the wrong time, strangers, and a stream that is full or was changed.
+//! Machines: full disks, wrong clocks, signals at the wrong time, strangers, and a stream that is
+//! full or was changed.
 
 use std::{
     fs,
@@ -35,7 +36,12 @@ const EX_IOERR: i32 = 74;
 
 fn try_publish(node: &Server, key: &str, id: &str, subject: &str) -> u16 {
     let body = load::body(&[id.to_owned()], subject);
-    let answer = node.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &body);
+    let answer = node.client().ask(
+        "POST",
+        &events_path("orders"),
+        &[("aeg-sas-key", key)],
+        &body,
+    );
     answer.map_or(0, |answer| answer.status)
 }
 
@@ -44,16 +50,24 @@ fn an_owner_with_a_full_disk_is_replaced_and_follows_when_there_is_space() {
     if !has_nats() {
         return;
     }
-    let Some(disk) = Mount::tmpfs(160) else { return };
+    let Some(disk) = Mount::tmpfs(160) else {
+        return;
+    };
     let (mut cluster, sink) = (Cluster::prepare(1, &[]), Sink::start());
     cluster.nodes[0].keep_data_in(&disk.path().join("data"));
     keep_token(&cluster.nodes[0]);
     cluster.join_all();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")).batch(10));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "all",
+        &SubscriptionSpec::of(&sink.url("/all")).batch(10),
+    );
     let mut ids = publish(&cluster.nodes[0], &key, 0..20);
     let filler = disk.fill(4 << 20);
-    let subject = |number: usize| format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(2_500);
+    let subject = |number: usize| {
+        format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(2_500)
+    };
     let mut number = 0;
     while !cluster.nodes[0].has_ended() && number < 4_000 {
         let id = format!("large-{number}");
@@ -62,9 +76,17 @@ fn an_owner_with_a_full_disk_is_replaced_and_follows_when_there_is_space() {
         }
         number += 1;
     }
-    assert_eq!(cluster.nodes[0].wait(START), Some(EX_IOERR), "{}", cluster.nodes[0].logs());
+    assert_eq!(
+        cluster.nodes[0].wait(START),
+        Some(EX_IOERR),
+        "{}",
+        cluster.nodes[0].logs()
+    );
     let next = cluster.owner_but(Some(0));
-    println!("replaced after {number} events of {} bytes", subject(0).len());
+    println!(
+        "replaced after {number} events of {} bytes",
+        subject(0).len()
+    );
     ids.extend(publish(&cluster.nodes[next], &key, 20..40));
     fs::remove_file(filler).expect("removed");
     cluster.join(0);
@@ -81,11 +103,22 @@ fn an_owner_with_a_full_disk_is_replaced_and_follows_when_there_is_space() {
 }
 
 /// A process with another clock, as faketime has it. The monotonic clock stays.
-const FAKETIME: [&str; 5] = ["env", "NO_FAKE_STAT=1", "faketime", "--exclude-monotonic", "-f"];
+const FAKETIME: [&str; 5] = [
+    "env",
+    "NO_FAKE_STAT=1",
+    "faketime",
+    "--exclude-monotonic",
+    "-f",
+];
 
 #[test]
 fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_events() {
-    if !has_nats() || !needs::can_run("faketime", Command::new("faketime").args(["-f", "-1d", "true"])) {
+    if !has_nats()
+        || !needs::can_run(
+            "faketime",
+            Command::new("faketime").args(["-f", "-1d", "true"]),
+        )
+    {
         return;
     }
     let (mut cluster, sink) = (Cluster::prepare(1, &[]), Sink::start());
@@ -94,9 +127,14 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
     }
     cluster.join_all();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "alone", &SubscriptionSpec::of(&sink.url("/alone")));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "alone",
+        &SubscriptionSpec::of(&sink.url("/alone")),
+    );
     // Its events end after an hour.
-    let retries = json!({"retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 60}});
+    let retries =
+        json!({"retryPolicy": {"maxDeliveryAttempts": 30, "eventTimeToLiveInMinutes": 60}});
     let retried = SubscriptionSpec::of(&sink.url("/retried")).also(&json!({}), &retries);
     cluster.nodes[0].subscribe("orders", "retried", &retried);
     let held = SubscriptionSpec::of(&sink.url("/held")).also(&json!({}), &retries);
@@ -114,21 +152,34 @@ fn clocks_that_are_hours_apart_divide_no_cluster_and_neither_delay_nor_end_event
         ids.extend(more);
         // Its time is in its record now.
         let seen = Instant::now();
-        wait_for("a moment to pass", LONG, || seen.elapsed() > Duration::from_secs(2));
+        wait_for("a moment to pass", LONG, || {
+            seen.elapsed() > Duration::from_secs(2)
+        });
         assert_eq!(cluster.owner(), owner, "nobody else takes the store");
         cluster.nodes[owner].kill_9();
         let next = cluster.owner_but(Some(owner));
         sink.set("/retried", Behavior::Answer(200));
         // Some seconds, not hours.
-        wait_for("retries that another clock has planned", 2 * LONG, || sink.taken("/retried") == ids.len());
+        wait_for("retries that another clock has planned", 2 * LONG, || {
+            sink.taken("/retried") == ids.len()
+        });
         cluster.join(owner);
         println!("round {round}: {owner} was killed, {next} took over");
         owner = next;
     }
     cluster.nodes[owner].operate("orders", "held", "resume");
-    assert_all_arrive(&cluster.nodes[owner], &sink, &["alone", "retried", "held"], &ids);
+    assert_all_arrive(
+        &cluster.nodes[owner],
+        &sink,
+        &["alone", "retried", "held"],
+        &ids,
+    );
     for subscription in ["alone", "retried", "held"] {
-        assert_eq!(cluster.nodes[owner].counter("orders", subscription, "dropped"), 0, "{subscription}");
+        assert_eq!(
+            cluster.nodes[owner].counter("orders", subscription, "dropped"),
+            0,
+            "{subscription}"
+        );
     }
     assert_eq!(of_former_owners(&cluster.nats), Vec::<u64>::new());
 }
@@ -144,13 +195,21 @@ fn a_node_that_is_stopped_while_it_takes_the_store_ends_well_and_another_one_tak
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     let mut owner = 0;
     for round in 0..many(3, 20) {
-        let taken: Vec<usize> =
-            cluster.nodes.iter().map(|node| node.logs().matches("the shard is claimed").count()).collect();
+        let taken: Vec<usize> = cluster
+            .nodes
+            .iter()
+            .map(|node| node.logs().matches("the shard is claimed").count())
+            .collect();
         cluster.nodes[owner].kill_9();
         let mut next = owner;
         wait_for("another node to claim the store", START, || {
-            let claims =
-                |index: &usize| cluster.nodes[*index].logs().matches("the shard is claimed").count() > taken[*index];
+            let claims = |index: &usize| {
+                cluster.nodes[*index]
+                    .logs()
+                    .matches("the shard is claimed")
+                    .count()
+                    > taken[*index]
+            };
             let found = (0..3).filter(|index| *index != owner).find(claims);
             next = found.unwrap_or(owner);
             found.is_some()
@@ -158,10 +217,21 @@ fn a_node_that_is_stopped_while_it_takes_the_store_ends_well_and_another_one_tak
         // At another moment of its start each time.
         thread::sleep(Duration::from_millis(15 * (round as u64 % 4)));
         cluster.nodes[next].signal_term();
-        assert_eq!(cluster.nodes[next].wait(START), Some(0), "{}", cluster.nodes[next].logs());
+        assert_eq!(
+            cluster.nodes[next].wait(START),
+            Some(0),
+            "{}",
+            cluster.nodes[next].logs()
+        );
         let last = 3 - owner - next;
-        wait_for("the last node to own the store", START, || cluster.ready_owner(Some(next)) == Some(last));
-        ids.extend(publish(&cluster.nodes[last], &key, round as u32 * 10 + 10..round as u32 * 10 + 20));
+        wait_for("the last node to own the store", START, || {
+            cluster.ready_owner(Some(next)) == Some(last)
+        });
+        ids.extend(publish(
+            &cluster.nodes[last],
+            &key,
+            round as u32 * 10 + 10..round as u32 * 10 + 20,
+        ));
         cluster.join(owner);
         cluster.join(next);
         owner = last;
@@ -180,24 +250,37 @@ fn a_node_that_is_fenced_while_it_starts_to_serve_is_a_standby_again() {
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
     let mut owner = 0;
     for round in 0..many(3, 20) {
-        let count = |cluster: &Cluster, index: usize| cluster.nodes[index].logs().matches(TAKEN).count();
+        let count =
+            |cluster: &Cluster, index: usize| cluster.nodes[index].logs().matches(TAKEN).count();
         let taken = [0, 1, 2].map(|index| count(&cluster, index));
         cluster.nodes[owner].kill_9();
         let mut next = owner;
         wait_for("another node to fence the changelog", START, || {
-            let found = (0..3).filter(|index| *index != owner).find(|index| count(&cluster, *index) > taken[*index]);
+            let found = (0..3)
+                .filter(|index| *index != owner)
+                .find(|index| count(&cluster, *index) > taken[*index]);
             next = found.unwrap_or(owner);
             found.is_some()
         });
         thread::sleep(Duration::from_millis(7 * (round as u64 % 4)));
         cluster.nodes[next].signal("STOP");
         let last = 3 - owner - next;
-        wait_for("the last node to own the store", START, || cluster.ready_owner(Some(next)) == Some(last));
-        ids.extend(publish(&cluster.nodes[last], &key, round as u32 * 10 + 10..round as u32 * 10 + 20));
+        wait_for("the last node to own the store", START, || {
+            cluster.ready_owner(Some(next)) == Some(last)
+        });
+        ids.extend(publish(
+            &cluster.nodes[last],
+            &key,
+            round as u32 * 10 + 10..round as u32 * 10 + 20,
+        ));
         let before = cluster.nodes[next].logs().matches("standby again").count();
         cluster.nodes[next].signal("CONT");
         wait_for("the former owner to follow", LONG, || {
-            assert!(!cluster.nodes[next].has_ended(), "{}", cluster.nodes[next].logs());
+            assert!(
+                !cluster.nodes[next].has_ended(),
+                "{}",
+                cluster.nodes[next].logs()
+            );
             cluster.nodes[next].logs().matches("standby again").count() > before
         });
         cluster.join(owner);
@@ -208,7 +291,10 @@ fn a_node_that_is_fenced_while_it_starts_to_serve_is_a_standby_again() {
 }
 
 /// A stream of this size, and the part of it that is kept.
-const SMALL: [(&str, &str); 2] = [("CLUSTER__STREAM_BYTES", "2MiB"), ("CLUSTER__STREAM_KEEP_BYTES", "256KiB")];
+const SMALL: [(&str, &str); 2] = [
+    ("CLUSTER__STREAM_BYTES", "2MiB"),
+    ("CLUSTER__STREAM_KEEP_BYTES", "256KiB"),
+];
 
 #[test]
 fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
@@ -220,7 +306,9 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     cluster.nodes[0].subscribe("orders", "all", &SubscriptionSpec::of(&sink.url("/all")));
     // The stream keeps what this node needs.
     cluster.nodes[2].terminate();
-    let subject = |number: usize| format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(1_000);
+    let subject = |number: usize| {
+        format!("/{}", fastrand::Rng::with_seed(number as u64).u128(..)).repeat(1_000)
+    };
     let (mut ids, mut number) = (Vec::new(), 0);
     wait_for("the stream to be full", START, || {
         let id = format!("large-{number}");
@@ -235,12 +323,17 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     });
     // Otherwise the stream is kept for what the killed node never reported.
     wait_for("the owner's position to be known", START, || {
-        let view = cluster.nodes[1].command("GET", "/cluster/status", &Value::Null).json();
+        let view = cluster.nodes[1]
+            .command("GET", "/cluster/status", &Value::Null)
+            .json();
         let nodes = view["nodes"].as_array().expect("nodes").clone();
         let mut owner = nodes.into_iter().filter(|node| node["name"] == "a");
-        owner.any(|node| node["flushed"][0].as_u64() > Some(10) && node["flushed"] == node["applied"])
+        owner.any(|node| {
+            node["flushed"][0].as_u64() > Some(10) && node["flushed"] == node["applied"]
+        })
     });
-    // What is too little for an event may be enough for a fence. The lease of the owner that is paused has not ended yet.
+    // What is too little for an event may be enough for a fence. The lease of the owner that is
+    // paused has not ended yet.
     cluster.nodes[0].signal("STOP");
     cluster.nats.0[0].fill(STREAM);
     cluster.nodes[0].kill_9();
@@ -248,7 +341,11 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     wait_for("the node to be forgotten without an owner", START, || {
         operator(&cluster.nodes[1], &["cluster", "forget", "c", "--yes"]).is_ok()
     });
-    assert!(cluster.nodes[1].logs().contains("there is no owner"), "{}", cluster.nodes[1].logs());
+    assert!(
+        cluster.nodes[1].logs().contains("there is no owner"),
+        "{}",
+        cluster.nodes[1].logs()
+    );
     let next = cluster.owner_but(Some(0));
     wait_for("publishers to be served", START, || {
         let id = format!("large-{number}");
@@ -260,7 +357,11 @@ fn a_full_stream_refuses_publishers_and_is_trimmed_by_the_next_owner() {
     println!("{} events in a stream of {}", ids.len(), SMALL[0].1);
     // Its folder is behind the stream now. It fetches the store, and may own it then.
     cluster.join(2);
-    wait_for("a copy of the store", START, || cluster.nodes[2].logs().contains("the copy of the store is in place"));
+    wait_for("a copy of the store", START, || {
+        cluster.nodes[2]
+            .logs()
+            .contains("the copy of the store is in place")
+    });
     wait_until_synced(&cluster, next, "c");
     cluster.nodes[next].kill_9();
     assert_eq!(cluster.owner(), 2);
@@ -277,9 +378,14 @@ fn a_node_that_ends_before_it_reports_a_position_keeps_the_stream_from_no_trim()
     let mut cluster = Cluster::start(1, &SMALL);
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     let flushed = |cluster: &Cluster| {
-        let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+        let view = cluster.nodes[0]
+            .command("GET", "/cluster/status", &Value::Null)
+            .json();
         let nodes = view["nodes"].as_array().expect("nodes").clone();
-        let node = nodes.into_iter().find(|node| node["name"] == "c").unwrap_or_default();
+        let node = nodes
+            .into_iter()
+            .find(|node| node["name"] == "c")
+            .unwrap_or_default();
         node["flushed"][0].as_u64().unwrap_or_default()
     };
     publish(&cluster.nodes[0], &key, 0..50);
@@ -290,7 +396,9 @@ fn a_node_that_ends_before_it_reports_a_position_keeps_the_stream_from_no_trim()
     // What it says first is what its store has.
     let first = nats.0[0].next_message("$KV.GH_test.node.c", || nodes[2].begin());
     let first: Value = serde_json::from_slice(&first).expect("a record");
-    let after = first["positions"][0]["flushed"].as_u64().expect("a position");
+    let after = first["positions"][0]["flushed"]
+        .as_u64()
+        .expect("a position");
     assert!(after >= before, "{before} before, {after} after");
 }
 
@@ -300,8 +408,14 @@ fn a_stream_that_is_smaller_than_what_a_node_keeps_is_refused() {
         return;
     }
     let own = |index| match index {
-        1 => vec![("CLUSTER__STREAM_BYTES", "1GiB".to_owned()), ("CLUSTER__STREAM_KEEP_BYTES", "512MiB".to_owned())],
-        _ => SMALL.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
+        1 => vec![
+            ("CLUSTER__STREAM_BYTES", "1GiB".to_owned()),
+            ("CLUSTER__STREAM_KEEP_BYTES", "512MiB".to_owned()),
+        ],
+        _ => SMALL
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()))
+            .collect(),
     };
     let mut cluster = Cluster::prepare_each(NatsCluster::start(1, "always"), &[], own);
     cluster.join(0);
@@ -310,7 +424,10 @@ fn a_stream_that_is_smaller_than_what_a_node_keeps_is_refused() {
     cluster.nodes[1].begin();
     assert_eq!(cluster.nodes[1].wait(START), Some(1));
     let log = cluster.nodes[1].logs();
-    assert!(log.contains("cluster.stream_keep_bytes: the stream GH_test_0 takes 2097152 bytes"), "{log}");
+    assert!(
+        log.contains("cluster.stream_keep_bytes: the stream GH_test_0 takes 2097152 bytes"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -325,25 +442,35 @@ fn records_that_were_removed_from_the_stream_or_a_shorter_stream_are_refused() {
     publish(&cluster.nodes[0], &key, 20..40);
     wait_for("the other standby to follow", LONG, || {
         let last = cluster.nats.0[0].messages(STREAM, u64::MAX - 1).1;
-        let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+        let view = cluster.nodes[0]
+            .command("GET", "/cluster/status", &Value::Null)
+            .json();
         view["nodes"][1]["flushed"][0] == last
     });
     cluster.nats.0[0].purge(STREAM);
     publish(&cluster.nodes[0], &key, 40..60);
     // The others have what was removed, and go on. This one fetches it.
     cluster.join(2);
-    wait_for("a copy of the store", START, || cluster.nodes[2].logs().contains("the copy of the store is in place"));
+    wait_for("a copy of the store", START, || {
+        cluster.nodes[2]
+            .logs()
+            .contains("the copy of the store is in place")
+    });
     publish(&cluster.nodes[1], &key, 60..80);
 
     cluster.nats.0[0].delete(STREAM);
     cluster.nats.0[0].create(STREAM);
     // A standby notices by reading, and an owner by writing.
-    let answer = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
+    let answer =
+        cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
     assert!(answer.status >= 500, "{}", answer.text());
     for node in &mut cluster.nodes {
         assert_eq!(node.wait(START), Some(1));
         let log = node.logs();
-        assert!(log.contains("the changelog ends at record 0, but the local store has applied"), "{log}");
+        assert!(
+            log.contains("the changelog ends at record 0, but the local store has applied"),
+            "{log}"
+        );
         node.assert_sound();
     }
 }
@@ -365,22 +492,38 @@ fn the_next_owner_makes_backups_at_the_same_destination() {
     operator(&cluster.nodes[next], &["backup"]).expect("a backup of the next owner");
 }
 
-/// Strangers at the address for nodes, more than TLS would take at once, keep neither nodes nor publishers out.
+/// Strangers at the address for nodes, more than TLS would take at once, keep neither nodes nor
+/// publishers out.
 fn strangers_keep_no_client_out(cluster: &Cluster) {
     let key = cluster.nodes[1].topic("orders", "EventGridSchema");
-    let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
-    let address = view["nodes"][0]["address"].as_str().expect("an address").to_owned();
+    let view = cluster.nodes[0]
+        .command("GET", "/cluster/status", &Value::Null)
+        .json();
+    let address = view["nodes"][0]["address"]
+        .as_str()
+        .expect("an address")
+        .to_owned();
     // They send nothing.
-    let strangers: Vec<TcpStream> = (0..500).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
+    let strangers: Vec<TcpStream> = (0..500)
+        .map(|_| TcpStream::connect(&address).expect("a connection"))
+        .collect();
     let is_open = |mut stranger: &TcpStream| {
         stranger.set_nonblocking(true).expect("a socket");
         // The greeting, and nothing else.
         let mut unread = [0; 64];
         let read = stranger.read(&mut unread);
         read.is_ok_and(|read| read > 0)
-            || stranger.read(&mut unread).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+            || stranger
+                .read(&mut unread)
+                .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     };
-    wait_for("strangers to make room", LONG, || strangers.iter().filter(|stranger| is_open(stranger)).count() <= 64);
+    wait_for("strangers to make room", LONG, || {
+        strangers
+            .iter()
+            .filter(|stranger| is_open(stranger))
+            .count()
+            <= 64
+    });
     // The owner's own listener, too.
     for (number, node) in cluster.nodes.iter().enumerate() {
         assert_eq!(try_publish(node, &key, &format!("e{number}"), "s"), 200);
@@ -392,7 +535,10 @@ fn strangers_at_the_address_for_nodes_keep_no_node_out() {
     if !has_nats() {
         return;
     }
-    strangers_keep_no_client_out(&Cluster::start(1, &[("LIMITS__HEAD_TIMEOUT", "10m"), ("SERVER__WORKERS", "1")]));
+    strangers_keep_no_client_out(&Cluster::start(
+        1,
+        &[("LIMITS__HEAD_TIMEOUT", "10m"), ("SERVER__WORKERS", "1")],
+    ));
 }
 
 #[test]
@@ -404,7 +550,10 @@ fn strangers_at_the_address_for_nodes_keep_no_node_out_with_tls() {
     let own = |node: &str| {
         write_node_files(folder.path(), node, &authority, &authority);
         let mut settings = node_tls(folder.path(), node);
-        settings.extend([("LIMITS__HEAD_TIMEOUT", "10m".to_owned()), ("SERVER__WORKERS", "1".to_owned())]);
+        settings.extend([
+            ("LIMITS__HEAD_TIMEOUT", "10m".to_owned()),
+            ("SERVER__WORKERS", "1".to_owned()),
+        ]);
         settings
     };
     let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
@@ -419,16 +568,22 @@ fn a_connection_to_the_owner_that_was_idle_for_long_is_not_used() {
     }
     // One thread, so that all requests have the same connections.
     let others = [("SERVER__WORKERS", "1"), ("LIMITS__IDLE_TIMEOUT", "4s")];
-    let (cluster, proxy, _port) = Cluster::start_behind_proxy(&[("LIMITS__IDLE_TIMEOUT", "1m")], &others);
+    let (cluster, proxy, _port) =
+        Cluster::start_behind_proxy(&[("LIMITS__IDLE_TIMEOUT", "1m")], &others);
     let key = cluster.nodes[1].topic("orders", "EventGridSchema");
     let publish = || assert_eq!(try_publish(&cluster.nodes[1], &key, "e", "s"), 200);
     publish();
     let (before, began) = (proxy.connections(), Instant::now());
     publish();
-    assert!(proxy.connections() == before || began.elapsed() > Duration::from_secs(1), "it is used again at once");
+    assert!(
+        proxy.connections() == before || began.elapsed() > Duration::from_secs(1),
+        "it is used again at once"
+    );
     let (before, began) = (proxy.connections(), Instant::now());
     // Half of the time after which a server may close it.
-    wait_for("it to be idle for long", LONG, || began.elapsed() > Duration::from_millis(2_100));
+    wait_for("it to be idle for long", LONG, || {
+        began.elapsed() > Duration::from_millis(2_100)
+    });
     publish();
     assert_eq!(proxy.connections(), before + 1);
 }

@@ -18,19 +18,27 @@ use crate::{
 fn names(node: &Server) -> Vec<String> {
     let view = node.command("GET", "/cluster/status", &Value::Null).json();
     let nodes = view["nodes"].as_array().expect("nodes");
-    nodes.iter().filter_map(|node| Some(node["name"].as_str()?.to_owned())).collect()
+    nodes
+        .iter()
+        .filter_map(|node| Some(node["name"].as_str()?.to_owned()))
+        .collect()
 }
 
 /// Forgets node `c`, once the others take it for dead.
 fn forget(node: &Server) {
-    wait_for("the node to be dead", START, || match operator(node, &["cluster", "forget", "c", "--yes"]) {
-        Ok(shown) => {
-            assert!(!shown.contains("\nc "), "{shown}");
-            true
-        }
-        Err(error) => {
-            assert!(error.contains("the node c is alive, or was a moment ago"), "{error}");
-            false
+    wait_for("the node to be dead", START, || {
+        match operator(node, &["cluster", "forget", "c", "--yes"]) {
+            Ok(shown) => {
+                assert!(!shown.contains("\nc "), "{shown}");
+                true
+            }
+            Err(error) => {
+                assert!(
+                    error.contains("the node c is alive, or was a moment ago"),
+                    "{error}"
+                );
+                false
+            }
         }
     });
     // A standby reads the records a moment later than the owner.
@@ -44,20 +52,29 @@ fn the_examples_of_the_cluster_run() {
         return;
     }
     let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
-    wait_for("the records of all", LONG, || names(&cluster.nodes[1]) == ["a", "b", "c"]);
+    wait_for("the records of all", LONG, || {
+        names(&cluster.nodes[1]) == ["a", "b", "c"]
+    });
     let run = |cluster: &Cluster, name: &str| {
         let words = example_words(name);
-        let words: Vec<&str> = words.iter().map(|word| word.strip_prefix("node-").unwrap_or(word)).collect();
+        let words: Vec<&str> = words
+            .iter()
+            .map(|word| word.strip_prefix("node-").unwrap_or(word))
+            .collect();
         operator(&cluster.nodes[0], &words)
     };
     for name in ["cluster status", "cluster ownership"] {
         run(&cluster, name).expect("an answer");
     }
-    wait_for("the node to have caught up", START, || run(&cluster, "cluster move").is_ok());
+    wait_for("the node to have caught up", START, || {
+        run(&cluster, "cluster move").is_ok()
+    });
     wait_for("the next owner", START, || cluster.owner() == 1);
     run(&cluster, "cluster drain").expect("it is asked");
     cluster.nodes[2].kill_9();
-    wait_for("the node to be dead", START, || run(&cluster, "cluster forget").is_ok());
+    wait_for("the node to be dead", START, || {
+        run(&cluster, "cluster forget").is_ok()
+    });
 }
 
 #[test]
@@ -68,28 +85,51 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     let mut cluster = Cluster::start(1, &[("CLUSTER__RENEW", "100ms"), ("CLUSTER__EXPIRY", "5s")]);
     let sink = Sink::start();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "taken",
+        &SubscriptionSpec::of(&sink.url("/taken")),
+    );
     let mut ids = publish(&cluster.nodes[0], &key, 0..10);
-    wait_for("the records of all", LONG, || names(&cluster.nodes[1]) == ["a", "b", "c"]);
-    let asked = |node: &str, flag: &[&str]| operator(&cluster.nodes[1], &[&["cluster", "forget", node], flag].concat());
+    wait_for("the records of all", LONG, || {
+        names(&cluster.nodes[1]) == ["a", "b", "c"]
+    });
+    let asked = |node: &str, flag: &[&str]| {
+        operator(
+            &cluster.nodes[1],
+            &[&["cluster", "forget", node], flag].concat(),
+        )
+    };
     let error = asked("b", &["--yes"]).expect_err("it is alive");
     assert!(error.contains("the node b is alive"), "{error}");
     let error = asked("d", &["--yes"]).expect_err("there is none");
-    assert!(error.contains("no node d has a record; the nodes are a, b, c"), "{error}");
+    assert!(
+        error.contains("no node d has a record; the nodes are a, b, c"),
+        "{error}"
+    );
     let error = asked("c", &[]).expect_err("nobody has confirmed it");
-    assert!(error.contains("Forget the node c?") && error.contains("--yes"), "{error}");
+    assert!(
+        error.contains("Forget the node c?") && error.contains("--yes"),
+        "{error}"
+    );
 
     // The stream has all that it needs.
     cluster.nodes[2].kill_9();
-    let advice = "c is dead, and the stream keeps what it needs: start it, or gridhook cluster forget c";
+    let advice =
+        "c is dead, and the stream keeps what it needs: start it, or gridhook cluster forget c";
     wait_for("the advice", START, || {
-        operator(&cluster.nodes[1], &["cluster", "status"]).expect("a table").contains(advice)
+        operator(&cluster.nodes[1], &["cluster", "status"])
+            .expect("a table")
+            .contains(advice)
     });
     forget(&cluster.nodes[1]);
-    let trail = operator(&cluster.nodes[0], &["audit", "--search", "/cluster/forget"]).expect("a table");
+    let trail =
+        operator(&cluster.nodes[0], &["audit", "--search", "/cluster/forget"]).expect("a table");
     assert!(trail.contains("POST"), "{trail}");
     cluster.join(2);
-    wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
+    wait_for("its record", LONG, || {
+        names(&cluster.nodes[0]) == ["a", "b", "c"]
+    });
 
     // The stream does not have it any more, and whether the store is of this cluster is not known.
     cluster.nodes[2].kill_9();
@@ -97,19 +137,32 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     ids.extend(publish(&cluster.nodes[0], &key, 10..30));
     forget(&cluster.nodes[0]);
     wait_for("the standby to apply everything", LONG, || {
-        let view = cluster.nodes[1].command("GET", "/cluster/status", &Value::Null).json();
+        let view = cluster.nodes[1]
+            .command("GET", "/cluster/status", &Value::Null)
+            .json();
         view["nodes"][0]["applied"] == view["nodes"][1]["applied"]
     });
     cluster.nats.0[0].purge(STREAM);
     cluster.nodes[2].begin();
     assert_eq!(cluster.nodes[2].wait(START), Some(1));
     let logs = cluster.nodes[2].logs();
-    assert!(logs.contains("the changelog begins at record") && logs.contains("an empty data folder"), "{logs}");
-    assert_eq!(names(&cluster.nodes[0]), ["a", "b"], "the stream is kept for no node that cannot follow");
+    assert!(
+        logs.contains("the changelog begins at record") && logs.contains("an empty data folder"),
+        "{logs}"
+    );
+    assert_eq!(
+        names(&cluster.nodes[0]),
+        ["a", "b"],
+        "the stream is kept for no node that cannot follow"
+    );
 
     // A backup of the cluster will do, too.
     let backup = cluster.nodes[0].data_dir().with_file_name("backup");
-    operator(&cluster.nodes[1], &["backup", backup.to_str().expect("text")]).expect("a backup");
+    operator(
+        &cluster.nodes[1],
+        &["backup", backup.to_str().expect("text")],
+    )
+    .expect("a backup");
     let folder = cluster.nodes[2].data_dir();
     fs::remove_dir_all(&folder).expect("a folder");
     let (backup, folder_name) = (backup.display().to_string(), folder.display().to_string());
@@ -117,14 +170,20 @@ fn a_forgotten_node_joins_again_or_says_what_it_needs() {
     assert!(status.success(), "{reported}");
     fs::write(folder.join("admin-token"), TOKEN).expect("a file");
     cluster.join(2);
-    wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
+    wait_for("its record", LONG, || {
+        names(&cluster.nodes[0]) == ["a", "b", "c"]
+    });
     wait_for("the node to have caught up", START, || {
         let moved = operator(&cluster.nodes[1], &["cluster", "move", "0", "c"]);
-        moved.inspect_err(|error| assert!(error.contains("the node c has not caught up"), "{error}")).is_ok()
+        moved
+            .inspect_err(|error| assert!(error.contains("the node c has not caught up"), "{error}"))
+            .is_ok()
     });
     wait_for("the node to own the store", START, || cluster.owner() == 2);
     ids.extend(publish(&cluster.nodes[2], &key, 30..40));
-    wait_for("all events", Duration::from_secs(60), || sink.taken("/taken") >= ids.len());
+    wait_for("all events", Duration::from_secs(60), || {
+        sink.taken("/taken") >= ids.len()
+    });
     assert_all_arrive(&cluster.nodes[2], &sink, &["taken"], &ids);
 }
 
@@ -137,13 +196,19 @@ fn a_node_that_was_forgotten_while_it_was_paused_joins_again_also_with_a_copy() 
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
     let follows = |cluster: &Cluster| {
         wait_for("all to have the same", LONG, || {
-            let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+            let view = cluster.nodes[0]
+                .command("GET", "/cluster/status", &Value::Null)
+                .json();
             let nodes = view["nodes"].as_array().expect("nodes").clone();
-            nodes.iter().all(|node| node["flushed"] == nodes[0]["flushed"])
+            nodes
+                .iter()
+                .all(|node| node["flushed"] == nodes[0]["flushed"])
         });
     };
     publish(&cluster.nodes[0], &key, 0..10);
-    wait_for("the records of all", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
+    wait_for("the records of all", LONG, || {
+        names(&cluster.nodes[0]) == ["a", "b", "c"]
+    });
     follows(&cluster);
 
     // The stream has what it needs.
@@ -151,8 +216,14 @@ fn a_node_that_was_forgotten_while_it_was_paused_joins_again_also_with_a_copy() 
     publish(&cluster.nodes[0], &key, 10..20);
     forget(&cluster.nodes[1]);
     cluster.nodes[2].signal("CONT");
-    wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
-    assert!(cluster.nodes[2].logs().contains("it joins again"), "{}", cluster.nodes[2].logs());
+    wait_for("its record", LONG, || {
+        names(&cluster.nodes[0]) == ["a", "b", "c"]
+    });
+    assert!(
+        cluster.nodes[2].logs().contains("it joins again"),
+        "{}",
+        cluster.nodes[2].logs()
+    );
     follows(&cluster);
 
     // The stream does not have it any more.
@@ -163,8 +234,14 @@ fn a_node_that_was_forgotten_while_it_was_paused_joins_again_also_with_a_copy() 
     cluster.nats.0[0].purge(STREAM);
     publish(&cluster.nodes[0], &key, 30..40);
     cluster.nodes[2].signal("CONT");
-    wait_for("a copy of the store", START, || cluster.nodes[2].logs().contains("the copy of the store is in place"));
-    wait_for("its record", LONG, || names(&cluster.nodes[0]) == ["a", "b", "c"]);
+    wait_for("a copy of the store", START, || {
+        cluster.nodes[2]
+            .logs()
+            .contains("the copy of the store is in place")
+    });
+    wait_for("its record", LONG, || {
+        names(&cluster.nodes[0]) == ["a", "b", "c"]
+    });
     follows(&cluster);
     cluster.nodes[2].terminate();
     cluster.nodes[2].assert_sound();

@@ -32,17 +32,30 @@ struct Placed {
     _ports: Vec<Vec<ReservedPort>>,
 }
 
-/// What a node says that each node has of each shard; nothing while it gives a shard up, which ends its listener.
+/// What a node says that each node has of each shard; nothing while it gives a shard up, which ends
+/// its listener.
 pub(super) fn states(node: &Server) -> Vec<(String, Vec<String>)> {
     let authorization = format!("Bearer {TOKEN}");
-    let asked = node.client().ask("GET", "/cluster/status", &[("authorization", &authorization)], b"");
+    let asked = node.client().ask(
+        "GET",
+        "/cluster/status",
+        &[("authorization", &authorization)],
+        b"",
+    );
     let Ok(answer) = asked else { return Vec::new() };
     assert_eq!(answer.status, 200, "{}", answer.text());
     let view = answer.json();
     let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let of = |node: &Value| node["copyStates"].as_array().map(|states| states.iter().map(text).collect());
-    nodes.iter().map(|node| (text(&node["name"]), of(node).unwrap_or_default())).collect()
+    let of = |node: &Value| {
+        node["copyStates"]
+            .as_array()
+            .map(|states| states.iter().map(text).collect())
+    };
+    nodes
+        .iter()
+        .map(|node| (text(&node["name"]), of(node).unwrap_or_default()))
+        .collect()
 }
 
 /// The bytes of the files of RocksDB that grow with the data.
@@ -50,15 +63,24 @@ fn size(folder: &PathBuf) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let grows = |file: &fs::DirEntry| {
         let name = file.file_name();
-        [".log", ".sst"].iter().any(|end| name.to_string_lossy().ends_with(end))
+        [".log", ".sst"]
+            .iter()
+            .any(|end| name.to_string_lossy().ends_with(end))
     };
-    files.filter(grows).filter_map(|file| file.metadata().ok()).map(|metadata| metadata.len()).sum()
+    files
+        .filter(grows)
+        .filter_map(|file| file.metadata().ok())
+        .map(|metadata| metadata.len())
+        .sum()
 }
 
 impl Placed {
     /// Two nodes run, and have copies of all shards with events, which the streams have no more.
     fn start(shards: u16) -> Self {
-        let ports: Vec<_> = NAMES.iter().map(|_| ReservedPort::in_a_row(shards)).collect();
+        let ports: Vec<_> = NAMES
+            .iter()
+            .map(|_| ReservedPort::in_a_row(shards))
+            .collect();
         let own = |index: usize| {
             let listen = ports[index][0].address.to_string();
             vec![
@@ -72,16 +94,33 @@ impl Placed {
         let mut cluster = Cluster::prepare_many(NatsCluster::start(1, "always"), NAMES.len(), own);
         cluster.join_each(0..COPIES);
         let count = usize::from(shards);
-        let named = |shard| (0..).map(|number| format!("topic-{number}")).find(|name| shard_of(name, count) == shard);
-        let topics: Vec<String> = (0..count).map(|shard| named(shard).expect("a name in each shard")).collect();
+        let named = |shard| {
+            (0..)
+                .map(|number| format!("topic-{number}"))
+                .find(|name| shard_of(name, count) == shard)
+        };
+        let topics: Vec<String> = (0..count)
+            .map(|shard| named(shard).expect("a name in each shard"))
+            .collect();
         let sink = Sink::start();
         let mut keys = Vec::new();
         for name in &topics {
             keys.push(cluster.nodes[0].topic(name, "EventGridSchema"));
-            cluster.nodes[0].subscribe(name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
+            cluster.nodes[0].subscribe(
+                name,
+                "all",
+                &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+            );
         }
         let published = vec![Vec::new(); count];
-        let mut placed = Self { cluster, topics, keys, published, sink, _ports: ports };
+        let mut placed = Self {
+            cluster,
+            topics,
+            keys,
+            published,
+            sink,
+            _ports: ports,
+        };
         placed.publish(0, 20);
         placed.wait_for_copies(0, &[0, 1]);
         placed.wait_until_synced(&[0, 1]);
@@ -99,7 +138,12 @@ impl Placed {
                 let subject = format!("/{}", fastrand::Rng::with_seed(seed).u128(..)).repeat(1_000);
                 let body = load::body(std::slice::from_ref(&id), &subject);
                 wait_for("a publish", START, || {
-                    let answer = node.client().ask("POST", &events_path(name), &[("aeg-sas-key", key)], &body);
+                    let answer = node.client().ask(
+                        "POST",
+                        &events_path(name),
+                        &[("aeg-sas-key", key)],
+                        &body,
+                    );
                     answer.is_ok_and(|answer| answer.status == 200)
                 });
                 self.published[shard].push(id);
@@ -112,33 +156,52 @@ impl Placed {
         chosen(shard, COPIES, nodes.iter().map(|node| NAMES[*node]))
     }
 
-    /// Waits until these nodes have the copies that they should have, and no others, as this node sees them.
+    /// Waits until these nodes have the copies that they should have, and no others, as this node
+    /// sees them.
     fn wait_for_copies(&self, node: usize, nodes: &[usize]) {
         let mut seen = Vec::new();
         let what = format!("the copies of {nodes:?}");
         wait_for(&what, START, || {
             seen = states(&self.cluster.nodes[node]);
             let has = |name: &str, shard: usize| {
-                let of_node = seen.iter().find(|(of, _)| of == name).map(|(_, states)| states[shard].as_str());
+                let of_node = seen
+                    .iter()
+                    .find(|(of, _)| of == name)
+                    .map(|(_, states)| states[shard].as_str());
                 of_node.unwrap_or_default().to_owned()
             };
             (0..self.topics.len()).all(|shard| {
                 let chosen = self.chosen(shard, nodes);
-                let expected = |name| if chosen.contains(name) { "complete" } else { "none" };
-                nodes.iter().all(|node| has(NAMES[*node], shard) == expected(NAMES[*node]))
+                let expected = |name| {
+                    if chosen.contains(name) {
+                        "complete"
+                    } else {
+                        "none"
+                    }
+                };
+                nodes
+                    .iter()
+                    .all(|node| has(NAMES[*node], shard) == expected(NAMES[*node]))
             })
         });
     }
 
-    /// Waits until these nodes have synced all that the streams have of the shards that they have copies of.
+    /// Waits until these nodes have synced all that the streams have of the shards that they have
+    /// copies of.
     fn wait_until_synced(&self, nodes: &[usize]) {
         wait_for("the nodes to sync everything", LONG, || {
-            let view = self.cluster.nodes[nodes[0]].command("GET", "/cluster/status", &Value::Null).json();
+            let view = self.cluster.nodes[nodes[0]]
+                .command("GET", "/cluster/status", &Value::Null)
+                .json();
             let seen = view["nodes"].as_array().cloned().unwrap_or_default();
             (0..self.topics.len()).all(|shard| {
-                let last = self.cluster.nats.0[0].messages(&format!("GH_test_{shard}"), u64::MAX - 1).1;
+                let last = self.cluster.nats.0[0]
+                    .messages(&format!("GH_test_{shard}"), u64::MAX - 1)
+                    .1;
                 let chosen = self.chosen(shard, nodes);
-                let of_chosen = seen.iter().filter(|node| chosen.contains(node["name"].as_str().unwrap_or_default()));
+                let of_chosen = seen
+                    .iter()
+                    .filter(|node| chosen.contains(node["name"].as_str().unwrap_or_default()));
                 of_chosen.clone().count() == chosen.len()
                     && of_chosen.clone().all(|node| node["flushed"][shard] == last)
             })
@@ -147,7 +210,11 @@ impl Placed {
 
     fn store(&self, node: usize, shard: usize) -> PathBuf {
         let folder = self.cluster.nodes[node].data_dir();
-        if self.topics.len() > 1 { folder.join("shards").join(shard.to_string()) } else { folder }
+        if self.topics.len() > 1 {
+            folder.join("shards").join(shard.to_string())
+        } else {
+            folder
+        }
     }
 
     /// The nodes without a copy have its files no more. A node says so before it removes them.
@@ -155,8 +222,14 @@ impl Placed {
         for shard in 0..self.topics.len() {
             let chosen = self.chosen(shard, nodes);
             for node in nodes {
-                let (folder, is_there) = (self.store(*node, shard).join("rocksdb"), chosen.contains(NAMES[*node]));
-                let what = format!("{} to have a copy of shard {shard}: {is_there}", NAMES[*node]);
+                let (folder, is_there) = (
+                    self.store(*node, shard).join("rocksdb"),
+                    chosen.contains(NAMES[*node]),
+                );
+                let what = format!(
+                    "{} to have a copy of shard {shard}: {is_there}",
+                    NAMES[*node]
+                );
                 wait_for(&what, LONG, || (size(&folder) > FILLED) == is_there);
             }
         }
@@ -164,7 +237,9 @@ impl Placed {
 
     /// The node that owns a shard, as another one sees it.
     fn owner(&self, node: usize, shard: usize) -> Option<usize> {
-        let view = self.cluster.nodes[node].command("GET", "/cluster/ownership", &Value::Null).json();
+        let view = self.cluster.nodes[node]
+            .command("GET", "/cluster/ownership", &Value::Null)
+            .json();
         let owner = view["value"][shard]["ownerName"].as_str()?.to_owned();
         NAMES.iter().position(|name| *name == owner)
     }
@@ -173,7 +248,8 @@ impl Placed {
     fn wait_for_owners(&self, node: usize, nodes: &[usize]) {
         wait_for("owners with a copy", START, || {
             (0..self.topics.len()).all(|shard| {
-                self.owner(node, shard).is_some_and(|owner| self.chosen(shard, nodes).contains(NAMES[owner]))
+                self.owner(node, shard)
+                    .is_some_and(|owner| self.chosen(shard, nodes).contains(NAMES[owner]))
             })
         });
     }
@@ -183,7 +259,8 @@ impl Placed {
         wait_for("the streams to be trimmed", START, || {
             (0..self.topics.len()).all(|shard| {
                 let stream = format!("GH_test_{shard}");
-                self.cluster.nats.0[0].first(&stream) + 2 >= self.cluster.nats.0[0].messages(&stream, u64::MAX - 1).1
+                self.cluster.nats.0[0].first(&stream) + 2
+                    >= self.cluster.nats.0[0].messages(&stream, u64::MAX - 1).1
             })
         });
     }
@@ -199,14 +276,23 @@ fn place(shards: u16) {
     placed.wait_for_copies(0, &[0, 1, 2, 3]);
     placed.wait_for_owners(0, &[0, 1, 2, 3]);
     placed.wait_for_disks(&[0, 1, 2, 3]);
-    let without = (0..4).find(|node| !placed.chosen(0, &[0, 1, 2, 3]).contains(NAMES[*node])).expect("a node");
-    let error = operator(&placed.cluster.nodes[0], &["cluster", "move", "0", NAMES[without]]).expect_err("no copy");
+    let without = (0..4)
+        .find(|node| !placed.chosen(0, &[0, 1, 2, 3]).contains(NAMES[*node]))
+        .expect("a node");
+    let error = operator(
+        &placed.cluster.nodes[0],
+        &["cluster", "move", "0", NAMES[without]],
+    )
+    .expect_err("no copy");
     assert!(error.contains("has no copy of shard 0"), "{error}");
-    let printed = operator(&placed.cluster.nodes[without], &["cluster", "ownership"]).expect("a table");
+    let printed =
+        operator(&placed.cluster.nodes[without], &["cluster", "ownership"]).expect("a table");
     let with_copy: Vec<&str> = placed.chosen(0, &[0, 1, 2, 3]).into_iter().collect();
     assert!(printed.contains(&with_copy.join(" ")), "{printed}");
     wait_for("the metrics of the copies", LONG, || {
-        let metrics = placed.cluster.nodes[without].command("GET", "/metrics", &Value::Null).text();
+        let metrics = placed.cluster.nodes[without]
+            .command("GET", "/metrics", &Value::Null)
+            .text();
         metrics.contains("gridhook_cluster_shard_copies{shard=\"0\"} 2")
     });
     for node in 0..4 {
@@ -230,7 +316,11 @@ fn place(shards: u16) {
     for (name, ids) in placed.topics.iter().zip(&placed.published) {
         wait_until_settled(&placed.cluster.nodes[killed], name, "all");
         let repeated = assert_arrived(&placed.sink, &format!("/{name}"), ids);
-        println!("{name}: {} acknowledged, {} repeated", ids.len(), repeated.len());
+        println!(
+            "{name}: {} acknowledged, {} repeated",
+            ids.len(),
+            repeated.len()
+        );
     }
     placed.wait_until_trimmed();
     for node in 0..4 {

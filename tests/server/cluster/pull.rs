@@ -51,17 +51,22 @@ impl Plant {
         let nodes = &sharded.cluster.nodes;
         nodes[0].command("PUT", &format!("{RG}/plant"), &json!({"location": "local"}));
         let heat = format!("{RG}/plant/topics/heat");
-        let made = operator(&nodes[1], &["topics", "create", &heat, "--partitions", "6"]).expect("it is created");
+        let made = operator(&nodes[1], &["topics", "create", &heat, "--partitions", "6"])
+            .expect("it is created");
         assert!(made.contains("partitions           6"), "{made}");
         let queue = json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": LOCK.as_secs()}});
         let queue = json!({"properties": {"deliveryConfiguration": queue}});
         nodes[2].command("PUT", &format!("{heat}/eventSubscriptions/work"), &queue);
         for node in nodes {
             wait_for("the node to see the parts", LONG, || {
-                node.admin("GET", &format!("{heat}/events?shard=0"), &Value::Null).status == 200
+                node.admin("GET", &format!("{heat}/events?shard=0"), &Value::Null)
+                    .status
+                    == 200
             });
         }
-        let keys = nodes[0].command("POST", &format!("{RG}/plant/listKeys"), &Value::Null).json();
+        let keys = nodes[0]
+            .command("POST", &format!("{RG}/plant/listKeys"), &Value::Null)
+            .json();
         let key = keys["key1"].as_str().expect("a key").to_owned();
         Self { sharded, key }
     }
@@ -80,7 +85,12 @@ impl Plant {
         for (number, id) in ids.iter().enumerate() {
             let event = json!({"specversion": "1.0", "id": id, "source": "/oven", "type": "hot", "data": 1});
             let kind = "application/cloudevents+json; charset=utf-8";
-            let (status, answer) = self.ask(nodes[number % nodes.len()], ":publish", kind, &event.to_string());
+            let (status, answer) = self.ask(
+                nodes[number % nodes.len()],
+                ":publish",
+                kind,
+                &event.to_string(),
+            );
             assert_eq!(status, 200, "{answer}");
         }
         ids.into_iter().collect()
@@ -95,7 +105,11 @@ impl Plant {
         let (mut all, mut turn) = (Vec::new(), 0);
         while all.len() < count {
             let received = self.receive(nodes[turn % nodes.len()], 10);
-            assert!(!received.is_empty(), "{} of {count} after a wait", all.len());
+            assert!(
+                !received.is_empty(),
+                "{} of {count} after a wait",
+                all.len()
+            );
             all.extend(received);
             turn += 1;
         }
@@ -117,7 +131,10 @@ fn of_queue(verb: &str) -> String {
 fn ask(node: &Server, key: &str, path: &str, kind: &str, body: &str) -> (u16, Value) {
     let shown = format!("SharedAccessKey {key}");
     let headers = [("authorization", shown.as_str()), ("content-type", kind)];
-    let answer = node.client().ask("POST", &format!("{HEAT}{path}"), &headers, body.as_bytes()).expect("an answer");
+    let answer = node
+        .client()
+        .ask("POST", &format!("{HEAT}{path}"), &headers, body.as_bytes())
+        .expect("an answer");
     (answer.status, answer.json())
 }
 
@@ -131,7 +148,12 @@ fn receive(node: &Server, key: &str, most: usize) -> Vec<Received> {
         let count = lock["deliveryCount"].as_u64().expect("a number");
         (text(&one["event"]["id"]), text(&lock["lockToken"]), count)
     };
-    answer["value"].as_array().expect("a list").iter().map(of).collect()
+    answer["value"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(of)
+        .collect()
 }
 
 fn ids(received: &[Received]) -> BTreeSet<String> {
@@ -139,7 +161,10 @@ fn ids(received: &[Received]) -> BTreeSet<String> {
 }
 
 fn tokens(received: &[Received]) -> Vec<&str> {
-    received.iter().map(|(_, token, _)| token.as_str()).collect()
+    received
+        .iter()
+        .map(|(_, token, _)| token.as_str())
+        .collect()
 }
 
 #[test]
@@ -147,12 +172,24 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     if !has_nats() {
         return;
     }
-    let (plant, sink) = (Plant::start(&[CALM, ("JOURNAL__RETENTION", "7d")]), Sink::start());
+    let (plant, sink) = (
+        Plant::start(&[CALM, ("JOURNAL__RETENTION", "7d")]),
+        Sink::start(),
+    );
     let nodes = plant.nodes();
     let heat = format!("{RG}/plant/topics/heat");
-    let refused =
-        nodes[1].admin("PUT", &format!("{RG}/plant/topics/cold"), &json!({"properties": {"partitionCount": 4}}));
-    assert!(refused.text().contains("is 4; allowed are 1 and 6, the number of shards"), "{}", refused.text());
+    let refused = nodes[1].admin(
+        "PUT",
+        &format!("{RG}/plant/topics/cold"),
+        &json!({"properties": {"partitionCount": 4}}),
+    );
+    assert!(
+        refused
+            .text()
+            .contains("is 4; allowed are 1 and 6, the number of shards"),
+        "{}",
+        refused.text()
+    );
     // Pushed as well.
     let push = json!({"deliveryMode": "Push", "push": {"destination": {
         "endpointType": "WebHook", "properties": {"endpointUrl": sink.url("/pushed")}}}});
@@ -160,19 +197,31 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     nodes[0].command("PUT", &format!("{heat}/eventSubscriptions/pushed"), &push);
     let published = plant.publish(&[0, 1, 2], "one", 60);
     let received = plant.receive_all(&[0], published.len());
-    assert_eq!((received.len(), ids(&received)), (published.len(), published.clone()));
-    assert!(received.iter().all(|(.., count)| *count == 1), "{received:?}");
+    assert_eq!(
+        (received.len(), ids(&received)),
+        (published.len(), published.clone())
+    );
+    assert!(
+        received.iter().all(|(.., count)| *count == 1),
+        "{received:?}"
+    );
     let mut by_shard = BTreeMap::new();
     for (_, token, _) in &received {
-        *by_shard.entry(LockTokenSealer::part_of(token).expect("the shard")).or_insert(0) += 1;
+        *by_shard
+            .entry(LockTokenSealer::part_of(token).expect("the shard"))
+            .or_insert(0) += 1;
     }
     println!("by shard: {by_shard:?}");
     assert!(by_shard.len() > 3, "{by_shard:?}");
-    wait_for("the pushed events", LONG, || sink.taken("/pushed") == published.len());
+    wait_for("the pushed events", LONG, || {
+        sink.taken("/pushed") == published.len()
+    });
 
     // Any node settles them all, in one request, and says which it cannot.
     let of_other = {
-        let mut bytes = data_encoding::BASE64URL_NOPAD.decode(received[0].1.as_bytes()).expect("a token");
+        let mut bytes = data_encoding::BASE64URL_NOPAD
+            .decode(received[0].1.as_bytes())
+            .expect("a token");
         bytes[2] = (bytes[2] + 1) % u8::try_from(SHARDS).expect("few");
         data_encoding::BASE64URL_NOPAD.encode(&bytes)
     };
@@ -180,49 +229,102 @@ fn any_node_receives_from_every_shard_and_settles_every_lock() {
     given.insert(7, "x");
     given.push(&of_other);
     let settled = plant.settle(1, "renewLock", &given);
-    assert_eq!(settled["succeededLockTokens"], json!(tokens(&received)), "{settled}");
+    assert_eq!(
+        settled["succeededLockTokens"],
+        json!(tokens(&received)),
+        "{settled}"
+    );
     let failed: Vec<(&Value, &Value)> = settled["failedLockTokens"]
         .as_array()
         .expect("a list")
         .iter()
         .map(|failed| (&failed["lockToken"], &failed["error"]["code"]))
         .collect();
-    assert_eq!(failed, [(&json!("x"), &json!("BadToken")), (&json!(of_other), &json!("BadToken"))]);
+    assert_eq!(
+        failed,
+        [
+            (&json!("x"), &json!("BadToken")),
+            (&json!(of_other), &json!("BadToken"))
+        ]
+    );
     let (released, rest) = received.split_at(20);
-    assert_eq!(plant.settle(2, "release", &tokens(released))["succeededLockTokens"], json!(tokens(released)));
-    assert_eq!(plant.settle(1, "acknowledge", &tokens(rest))["succeededLockTokens"], json!(tokens(rest)));
+    assert_eq!(
+        plant.settle(2, "release", &tokens(released))["succeededLockTokens"],
+        json!(tokens(released))
+    );
+    assert_eq!(
+        plant.settle(1, "acknowledge", &tokens(rest))["succeededLockTokens"],
+        json!(tokens(rest))
+    );
     let again = plant.receive_all(&[1, 2], released.len());
     assert_eq!(ids(&again), ids(released));
     assert!(again.iter().all(|(.., count)| *count == 2), "{again:?}");
-    assert_eq!(plant.settle(0, "acknowledge", &tokens(&again))["failedLockTokens"], json!([]));
+    assert_eq!(
+        plant.settle(0, "acknowledge", &tokens(&again))["failedLockTokens"],
+        json!([])
+    );
     let lost = plant.settle(0, "acknowledge", &tokens(&again));
-    assert_eq!(lost["failedLockTokens"].as_array().map(Vec::len), Some(again.len()), "{lost}");
+    assert_eq!(
+        lost["failedLockTokens"].as_array().map(Vec::len),
+        Some(again.len()),
+        "{lost}"
+    );
 
     // Operators see one queue.
-    let status = nodes[2].command("GET", &format!("{heat}/eventSubscriptions/work/status"), &Value::Null).json();
+    let status = nodes[2]
+        .command(
+            "GET",
+            &format!("{heat}/eventSubscriptions/work/status"),
+            &Value::Null,
+        )
+        .json();
     assert_eq!(
         (&status["counters"]["delivered"], &status["backlog"]),
         (&json!(published.len()), &json!(0)),
         "{status}"
     );
     let listed = nodes[1].command("GET", RG, &Value::Null).json();
-    assert_eq!(listed["value"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(
+        listed["value"].as_array().map(Vec::len),
+        Some(1),
+        "{listed}"
+    );
     for id in published.iter().take(6) {
-        let trace = nodes[0].command("GET", &format!("{heat}/trace?id={id}"), &Value::Null).json();
+        let trace = nodes[0]
+            .command("GET", &format!("{heat}/trace?id={id}"), &Value::Null)
+            .json();
         assert_eq!(trace["events"].as_array().map(Vec::len), Some(1), "{trace}");
     }
 
     // A key of the namespace holds in every shard once it is answered.
-    let keys = nodes[2].command("POST", &format!("{RG}/plant/regenerateKey"), &json!({"keyName": "key1"})).json();
+    let keys = nodes[2]
+        .command(
+            "POST",
+            &format!("{RG}/plant/regenerateKey"),
+            &json!({"keyName": "key1"}),
+        )
+        .json();
     let fresh = keys["key1"].as_str().expect("a key").to_owned();
-    let event = json!({"specversion": "1.0", "id": "keyed", "source": "/oven", "type": "hot", "data": 1}).to_string();
+    let event =
+        json!({"specversion": "1.0", "id": "keyed", "source": "/oven", "type": "hot", "data": 1})
+            .to_string();
     let kind = "application/cloudevents+json; charset=utf-8";
     for node in nodes {
         for _ in 0..8 {
             assert_eq!(ask(node, &plant.key, ":publish", kind, &event).0, 401);
             assert_eq!(ask(node, &fresh, ":publish", kind, &event).0, 200);
         }
-        assert_eq!(ask(node, &plant.key, &of_queue("receive"), "application/json", "").0, 401);
+        assert_eq!(
+            ask(
+                node,
+                &plant.key,
+                &of_queue("receive"),
+                "application/json",
+                ""
+            )
+            .0,
+            401
+        );
     }
     // With the namespace, its topics end in every shard.
     nodes[1].command("DELETE", &format!("{RG}/plant"), &Value::Null);
@@ -241,9 +343,15 @@ pub(super) fn assert_pulled_anywhere(plant: &Plant) {
     let published = plant.publish(&[1, 2], "anywhere", 12);
     let received = plant.receive_all(&[2], published.len());
     assert_eq!(ids(&received), published);
-    let parts: BTreeSet<usize> = received.iter().filter_map(|(_, token, _)| LockTokenSealer::part_of(token)).collect();
+    let parts: BTreeSet<usize> = received
+        .iter()
+        .filter_map(|(_, token, _)| LockTokenSealer::part_of(token))
+        .collect();
     assert!(parts.len() > 1, "{received:?}");
-    assert_eq!(plant.settle(0, "acknowledge", &tokens(&received))["failedLockTokens"], json!([]));
+    assert_eq!(
+        plant.settle(0, "acknowledge", &tokens(&received))["failedLockTokens"],
+        json!([])
+    );
 }
 
 /// A token is revoked while its client waits in every shard: it receives nothing that comes then.
@@ -251,24 +359,39 @@ fn assert_ends_with_its_token(plant: &Plant) {
     let granted = ["keeper", "--role", "consume", "--scope", "namespaces/plant"];
     let bearer = token(&plant.nodes()[0], &granted);
     let receive = |wait: u32| {
-        let path = format!("{HEAT}{}", of_queue(&format!("receive?maxEvents=5&maxWaitTime={wait}")));
+        let path = format!(
+            "{HEAT}{}",
+            of_queue(&format!("receive?maxEvents=5&maxWaitTime={wait}"))
+        );
         ask_with(&plant.nodes()[1], &bearer, "POST", &path, "")
     };
     thread::scope(|scope| {
         let waits = scope.spawn(|| receive(60));
         thread::sleep(Duration::from_millis(50));
-        operator(&plant.nodes()[2], &["tokens", "revoke", "keeper", "--yes"]).expect("it is revoked");
+        operator(&plant.nodes()[2], &["tokens", "revoke", "keeper", "--yes"])
+            .expect("it is revoked");
         let revoked = Instant::now();
         let answer = waits.join().expect("an answer");
-        assert!(revoked.elapsed() < Duration::from_secs(10), "{:?}", revoked.elapsed());
+        assert!(
+            revoked.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            revoked.elapsed()
+        );
         let ended = (answer.status, answer.json()["value"].clone());
-        assert!(ended == (200, json!([])) || ended.0 == 503, "{}", answer.text());
+        assert!(
+            ended == (200, json!([])) || ended.0 == 503,
+            "{}",
+            answer.text()
+        );
     });
     let published = plant.publish(&[0, 1, 2], "after", 6);
     assert_eq!(receive(10).status, 401);
     let received = plant.receive_all(&[0], published.len());
     assert_eq!(ids(&received), published);
-    assert!(received.iter().all(|(.., count)| *count == 1), "{received:?}");
+    assert!(
+        received.iter().all(|(.., count)| *count == 1),
+        "{received:?}"
+    );
 }
 
 #[test]
@@ -287,18 +410,29 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
             let began = Instant::now();
             plant.publish(&[publishing], &format!("round-{round}"), 1);
             let (received, at) = waits.join().expect("a client");
-            println!("node {waiting} had the event of node {publishing} after {:?}", at.duration_since(began));
+            println!(
+                "node {waiting} had the event of node {publishing} after {:?}",
+                at.duration_since(began)
+            );
             assert!(at.duration_since(began) < Duration::from_secs(5));
             assert_eq!(received.len(), 1, "{received:?}");
-            seen.extend(received.iter().filter_map(|(_, token, _)| LockTokenSealer::part_of(token)));
-            assert_eq!(plant.settle(publishing, "acknowledge", &tokens(&received))["failedLockTokens"], json!([]));
+            seen.extend(
+                received
+                    .iter()
+                    .filter_map(|(_, token, _)| LockTokenSealer::part_of(token)),
+            );
+            assert_eq!(
+                plant.settle(publishing, "acknowledge", &tokens(&received))["failedLockTokens"],
+                json!([])
+            );
         });
     }
     assert!(seen.len() > 2, "{seen:?}");
     // One that leaves gets nothing, and no attempt is counted.
     let mut leaves = TcpStream::connect(plant.nodes()[1].at()).expect("connected");
     let head = format!(
-        "POST {HEAT}{} HTTP/1.1\r\nhost: x\r\nauthorization: SharedAccessKey {}\r\ncontent-length: 0\r\n\r\n",
+        "POST {HEAT}{} HTTP/1.1\r\nhost: x\r\nauthorization: SharedAccessKey {}\r\ncontent-length: \
+         0\r\n\r\n",
         of_queue("receive?maxEvents=5&maxWaitTime=60"),
         plant.key
     );
@@ -308,8 +442,12 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
     let published = plant.publish(&[0, 1, 2], "left", 6);
     let received = plant.receive_all(&[0, 2], published.len());
     assert_eq!(ids(&received), published);
-    assert!(received.iter().all(|(.., count)| *count == 1), "{received:?}");
-    // Events of several shards at once, for clients that each take one: whatever no client takes is at hand for the next.
+    assert!(
+        received.iter().all(|(.., count)| *count == 1),
+        "{received:?}"
+    );
+    // Events of several shards at once, for clients that each take one: whatever no client takes is
+    // at hand for the next.
     let count = 60;
     let all = thread::scope(|scope| {
         let clients: Vec<_> = (0..3)
@@ -330,13 +468,22 @@ fn a_client_that_waits_at_one_node_is_woken_by_an_event_in_any_shard() {
                 scope.spawn(move || plant.publish(&[node], &format!("at-{node}"), count / 3))
             })
             .collect();
-        let published: BTreeSet<String> = published.into_iter().flat_map(|ids| ids.join().expect("ids")).collect();
-        let all: Vec<Received> = clients.into_iter().flat_map(|client| client.join().expect("events")).collect();
+        let published: BTreeSet<String> = published
+            .into_iter()
+            .flat_map(|ids| ids.join().expect("ids"))
+            .collect();
+        let all: Vec<Received> = clients
+            .into_iter()
+            .flat_map(|client| client.join().expect("events"))
+            .collect();
         assert_eq!(ids(&all), published);
         all
     });
     assert_eq!(all.len(), count);
-    assert!(all.iter().all(|(.., deliveries)| *deliveries == 1), "{all:?}");
+    assert!(
+        all.iter().all(|(.., deliveries)| *deliveries == 1),
+        "{all:?}"
+    );
     assert_ends_with_its_token(&plant);
 }
 
@@ -354,14 +501,23 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
     for round in 0..many(1, 10) {
         let [killed, paused, other] = [round % 3, (round + 1) % 3, (round + 2) % 3];
         let but = |cluster: &Cluster, away: usize| {
-            let rest = cluster.addresses().into_iter().enumerate().filter(|(node, _)| *node != away);
+            let rest = cluster
+                .addresses()
+                .into_iter()
+                .enumerate()
+                .filter(|(node, _)| *node != away);
             rest.map(|(_, address)| address).collect::<Vec<_>>()
         };
         plant.sharded.cluster.nodes[killed].kill_9();
         balancer.turn_to(&but(&plant.sharded.cluster, killed));
         let (before, began) = (acknowledged(), Instant::now());
-        wait_for("events without the killed node", LONG, || acknowledged() >= before + 10);
-        println!("round {round}: 10 events {:?} after the kill", began.elapsed());
+        wait_for("events without the killed node", LONG, || {
+            acknowledged() >= before + 10
+        });
+        println!(
+            "round {round}: 10 events {:?} after the kill",
+            began.elapsed()
+        );
         plant.sharded.wait_for_shares(other, &[3, 3]);
         plant.sharded.cluster.join(killed);
         plant.sharded.wait_for_shares(other, &[2, 2, 2]);
@@ -372,9 +528,12 @@ fn clients_that_pull_lose_nothing_while_owners_are_killed_and_paused() {
         plant.sharded.wait_for_shares(other, &[2, 2, 2]);
         balancer.turn_to(&plant.sharded.cluster.addresses());
     }
-    // What was received by a client of the killed node, or on its way to one, comes again when its lock ends.
+    // What was received by a client of the killed node, or on its way to one, comes again when its
+    // lock ends.
     let published = lock(&pulled).published.clone();
-    wait_for("all events to be acknowledged", 3 * LOCK, || published.is_subset(&lock(&pulled).acknowledged));
+    wait_for("all events to be acknowledged", 3 * LOCK, || {
+        published.is_subset(&lock(&pulled).acknowledged)
+    });
     clients.stop();
     println!("{} acknowledged", acknowledged());
     assert!(lock(&pulled).wrong.is_empty(), "{:?}", lock(&pulled).wrong);
@@ -389,15 +548,24 @@ fn what_was_not_acknowledged_comes_again_after_an_owner_was_killed() {
     plant.publish(&[0, 1, 2], "one", 40);
     let received = plant.receive_all(&[0, 1, 2], 40);
     let (acknowledged, held) = received.split_at(15);
-    assert_eq!(plant.settle(1, "acknowledge", &tokens(acknowledged))["failedLockTokens"], json!([]));
+    assert_eq!(
+        plant.settle(1, "acknowledge", &tokens(acknowledged))["failedLockTokens"],
+        json!([])
+    );
     plant.sharded.cluster.nodes[0].kill_9();
     plant.sharded.wait_for_shares(1, &[3, 3]);
     // Locks are those of the next owner, too.
     let (kept, left) = held.split_at(5);
-    assert_eq!(plant.settle(2, "acknowledge", &tokens(kept))["succeededLockTokens"], json!(tokens(kept)));
+    assert_eq!(
+        plant.settle(2, "acknowledge", &tokens(kept))["succeededLockTokens"],
+        json!(tokens(kept))
+    );
     // No lock is shorter than a minute, which only the long form waits for.
     if many(0, 1) == 0 {
-        assert_eq!(plant.settle(1, "release", &tokens(left))["succeededLockTokens"], json!(tokens(left)));
+        assert_eq!(
+            plant.settle(1, "release", &tokens(left))["succeededLockTokens"],
+            json!(tokens(left))
+        );
     }
     let mut again = Vec::new();
     wait_for("the events to come again", 2 * LOCK, || {
@@ -406,7 +574,10 @@ fn what_was_not_acknowledged_comes_again_after_an_owner_was_killed() {
     });
     assert_eq!((again.len(), ids(&again)), (left.len(), ids(left)));
     assert!(again.iter().all(|(.., count)| *count == 2), "{again:?}");
-    assert_eq!(plant.settle(1, "acknowledge", &tokens(&again))["failedLockTokens"], json!([]));
+    assert_eq!(
+        plant.settle(1, "acknowledge", &tokens(&again))["failedLockTokens"],
+        json!([])
+    );
     plant.sharded.cluster.join(0);
     plant.sharded.wait_for_shares(1, &[2, 2, 2]);
     let last = plant.publish(&[0], "last", 6);

@@ -1,4 +1,5 @@
-//! Every node of a cluster with several shards answers everything, whichever node owns what the request is about.
+//! Every node of a cluster with several shards answers everything, whichever node owns what the
+//! request is about.
 
 use std::{
     collections::BTreeSet,
@@ -56,7 +57,9 @@ fn pages(node: &Server, path: &str) -> Vec<String> {
     while let Some(path) = next {
         let page = get(node, &path);
         all.extend(listed(&page));
-        next = page["nextLink"].as_str().map(|link| link[link.find("/subscriptions").expect("a path")..].to_owned());
+        next = page["nextLink"]
+            .as_str()
+            .map(|link| link[link.find("/subscriptions").expect("a path")..].to_owned());
         assert!(all.len() < 100, "pages without an end");
     }
     all
@@ -64,8 +67,14 @@ fn pages(node: &Server, path: &str) -> Vec<String> {
 
 /// The status of a POST that names another host.
 fn post_at(node: &Server, host: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> u16 {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: {}\r\n\r\n", body.len());
+    let headers: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {host}\r\n{headers}content-length: {}\r\n\r\n",
+        body.len()
+    );
     let request = [head.as_bytes(), body].concat();
     node.client().exchange(&request).expect("an answer").status
 }
@@ -78,7 +87,11 @@ fn every_node_answers_for_every_shard() {
     let ((sharded, topics), sink) = (start(), Sink::start());
     let nodes = &sharded.cluster.nodes;
     for (index, (name, _)) in topics.iter().enumerate() {
-        nodes[(index + 1) % 3].subscribe(name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))));
+        nodes[(index + 1) % 3].subscribe(
+            name,
+            "all",
+            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))),
+        );
     }
     let mut expected: Vec<String> = topics.iter().map(|(name, _)| name.clone()).collect();
     expected.sort();
@@ -88,17 +101,39 @@ fn every_node_answers_for_every_shard() {
             node.publish(name, key, &load::body(&[id("path")], "s"));
             let host = format!("{name}.localhost");
             let body = load::body(&[id("host")], "s");
-            assert_eq!(post_at(node, &host, "/api/events", &[("aeg-sas-key", key)], &body), 200);
-            assert_eq!(node.admin("GET", &format!("{SCOPE}/{name}"), &Value::Null).json()["name"], json!(name));
+            assert_eq!(
+                post_at(node, &host, "/api/events", &[("aeg-sas-key", key)], &body),
+                200
+            );
+            assert_eq!(
+                node.admin("GET", &format!("{SCOPE}/{name}"), &Value::Null)
+                    .json()["name"],
+                json!(name)
+            );
         }
         assert_eq!(pages(node, SCOPE), expected);
         assert_eq!(pages(node, &format!("{SCOPE}?$top=2")), expected);
-        assert_eq!(pages(node, &format!("{RG}/eventSubscriptions?$top=4")).len(), topics.len());
+        assert_eq!(
+            pages(node, &format!("{RG}/eventSubscriptions?$top=4")).len(),
+            topics.len()
+        );
         let top = get(node, "/top?by=name&top=4&skip=1");
-        assert_eq!((&top["subscriptions"], &top["matching"]), (&json!(SHARDS), &json!(SHARDS)), "{top}");
+        assert_eq!(
+            (&top["subscriptions"], &top["matching"]),
+            (&json!(SHARDS), &json!(SHARDS)),
+            "{top}"
+        );
         assert_eq!(top["top"].as_array().map(Vec::len), Some(4));
         assert!(get(node, "/supervision")["actors"].as_u64() >= Some(2 * u64::from(SHARDS)));
-        for path in ["/jobs", "/clock", "/server", "/deadLetters", "/history", "/editions", "/cluster/status"] {
+        for path in [
+            "/jobs",
+            "/clock",
+            "/server",
+            "/deadLetters",
+            "/history",
+            "/editions",
+            "/cluster/status",
+        ] {
             assert!(get(node, path).is_object(), "{path}");
         }
         operator(node, &["top", "--once"]).expect("figures");
@@ -113,16 +148,27 @@ fn every_node_answers_for_every_shard() {
     loop {
         let page = get(&nodes[0], &format!("/audit?{query}"));
         let entries = page["value"].as_array().expect("entries");
-        seen.extend(entries.iter().map(|entry| format!("{} {}", entry["method"], entry["path"])));
+        seen.extend(
+            entries
+                .iter()
+                .map(|entry| format!("{} {}", entry["method"], entry["path"])),
+        );
         match page["continue"].as_str() {
             Some(next) => query = format!("top=3&continue={next}"),
             None => break,
         }
     }
     let unique: BTreeSet<&String> = seen.iter().collect();
-    assert_eq!((seen.len(), unique.len()), (3 * topics.len(), 3 * topics.len()), "{seen:?}");
+    assert_eq!(
+        (seen.len(), unique.len()),
+        (3 * topics.len(), 3 * topics.len()),
+        "{seen:?}"
+    );
     // A node shows the metrics of what it owns: together they have each topic once.
-    let texts: Vec<String> = nodes.iter().map(|node| node.command("GET", "/metrics", &Value::Null).text()).collect();
+    let texts: Vec<String> = nodes
+        .iter()
+        .map(|node| node.command("GET", "/metrics", &Value::Null).text())
+        .collect();
     for (name, _) in &topics {
         let series = format!(
             "gridhook_subscription_delivered_events_total{{shard=\"{}\",topic=\"{name}\"",
@@ -134,7 +180,11 @@ fn every_node_answers_for_every_shard() {
     for text in &texts {
         assert_eq!(text.matches("\nprocess_threads ").count(), 1);
         assert_eq!(text.matches("# HELP gridhook_topics ").count(), 1);
-        assert_eq!(text.matches("\ngridhook_topics{shard=").count(), 2, "{text}");
+        assert_eq!(
+            text.matches("\ngridhook_topics{shard=").count(),
+            2,
+            "{text}"
+        );
     }
     for (index, (name, _)) in topics.iter().enumerate() {
         nodes[index % 3].command("DELETE", &format!("{SCOPE}/{name}"), &Value::Null);
@@ -147,20 +197,34 @@ fn the_commands_of_an_operator_work_at_any_node() {
     if !has_nats() {
         return;
     }
-    let (sharded, sink) =
-        (Sharded::start(&[CALM, ("CHAOS__ENABLED", "true"), ("JOURNAL__RETENTION", "1h")]), Sink::start());
+    let (sharded, sink) = (
+        Sharded::start(&[
+            CALM,
+            ("CHAOS__ENABLED", "true"),
+            ("JOURNAL__RETENTION", "1h"),
+        ]),
+        Sink::start(),
+    );
     let nodes = &sharded.cluster.nodes;
     let files = tempfile::tempdir().expect("a folder");
     let file = files.path().join("events.json");
     let mut turn = 0;
     let mut run = |arguments: &[&str]| {
         turn += 1;
-        operator(&nodes[turn % 3], arguments).unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+        operator(&nodes[turn % 3], arguments)
+            .unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
     };
     for name in names() {
         let endpoint = sink.url(&format!("/{name}"));
         assert!(run(&["topics", "create", &name]).starts_with(&format!("created {name}")));
-        run(&["subscriptions", "create", &name, "billing", "--endpoint", &endpoint]);
+        run(&[
+            "subscriptions",
+            "create",
+            &name,
+            "billing",
+            "--endpoint",
+            &endpoint,
+        ]);
         std::fs::write(&file, load::body(&["1".to_owned(), "2".to_owned()], "s")).expect("a file");
         run(&["publish", &name, &file.display().to_string()]);
         wait_for("the events", LONG, || sink.taken(&format!("/{name}")) == 2);
@@ -193,20 +257,34 @@ fn the_commands_of_an_operator_work_at_any_node() {
     // The actor of one topic, and a random one, whichever shard has it.
     let (first, last) = (&names()[0], &names()[5]);
     let of_topic = |topic: &str| get(&nodes[2], &format!("/supervision?topic={topic}"));
-    nodes[0].command("POST", "/chaos/kill", &json!({"actor": "topic", "topic": last, "by": "panic"}));
+    nodes[0].command(
+        "POST",
+        "/chaos/kill",
+        &json!({"actor": "topic", "topic": last, "by": "panic"}),
+    );
     wait_for("the end of the actor, and the next one", LONG, || {
         let seen = of_topic(last);
         seen["ends"]["killed"].as_u64() >= Some(1) && seen["actors"] == json!(2)
     });
-    nodes[0].command("POST", "/chaos/kill", &json!({"actor": "random", "by": "panic"}));
-    nodes[1].command("POST", "/chaos/writes", &json!({"fail": 1, "duration": "1ms"}));
+    nodes[0].command(
+        "POST",
+        "/chaos/kill",
+        &json!({"actor": "random", "by": "panic"}),
+    );
+    nodes[1].command(
+        "POST",
+        "/chaos/writes",
+        &json!({"fail": 1, "duration": "1ms"}),
+    );
     let report = get(&nodes[2], "/chaos");
-    let killed =
-        ["topicsKilled", "subscriptionsKilled", "deadLettersKilled"].map(|count| report["injected"][count].as_u64());
+    let killed = ["topicsKilled", "subscriptionsKilled", "deadLettersKilled"]
+        .map(|count| report["injected"][count].as_u64());
     assert_eq!(killed.into_iter().flatten().sum::<u64>(), 2, "{report}");
     assert!(get(&nodes[1], "/supervision")["ended"].as_u64() >= Some(1));
     // The random one may be of this topic.
-    wait_for("the actors to run again", LONG, || of_topic(first)["actors"] == json!(2));
+    wait_for("the actors to run again", LONG, || {
+        of_topic(first)["actors"] == json!(2)
+    });
 }
 
 #[test]
@@ -216,8 +294,16 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
     }
     let (sharded, topics) = start();
     let nodes = &sharded.cluster.nodes;
-    let publisher =
-        token(&nodes[0], &["publisher", "--role", "publish", "--scope", &format!("topics/{}", topics[3].0)]);
+    let publisher = token(
+        &nodes[0],
+        &[
+            "publisher",
+            "--role",
+            "publish",
+            "--scope",
+            &format!("topics/{}", topics[3].0),
+        ],
+    );
     let reader = token(&nodes[1], &["reader", "--role", "read"]);
     let session = ask(&nodes[2], &reader, "POST", "/ui/session", "").json();
     let session = session["token"].as_str().expect("a session").to_owned();
@@ -227,12 +313,20 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
         for (index, (name, _)) in topics.iter().enumerate() {
             let events = format!("/topics/{name}/api/events");
             let topic = format!("{SCOPE}/{name}");
-            assert_eq!(status(node, &publisher, "POST", &events), if index == 3 { 200 } else { 403 }, "{name}");
+            assert_eq!(
+                status(node, &publisher, "POST", &events),
+                if index == 3 { 200 } else { 403 },
+                "{name}"
+            );
             for bearer in [&reader, &session] {
                 assert_eq!(status(node, bearer, "GET", &topic), 200, "{name}");
                 assert_eq!(status(node, bearer, "DELETE", &topic), 403, "{name}");
             }
-            assert_eq!(status(node, &of_admin, "POST", &format!("{topic}/listKeys")), 200, "{name}");
+            assert_eq!(
+                status(node, &of_admin, "POST", &format!("{topic}/listKeys")),
+                200,
+                "{name}"
+            );
             assert_eq!(status(node, "ght_unknown", "GET", &topic), 401, "{name}");
         }
     }
@@ -242,13 +336,28 @@ fn tokens_and_sessions_hold_in_every_shard_and_end_there_when_they_are_revoked()
         "created": 0, "createdBy": "x", "expires": null, "lastUsed": null,
     });
     for (name, _) in &topics {
-        let headers = [("authorization", "Bearer ght_forged"), ("gridhook-forwarded-token", &*record.to_string())];
-        let answer = nodes[0].client().ask("GET", &format!("{SCOPE}/{name}"), &headers, b"").expect("an answer");
+        let headers = [
+            ("authorization", "Bearer ght_forged"),
+            ("gridhook-forwarded-token", &*record.to_string()),
+        ];
+        let answer = nodes[0]
+            .client()
+            .ask("GET", &format!("{SCOPE}/{name}"), &headers, b"")
+            .expect("an answer");
         assert_eq!(answer.status, 401, "{}", answer.text());
     }
-    for path in ["/node/identity", "/node/namespaces", "/node/topics?topic=x", "/node/pull?id=1"] {
+    for path in [
+        "/node/identity",
+        "/node/namespaces",
+        "/node/topics?topic=x",
+        "/node/pull?id=1",
+    ] {
         for method in ["GET", "POST", "PUT", "DELETE"] {
-            assert_eq!(status(&nodes[0], TOKEN, method, path), 404, "{method} {path}");
+            assert_eq!(
+                status(&nodes[0], TOKEN, method, path),
+                404,
+                "{method} {path}"
+            );
         }
     }
     let mut followed = tail(&nodes[1], &reader);
@@ -279,7 +388,10 @@ fn tail_follows_all_shards_and_goes_on_when_owners_change() {
         let mut line = String::new();
         while !line.contains(expected) {
             line.clear();
-            assert!(followed.read_line(&mut line).expect("a line") > 0, "the stream has ended");
+            assert!(
+                followed.read_line(&mut line).expect("a line") > 0,
+                "the stream has ended"
+            );
         }
     };
     for (name, key) in &topics {
@@ -306,18 +418,33 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
     }
     let sharded = Sharded::start(&[CALM]);
     let nodes = &sharded.cluster.nodes;
-    let queue = json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}}});
+    let queue =
+        json!({"properties": {"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}}});
     let create = |namespace: &str| {
         let path = format!("{RG}/namespaces/{namespace}");
         nodes[0].command("PUT", &path, &json!({"location": "local"}));
         nodes[1].command("PUT", &format!("{path}/topics/heat"), &json!({}));
-        nodes[2].command("PUT", &format!("{path}/topics/heat/eventSubscriptions/pulled"), &queue);
-        let keys = nodes[1].command("POST", &format!("{path}/listKeys"), &Value::Null).json();
+        nodes[2].command(
+            "PUT",
+            &format!("{path}/topics/heat/eventSubscriptions/pulled"),
+            &queue,
+        );
+        let keys = nodes[1]
+            .command("POST", &format!("{path}/listKeys"), &Value::Null)
+            .json();
         format!("SharedAccessKey {}", keys["key1"].as_str().expect("a key"))
     };
-    let event = |id: &str| json!({"specversion": "1.0", "id": id, "source": "/a", "type": "T", "data": {}}).to_string();
+    let event = |id: &str| {
+        json!({"specversion": "1.0", "id": id, "source": "/a", "type": "T", "data": {}}).to_string()
+    };
     let publish = |node: &Server, path: &str, host: &str, key: &str, id: &str| {
-        let headers = [("authorization", key), ("content-type", "application/cloudevents+json; charset=utf-8")];
+        let headers = [
+            ("authorization", key),
+            (
+                "content-type",
+                "application/cloudevents+json; charset=utf-8",
+            ),
+        ];
         post_at(node, host, path, &headers, event(id).as_bytes())
     };
     let spaces = names();
@@ -325,41 +452,76 @@ fn namespaces_are_found_by_name_by_host_and_alone() {
     let key = create(first);
     // The only namespace needs no name.
     for (index, node) in nodes.iter().enumerate() {
-        let once = |path: &str, host: &str| publish(node, path, host, &key, &format!("{index}-{path}-{host}"));
+        let once = |path: &str, host: &str| {
+            publish(node, path, host, &key, &format!("{index}-{path}-{host}"))
+        };
         assert_eq!(once("/topics/heat:publish", "x"), 200);
-        assert_eq!(once(&format!("/namespaces/{first}/topics/heat:publish"), "x"), 200);
-        assert_eq!(once("/topics/heat:publish", &format!("{first}.localhost")), 200);
+        assert_eq!(
+            once(&format!("/namespaces/{first}/topics/heat:publish"), "x"),
+            200
+        );
+        assert_eq!(
+            once("/topics/heat:publish", &format!("{first}.localhost")),
+            200
+        );
     }
     let other_key = create(second);
     for node in nodes {
         wait_for("the node to know both", Duration::from_secs(5), || {
             publish(node, "/topics/heat:publish", "x", &key, "lost") == 404
         });
-        wait_for("the node to know the new one by its host", Duration::from_secs(5), || {
-            publish(node, "/topics/heat:publish", &format!("{second}.localhost"), &other_key, "named") == 200
-        });
+        wait_for(
+            "the node to know the new one by its host",
+            Duration::from_secs(5),
+            || {
+                publish(
+                    node,
+                    "/topics/heat:publish",
+                    &format!("{second}.localhost"),
+                    &other_key,
+                    "named",
+                ) == 200
+            },
+        );
     }
     let pull = |node: &Server, namespace: &str, key: &str| {
         let headers = [("authorization", key), ("content-type", "application/json")];
         let path = format!("/namespaces/{namespace}/topics/heat/eventsubscriptions/pulled");
         let call = |verb: &str, body: &str| {
             let path = format!("{path}:{verb}?api-version=2024-06-01&maxEvents=100&maxWaitTime=10");
-            let answer = node.client().ask("POST", &path, &headers, body.as_bytes()).expect("an answer");
+            let answer = node
+                .client()
+                .ask("POST", &path, &headers, body.as_bytes())
+                .expect("an answer");
             assert_eq!(answer.status, 200, "{}", answer.text());
             answer.json()
         };
         let received = call("receive", "");
         let details = received["value"].as_array().expect("a list").clone();
-        let tokens: Vec<&Value> = details.iter().map(|detail| &detail["brokerProperties"]["lockToken"]).collect();
+        let tokens: Vec<&Value> = details
+            .iter()
+            .map(|detail| &detail["brokerProperties"]["lockToken"])
+            .collect();
         let settled = call("acknowledge", &json!({"lockTokens": tokens}).to_string());
-        assert_eq!(settled["succeededLockTokens"].as_array().map(Vec::len), Some(tokens.len()), "{settled}");
-        details.iter().map(|detail| detail["event"]["id"].to_string()).collect::<Vec<_>>()
+        assert_eq!(
+            settled["succeededLockTokens"].as_array().map(Vec::len),
+            Some(tokens.len()),
+            "{settled}"
+        );
+        details
+            .iter()
+            .map(|detail| detail["event"]["id"].to_string())
+            .collect::<Vec<_>>()
     };
     // A node that did not know both yet has taken some.
     let mut pulled = BTreeSet::new();
     for round in 0..9 {
         if pulled.len() < 9 {
-            pulled.extend(pull(&nodes[round % 3], first, &key).into_iter().filter(|id| !id.contains("lost")));
+            pulled.extend(
+                pull(&nodes[round % 3], first, &key)
+                    .into_iter()
+                    .filter(|id| !id.contains("lost")),
+            );
         }
     }
     assert_eq!(pulled.len(), 9, "{pulled:?}");
@@ -378,15 +540,26 @@ fn events_are_delivered_to_topics_of_namespaces_in_other_shards() {
     nodes[1].command("PUT", &format!("{space}/topics/heat"), &json!({}));
     // Keeps the events in the log.
     let queue = json!({"deliveryConfiguration": {"deliveryMode": "Queue", "queue": {}}});
-    nodes[1].command("PUT", &format!("{space}/topics/heat/eventSubscriptions/pulled"), &json!({"properties": queue}));
+    nodes[1].command(
+        "PUT",
+        &format!("{space}/topics/heat/eventSubscriptions/pulled"),
+        &json!({"properties": queue}),
+    );
     let to = |name: &str| {
         let properties = json!({"resourceId": format!("{space}/topics/{name}")});
-        let destination = json!({"destination": {"endpointType": "NamespaceTopic", "properties": properties}});
-        SubscriptionSpec::of("").also(&json!({}), &destination).schema("CloudEventSchemaV1_0")
+        let destination =
+            json!({"destination": {"endpointType": "NamespaceTopic", "properties": properties}});
+        SubscriptionSpec::of("")
+            .also(&json!({}), &destination)
+            .schema("CloudEventSchemaV1_0")
     };
     for (index, (name, key)) in topics.iter().enumerate() {
         nodes[index % 3].subscribe(name, "forward", &to("heat"));
-        nodes[(index + 1) % 3].publish(name, key, &load::body(&[format!("of-{name}"), format!("more-{name}")], "s"));
+        nodes[(index + 1) % 3].publish(
+            name,
+            key,
+            &load::body(&[format!("of-{name}"), format!("more-{name}")], "s"),
+        );
     }
     for (name, _) in &topics {
         wait_until_settled(&nodes[0], name, "forward");

@@ -1,4 +1,5 @@
-//! Nodes of a cluster with several shards: each owns its part and delivers the events of it, and the others take it over.
+//! Nodes of a cluster with several shards: each owns its part and delivers the events of it, and
+//! the others take it over.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,8 +39,14 @@ pub(crate) const SHARDS: u16 = 6;
 /// The names of topics, one in each shard.
 pub(super) fn names() -> Vec<String> {
     let shards = usize::from(SHARDS);
-    let named = |shard| (0..).map(|number| format!("topic-{number}")).find(|name| shard_of(name, shards) == shard);
-    (0..shards).map(|shard| named(shard).expect("a name in each shard")).collect()
+    let named = |shard| {
+        (0..)
+            .map(|number| format!("topic-{number}"))
+            .find(|name| shard_of(name, shards) == shard)
+    };
+    (0..shards)
+        .map(|shard| named(shard).expect("a name in each shard"))
+        .collect()
 }
 
 /// Three nodes with shards, which run.
@@ -54,7 +61,10 @@ impl Sharded {
     }
 
     /// With settings that each node has besides.
-    fn prepare_each(settings: &[(&str, &str)], own: impl Fn(usize) -> Vec<(&'static str, String)>) -> Self {
+    fn prepare_each(
+        settings: &[(&str, &str)],
+        own: impl Fn(usize) -> Vec<(&'static str, String)>,
+    ) -> Self {
         Self::prepare_each_for(None, settings, own)
     }
 
@@ -66,11 +76,18 @@ impl Sharded {
         let ports: Vec<_> = (0..3).map(|_| ReservedPort::in_a_row(SHARDS)).collect();
         let of_node = |index: usize| {
             let listen = ports[index][0].address.to_string();
-            let of_shards = [("CLUSTER__NODE_LISTEN", listen), ("CLUSTER__SHARDS", SHARDS.to_string())];
+            let of_shards = [
+                ("CLUSTER__NODE_LISTEN", listen),
+                ("CLUSTER__SHARDS", SHARDS.to_string()),
+            ];
             own(index).into_iter().chain(of_shards).collect()
         };
-        let cluster = Cluster::prepare_each_for(NatsCluster::start(1, "always"), client, settings, of_node);
-        Self { cluster, _ports: ports }
+        let cluster =
+            Cluster::prepare_each_for(NatsCluster::start(1, "always"), client, settings, of_node);
+        Self {
+            cluster,
+            _ports: ports,
+        }
     }
 
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
@@ -88,7 +105,8 @@ impl Sharded {
         self
     }
 
-    /// Waits until the nodes that this one takes for alive own so many shards each, the fewest first, and all serve.
+    /// Waits until the nodes that this one takes for alive own so many shards each, the fewest
+    /// first, and all serve.
     pub(super) fn wait_for_shares(&self, node: usize, wanted: &[usize]) {
         let node = &self.cluster.nodes[node];
         let mut seen = Vec::new();
@@ -103,8 +121,14 @@ impl Sharded {
 /// How many shards each living node owns, the fewest first.
 fn shares(node: &Server) -> Vec<usize> {
     let view = node.command("GET", "/cluster/status", &Value::Null).json();
-    let nodes = view["nodes"].as_array().expect("nodes").iter().filter(|node| node["state"] == "alive");
-    let mut shares: Vec<usize> = nodes.map(|node| node["owns"].as_array().map_or(0, Vec::len)).collect();
+    let nodes = view["nodes"]
+        .as_array()
+        .expect("nodes")
+        .iter()
+        .filter(|node| node["state"] == "alive");
+    let mut shares: Vec<usize> = nodes
+        .map(|node| node["owns"].as_array().map_or(0, Vec::len))
+        .collect();
     shares.sort_unstable();
     shares
 }
@@ -117,32 +141,52 @@ pub(super) fn assert_shards_sound(node: &Server) {
     }
 }
 
-/// A node is ready, says at how many shards it serves, and its log has when it began with each of them.
+/// A node is ready, says at how many shards it serves, and its log has when it began with each of
+/// them.
 fn assert_readiness(node: &Server, serves: usize) {
     let (mut readiness, mut served) = (Value::Null, Vec::new());
     wait_for("the node to serve its shards", START, || {
         let answer = node.open("GET", "/readyz", &[]);
         readiness = answer.json();
         let shards = readiness["shards"].as_array().expect("shards").iter();
-        served = shards.filter(|shard| shard["state"] == "serving").map(|shard| shard["shard"].clone()).collect();
-        let others =
-            readiness["shards"].as_array().expect("shards").iter().filter(|shard| shard["state"] == "following");
+        served = shards
+            .filter(|shard| shard["state"] == "serving")
+            .map(|shard| shard["shard"].clone())
+            .collect();
+        let others = readiness["shards"]
+            .as_array()
+            .expect("shards")
+            .iter()
+            .filter(|shard| shard["state"] == "following");
         let is_known = served.len() == serves && others.count() == usize::from(SHARDS) - serves;
         answer.status == 200 && is_known && readiness["problems"] == json!([])
     });
-    let (phase, journal) = if serves > 0 { ("serving", "writable") } else { ("standby", "following") };
-    assert_eq!((&readiness["phase"], &readiness["journal"]), (&json!(phase), &json!(journal)), "{readiness}");
+    let (phase, journal) = if serves > 0 {
+        ("serving", "writable")
+    } else {
+        ("standby", "following")
+    };
+    assert_eq!(
+        (&readiness["phase"], &readiness["journal"]),
+        (&json!(phase), &json!(journal)),
+        "{readiness}"
+    );
     let log = node.logs();
     for shard in served {
-        for message in ["starting step=\"reading the records\"", "this node serves the shard"] {
-            let has =
-                log.lines().any(|line| line.contains(&format!("core{{shard={shard}}}")) && line.contains(message));
+        for message in [
+            "starting step=\"reading the records\"",
+            "this node serves the shard",
+        ] {
+            let has = log.lines().any(|line| {
+                line.contains(&format!("core{{shard={shard}}}")) && line.contains(message)
+            });
             assert!(has, "{message} of shard {shard} is not in {log}");
         }
     }
 }
 
-/// The shards whose events a node has delivered, as its metrics say. It shows those of its own shards only.
+/// The shards whose events a node has delivered, as its metrics say. It shows those of its own
+/// shards only.
 fn delivering_shards(node: &Server) -> BTreeSet<u64> {
     let text = node.command("GET", "/metrics", &Value::Null).text();
     let delivered = text.lines().filter_map(|line| {
@@ -157,8 +201,8 @@ fn delivering_shards(node: &Server) -> BTreeSet<u64> {
 #[test]
 fn each_node_delivers_a_part_and_the_others_take_it_over() {
     let _rows = shows(&[
-        "S004-001", "S004-007", "S004-008", "S004-009", "S004-010", "S004-017", "S004-019", "S004-020", "S004-031",
-        "S004-032", "S004-033", "S004-035", "S004-036", "S004-044",
+        "S004-001", "S004-007", "S004-008", "S004-009", "S004-010", "S004-017", "S004-019",
+        "S004-020", "S004-031", "S004-032", "S004-033", "S004-035", "S004-036", "S004-044",
     ]);
     if !has_nats() {
         return;
@@ -170,22 +214,41 @@ fn each_node_delivers_a_part_and_the_others_take_it_over() {
     for (index, name) in names.iter().enumerate() {
         let node = &sharded.cluster.nodes[index % 3];
         let key = topic_without_duplicates(node, name);
-        node.subscribe(name, "all", &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(10));
+        node.subscribe(
+            name,
+            "all",
+            &SubscriptionSpec::of(&sink.url(&format!("/{name}"))).batch(10),
+        );
         let of_topic = publishes(&mut clients, balancer.at(), (name, &key), (index, "/load"));
         published.insert(name.clone(), of_topic);
     }
     let progress = |what: &str| {
         let count = |published: &std::sync::Mutex<Published>| lock(published).ids.len();
-        let before: Vec<usize> = published.values().map(|published| count(published)).collect();
+        let before: Vec<usize> = published
+            .values()
+            .map(|published| count(published))
+            .collect();
         wait_for(&format!("events of every topic {what}"), LONG, || {
-            published.values().zip(&before).all(|(published, before)| count(published) > before + 20)
+            published
+                .values()
+                .zip(&before)
+                .all(|(published, before)| count(published) > before + 20)
         });
     };
     progress("at first");
     // The parts have nothing in common, and each node delivers its own.
-    let parts: Vec<BTreeSet<u64>> = sharded.cluster.nodes.iter().map(delivering_shards).collect();
+    let parts: Vec<BTreeSet<u64>> = sharded
+        .cluster
+        .nodes
+        .iter()
+        .map(delivering_shards)
+        .collect();
     assert!(parts.iter().all(|part| part.len() == 2), "{parts:?}");
-    assert_eq!(parts.iter().flatten().collect::<BTreeSet<_>>().len(), usize::from(SHARDS), "{parts:?}");
+    assert_eq!(
+        parts.iter().flatten().collect::<BTreeSet<_>>().len(),
+        usize::from(SHARDS),
+        "{parts:?}"
+    );
     for round in 0..many(1, 10) {
         println!("round {round}");
         let [killed, paused, other] = [round % 3, (round + 1) % 3, (round + 2) % 3];
@@ -215,7 +278,11 @@ fn each_node_delivers_a_part_and_the_others_take_it_over() {
         wait_until_settled(&sharded.cluster.nodes[0], name, "all");
         let Published { ids, longest } = &*lock(published);
         let repeated = assert_arrived(&sink, &format!("/{name}"), ids);
-        println!("{name}: {} acknowledged, {} repeated, {longest:?} at most", ids.len(), repeated.len());
+        println!(
+            "{name}: {} acknowledged, {} repeated, {longest:?} at most",
+            ids.len(),
+            repeated.len()
+        );
     }
     for node in &mut sharded.cluster.nodes {
         node.kill_9();
@@ -232,13 +299,23 @@ fn an_operator_moves_shards_and_drains_a_node() {
     let nodes = &sharded.cluster.nodes;
     nodes.iter().for_each(|node| assert_readiness(node, 2));
     let owner = |shard: usize| {
-        let view = nodes[0].command("GET", "/cluster/ownership", &Value::Null).json();
-        view["value"][shard]["ownerName"].as_str().unwrap_or_default().to_owned()
+        let view = nodes[0]
+            .command("GET", "/cluster/ownership", &Value::Null)
+            .json();
+        view["value"][shard]["ownerName"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     };
     let error = operator(&nodes[1], &["cluster", "move", "6", "a"]).expect_err("there is none");
-    assert!(error.contains("there is no shard 6; the cluster has 6"), "{error}");
+    assert!(
+        error.contains("there is no shard 6; the cluster has 6"),
+        "{error}"
+    );
     operator(&nodes[1], &["cluster", "drain", "c"]).expect("it is asked");
-    wait_for("the others to own all", START, || shares(&nodes[0]) == [3, 3]);
+    wait_for("the others to own all", START, || {
+        shares(&nodes[0]) == [3, 3]
+    });
     // It still forwards.
     assert_readiness(&nodes[2], 0);
     assert_readiness(&nodes[0], 3);
@@ -265,16 +342,24 @@ fn a_node_that_stops_gives_up_each_of_its_shards_for_good() {
         sharded.cluster.join(0);
         sharded.wait_for_shares(0, &[usize::from(SHARDS)]);
         let node = &mut sharded.cluster.nodes[0];
-        // On one processor the claims end before the cores have noticed the signal. A thread that ends meanwhile is an error.
+        // On one processor the claims end before the cores have noticed the signal. A thread that
+        // ends meanwhile is an error.
         let id = node.id().to_string();
         wait_for("a process with one processor", START, || {
-            let pinned = Command::new("taskset").args(["--all-tasks", "--cpu-list", "--pid", "0", &id]).output();
+            let pinned = Command::new("taskset")
+                .args(["--all-tasks", "--cpu-list", "--pid", "0", &id])
+                .output();
             pinned.is_ok_and(|output| output.status.success())
         });
         node.terminate();
         let logs = node.logs();
-        let (_, end) = logs.rsplit_once("stopping: publishers are served").expect("a signal that was received");
-        assert!(!end.contains("standby again"), "a shard goes on as a standby while its process stops: {end}");
+        let (_, end) = logs
+            .rsplit_once("stopping: publishers are served")
+            .expect("a signal that was received");
+        assert!(
+            !end.contains("standby again"),
+            "a shard goes on as a standby while its process stops: {end}"
+        );
     }
 }
 
@@ -298,12 +383,24 @@ fn another_number_of_shards_is_refused() {
     refused(&mut sharded, 2, "1", fixed);
     // The folder says so, too, whatever the cluster is.
     sharded.cluster.nodes[0].kill_9();
-    refused(&mut sharded, 0, "1", "has the stores of a node with several shards");
+    refused(
+        &mut sharded,
+        0,
+        "1",
+        "has the stores of a node with several shards",
+    );
     refused(&mut sharded, 0, "5", "has a store of shard 5");
-    refused(&mut sharded, 2, "6", "has the store of a server with one shard");
+    refused(
+        &mut sharded,
+        2,
+        "6",
+        "has the store of a server with one shard",
+    );
     sharded.cluster.nodes[0].set("CLUSTER__SHARDS", "6");
     sharded.cluster.join(0);
-    wait_for("its shards", Duration::from_secs(60), || shares(&sharded.cluster.nodes[0]) == [6]);
+    wait_for("its shards", Duration::from_secs(60), || {
+        shares(&sharded.cluster.nodes[0]) == [6]
+    });
 }
 
 #[test]
@@ -312,27 +409,49 @@ fn each_shard_has_its_part_of_the_declared_topics_and_backups_of_its_own() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let (file, backups) = (folder.path().join("topics.toml"), folder.path().join("backups"));
+    let (file, backups) = (
+        folder.path().join("topics.toml"),
+        folder.path().join("backups"),
+    );
     let names = names();
-    let declared: String = names.iter().map(|name| format!("[topics.{name}]\n")).collect();
+    let declared: String = names
+        .iter()
+        .map(|name| format!("[topics.{name}]\n"))
+        .collect();
     fs::write(&file, declared).expect("a file");
     let sharded = Sharded::start(&[
         CALM,
         ("SERVER__APPLY", file.to_str().expect("text")),
-        ("BACKUP__STORE__URL", &format!("file://{}", backups.display())),
+        (
+            "BACKUP__STORE__URL",
+            &format!("file://{}", backups.display()),
+        ),
         ("BACKUP__SCHEDULE", "1h"),
     ]);
     for name in &names {
-        let path = format!("/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/{name}");
-        wait_for("a declared topic", LONG, || sharded.cluster.nodes[1].admin("GET", &path, &Value::Null).status == 200);
+        let path = format!(
+            "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/{name}"
+        );
+        wait_for("a declared topic", LONG, || {
+            sharded.cluster.nodes[1]
+                .admin("GET", &path, &Value::Null)
+                .status
+                == 200
+        });
     }
     for shard in 0..SHARDS {
         let of_shard = backups.join(format!("shard-{shard}"));
-        let has_any = || fs::read_dir(of_shard.join("backups")).is_ok_and(|mut files| files.next().is_some());
+        let has_any =
+            || fs::read_dir(of_shard.join("backups")).is_ok_and(|mut files| files.next().is_some());
         wait_for("a backup of the shard", LONG, has_any);
         let restored = folder.path().join(format!("restored-{shard}"));
         let url = format!("file://{}", of_shard.display());
-        let (status, report) = say(&["restore", &url, "--data-dir", restored.to_str().expect("text")]);
+        let (status, report) = say(&[
+            "restore",
+            &url,
+            "--data-dir",
+            restored.to_str().expect("text"),
+        ]);
         assert!(status.success(), "{report}");
         let (status, report) = fsck(&restored);
         assert!(status.success(), "{report}");
@@ -342,7 +461,9 @@ fn each_shard_has_its_part_of_the_declared_topics_and_backups_of_its_own() {
 /// Publishes to a topic through a node, and returns the status.
 pub(super) fn status_of(node: &Server, topic: &str, key: &str, id: &str, subject: &str) -> u16 {
     let body = load::body(&[id.to_owned()], subject);
-    let answer = node.client().ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
+    let answer = node
+        .client()
+        .ask("POST", &events_path(topic), &[("aeg-sas-key", key)], &body);
     answer.map_or(0, |answer| answer.status)
 }
 
@@ -355,30 +476,50 @@ fn shards_speak_tls_to_each_other_and_read_certificates_again_on_sighup() {
     for node in ["0", "1", "2"] {
         write_node_files(folder.path(), node, &authority, &authority);
     }
-    let sharded = Sharded::prepare_each(&[], |index| node_tls(folder.path(), &index.to_string())).join_all();
+    let sharded =
+        Sharded::prepare_each(&[], |index| node_tls(folder.path(), &index.to_string())).join_all();
     let nodes = &sharded.cluster.nodes;
-    let keys: Vec<String> = names().iter().map(|name| nodes[0].topic(name, "EventGridSchema")).collect();
+    let keys: Vec<String> = names()
+        .iter()
+        .map(|name| nodes[0].topic(name, "EventGridSchema"))
+        .collect();
     let publish_all = |round: &str| {
-        for (node, (name, key)) in
-            nodes.iter().flat_map(|node| names().into_iter().zip(&keys).map(move |of| (node, of)))
+        for (node, (name, key)) in nodes
+            .iter()
+            .flat_map(|node| names().into_iter().zip(&keys).map(move |of| (node, of)))
         {
             assert_eq!(status_of(node, &name, key, round, "s"), 200, "{name}");
         }
     };
     publish_all("first");
-    authority.ending("127.0.0.1", 60 * DAY).write(folder.path(), "1");
+    authority
+        .ending("127.0.0.1", 60 * DAY)
+        .write(folder.path(), "1");
     nodes[1].signal("HUP");
-    wait_for("the new certificate", LONG, || nodes[1].logs().contains("certificate replaced"));
+    wait_for("the new certificate", LONG, || {
+        nodes[1].logs().contains("certificate replaced")
+    });
     publish_all("second");
-    let view = nodes[0].command("GET", "/cluster/status", &Value::Null).json();
-    let address = view["nodes"][1]["address"].as_str().expect("an address").to_owned();
+    let view = nodes[0]
+        .command("GET", "/cluster/status", &Value::Null)
+        .json();
+    let address = view["nodes"][1]["address"]
+        .as_str()
+        .expect("an address")
+        .to_owned();
     let first: SocketAddr = address.parse().expect("an address");
     // Each shard's listener expects TLS: without it there is no greeting.
     for shard in 0..SHARDS {
-        let mut stream = TcpStream::connect((first.ip(), first.port() + shard)).expect("a connection");
-        stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
+        let mut stream =
+            TcpStream::connect((first.ip(), first.port() + shard)).expect("a connection");
+        stream
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .expect("a socket");
         let mut greeting = [0; 16];
-        assert!(stream.read(&mut greeting).map_or(0, |read| read) == 0, "shard {shard} speaks without TLS");
+        assert!(
+            stream.read(&mut greeting).map_or(0, |read| read) == 0,
+            "shard {shard} speaks without TLS"
+        );
     }
     assert_pulled_anywhere(&Plant::of(sharded));
 }
@@ -390,8 +531,10 @@ fn a_full_stream_of_one_shard_stops_no_other_and_is_trimmed_once_all_nodes_have_
     }
     let mut sharded = Sharded::start(&[CALM, ("CLUSTER__STREAM_KEEP_BYTES", "64 KiB")]);
     let names = names();
-    let keys: Vec<String> =
-        names.iter().map(|name| topic_without_duplicates(&sharded.cluster.nodes[0], name)).collect();
+    let keys: Vec<String> = names
+        .iter()
+        .map(|name| topic_without_duplicates(&sharded.cluster.nodes[0], name))
+        .collect();
     let full = 3;
     // The streams keep what this node needs.
     sharded.cluster.nodes[2].terminate();
@@ -399,14 +542,38 @@ fn a_full_stream_of_one_shard_stops_no_other_and_is_trimmed_once_all_nodes_have_
     let nodes = &sharded.cluster.nodes;
     let large = format!("/{}", fastrand::Rng::with_seed(1).u128(..)).repeat(1_000);
     for number in 0..20 {
-        assert_eq!(status_of(&nodes[0], &names[full], &keys[full], &format!("e{number}"), &large), 200);
+        assert_eq!(
+            status_of(
+                &nodes[0],
+                &names[full],
+                &keys[full],
+                &format!("e{number}"),
+                &large
+            ),
+            200
+        );
     }
     sharded.cluster.nats.0[0].fill(&format!("GH_test_{full}"));
-    wait_for("a refusal", LONG, || status_of(&nodes[1], &names[full], &keys[full], "more", &large) == 503);
-    for (shard, (name, key)) in names.iter().zip(&keys).enumerate().filter(|(shard, _)| *shard != full) {
-        assert_eq!(status_of(&nodes[shard % 2], name, key, "other", "s"), 200, "shard {shard}");
+    wait_for("a refusal", LONG, || {
+        status_of(&nodes[1], &names[full], &keys[full], "more", &large) == 503
+    });
+    for (shard, (name, key)) in names
+        .iter()
+        .zip(&keys)
+        .enumerate()
+        .filter(|(shard, _)| *shard != full)
+    {
+        assert_eq!(
+            status_of(&nodes[shard % 2], name, key, "other", "s"),
+            200,
+            "shard {shard}"
+        );
     }
-    assert_eq!(status_of(&nodes[0], &names[full], &keys[full], "more", &large), 503, "it is kept for the third node");
+    assert_eq!(
+        status_of(&nodes[0], &names[full], &keys[full], "more", &large),
+        503,
+        "it is kept for the third node"
+    );
     sharded.cluster.join(2);
     let nodes = &sharded.cluster.nodes;
     wait_for("the stream to be trimmed", START, || {
@@ -422,33 +589,54 @@ fn a_node_fetches_copies_of_the_shards_whose_records_were_removed_and_follows_th
     }
     let mut sharded = Sharded::start(&[]);
     let names = names();
-    let keys: Vec<String> =
-        names.iter().map(|name| topic_without_duplicates(&sharded.cluster.nodes[0], name)).collect();
+    let keys: Vec<String> = names
+        .iter()
+        .map(|name| topic_without_duplicates(&sharded.cluster.nodes[0], name))
+        .collect();
     let publish_all = |sharded: &Sharded, node: usize, id: &str| {
         for (name, key) in names.iter().zip(&keys) {
-            wait_for("a publish", START, || status_of(&sharded.cluster.nodes[node], name, key, id, "s") == 200);
+            wait_for("a publish", START, || {
+                status_of(&sharded.cluster.nodes[node], name, key, id, "s") == 200
+            });
         }
     };
     publish_all(&sharded, 0, "first");
     let synced = |sharded: &Sharded, name: &str| {
-        let view = sharded.cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
+        let view = sharded.cluster.nodes[0]
+            .command("GET", "/cluster/status", &Value::Null)
+            .json();
         let nodes = view["nodes"].as_array().cloned().unwrap_or_default();
-        let node = nodes.into_iter().find(|node| node["name"] == name).unwrap_or_default();
-        let last = |shard| sharded.cluster.nats.0[0].messages(&format!("GH_test_{shard}"), u64::MAX - 1).1;
+        let node = nodes
+            .into_iter()
+            .find(|node| node["name"] == name)
+            .unwrap_or_default();
+        let last = |shard| {
+            sharded.cluster.nats.0[0]
+                .messages(&format!("GH_test_{shard}"), u64::MAX - 1)
+                .1
+        };
         (0..usize::from(SHARDS)).all(|shard| node["flushed"][shard] == last(shard))
     };
-    wait_for("the third node to sync everything", LONG, || synced(&sharded, "c"));
+    wait_for("the third node to sync everything", LONG, || {
+        synced(&sharded, "c")
+    });
     sharded.cluster.nodes[2].kill_9();
     sharded.wait_for_shares(0, &[3, 3]);
     publish_all(&sharded, 1, "second");
-    wait_for("the others to sync everything", LONG, || synced(&sharded, "a") && synced(&sharded, "b"));
+    wait_for("the others to sync everything", LONG, || {
+        synced(&sharded, "a") && synced(&sharded, "b")
+    });
     for shard in [1, 4] {
         sharded.cluster.nats.0[0].purge(&format!("GH_test_{shard}"));
     }
     sharded.cluster.join(2);
     sharded.wait_for_shares(0, &[2, 2, 2]);
     let log = sharded.cluster.nodes[2].logs();
-    assert_eq!(log.matches("the copy of the store is in place").count(), 2, "{log}");
+    assert_eq!(
+        log.matches("the copy of the store is in place").count(),
+        2,
+        "{log}"
+    );
     for index in [0, 1] {
         sharded.cluster.nodes[index].kill_9();
     }

@@ -25,24 +25,32 @@ use crate::{
 const DECLARED: &str = "declared-topic";
 
 /// Its path: that of topics of a file that names no resource group.
-const TOPIC: &str = "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/declared-topic";
+const TOPIC: &str =
+    "/subscriptions/local/resourceGroups/dev/providers/Microsoft.EventGrid/topics/declared-topic";
 
 /// Longer than anything that the tests wait for, so that nothing ends only because of it.
 const FOREVER: &str = "10m";
 
-/// A cluster whose first node has claimed the store, and whose requests that have this mark do not arrive at NATS.
+/// A cluster whose first node has claimed the store, and whose requests that have this mark do not
+/// arrive at NATS.
 fn held(mark: &'static str) -> (Cluster, TcpProxy, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("topics.toml");
     fs::write(&file, format!("[topics.{DECLARED}]\n")).expect("a file");
     let file = file.display().to_string();
-    let (cluster, proxy) =
-        start_behind_proxy(&[("SERVER__APPLY", file.as_str()), ("SERVER__SHUTDOWN_TIMEOUT", FOREVER)]);
+    let (cluster, proxy) = start_behind_proxy(&[
+        ("SERVER__APPLY", file.as_str()),
+        ("SERVER__SHUTDOWN_TIMEOUT", FOREVER),
+    ]);
     let moved = |to: &str| {
-        wait_for("the owner to be asked", LONG, || operator(&cluster.nodes[1], &["cluster", "move", "0", to]).is_ok());
+        wait_for("the owner to be asked", LONG, || {
+            operator(&cluster.nodes[1], &["cluster", "move", "0", to]).is_ok()
+        });
     };
     moved("b");
-    wait_for("another owner", START, || cluster.ready_owner(None) == Some(1));
+    wait_for("another owner", START, || {
+        cluster.ready_owner(None) == Some(1)
+    });
     // The first node declares it again.
     cluster.nodes[1].command("DELETE", TOPIC, &Value::Null);
     proxy.cut(Cut::Marked(mark));
@@ -65,7 +73,9 @@ fn a_node_that_waits_for_its_fence_gives_the_store_up_when_it_is_asked_to() {
     drain_first(&cluster);
     println!("node {} is the next owner", cluster.owner_but(Some(0)));
     let asked = "asked to give the store up while it was taken";
-    wait_for("the node to be a standby", LONG, || cluster.nodes[0].logs().contains(asked));
+    wait_for("the node to be a standby", LONG, || {
+        cluster.nodes[0].logs().contains(asked)
+    });
     let logs = cluster.nodes[0].logs();
     assert!(!logs.contains("the claimed shard was not taken"), "{logs}");
     proxy.cut(Cut::Nothing);
@@ -83,7 +93,8 @@ fn a_node_that_cannot_follow_what_it_has_claimed_gives_the_claim_up_before_it_en
     assert_eq!(cluster.nodes[0].wait(START), Some(1));
     let log = cluster.nodes[0].logs();
     assert!(log.contains("of the changelog cannot be applied"), "{log}");
-    let record: Value = serde_json::from_slice(&cluster.nats.0[0].value("GH_test", "shard.0")).expect("a record");
+    let record: Value =
+        serde_json::from_slice(&cluster.nats.0[0].value("GH_test", "shard.0")).expect("a record");
     assert_eq!(record["ownerId"], Value::Null, "{record}");
 }
 
@@ -93,27 +104,42 @@ fn a_node_asks_again_for_the_records_of_the_cluster_where_nats_does_not_answer_a
         return;
     }
     let nats = NatsCluster::start(1, "always");
-    let at = nats.0[0].url().trim_start_matches("nats://").parse().expect("an address");
+    let at = nats.0[0]
+        .url()
+        .trim_start_matches("nats://")
+        .parse()
+        .expect("an address");
     let proxy = TcpProxy::start(&[at]);
     let url = format!("nats://{}", proxy.at());
     let mut cluster = Cluster::prepare_each(nats, &[], |_| vec![("CLUSTER__URLS", url.clone())]);
     proxy.cut(Cut::Marked("KV_GH_test"));
     cluster.nodes[0].begin();
     wait_for("a request without an answer", START, || {
-        cluster.nodes[0].logs().contains("NATS does not make the stream yet; asking again")
+        cluster.nodes[0]
+            .logs()
+            .contains("NATS does not make the stream yet; asking again")
     });
     proxy.cut(Cut::Nothing);
-    cluster.nodes[0].await_listening().unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
+    cluster.nodes[0]
+        .await_listening()
+        .unwrap_or_else(|(status, reported)| panic!("{status}: {reported}"));
     assert_eq!(cluster.owner(), 0);
 }
 
 /// The first node takes the store again once it may.
 fn first_takes_it_again(cluster: &Cluster) {
     let owner = cluster.owner_but(Some(0));
-    for request in [["cluster", "drain", "a", "--end"].as_slice(), &["cluster", "move", "0", "a"]] {
-        wait_for("the request", START, || operator(&cluster.nodes[owner], request).is_ok());
+    for request in [
+        ["cluster", "drain", "a", "--end"].as_slice(),
+        &["cluster", "move", "0", "a"],
+    ] {
+        wait_for("the request", START, || {
+            operator(&cluster.nodes[owner], request).is_ok()
+        });
     }
-    wait_for("the first node to own the store", START, || cluster.ready_owner(None) == Some(0));
+    wait_for("the first node to own the store", START, || {
+        cluster.ready_owner(None) == Some(0)
+    });
 }
 
 #[test]
@@ -124,13 +150,16 @@ fn a_node_whose_first_write_waits_gives_the_store_up_when_it_is_asked_to() {
     let (cluster, proxy, _files) = held(DECLARED);
     // A client whose request waits for an owner, and then does not end.
     let mut tail = TcpStream::connect(cluster.nodes[0].at()).expect("a connection");
-    let request = format!("GET /tail HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
+    let request =
+        format!("GET /tail HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {TOKEN}\r\n\r\n");
     tail.write_all(request.as_bytes()).expect("a request");
     drain_first(&cluster);
     println!("node {} is the next owner", cluster.owner_but(Some(0)));
     proxy.cut(Cut::Nothing);
     let asked = "asked to give the store up while it started; standby again";
-    wait_for("the node to be a standby", LONG, || cluster.nodes[0].logs().contains(asked));
+    wait_for("the node to be a standby", LONG, || {
+        cluster.nodes[0].logs().contains(asked)
+    });
     wait_for("the node to answer other clients", LONG, || {
         let answer = cluster.nodes[0].client().ask("GET", "/healthz", &[], b"");
         answer.is_ok_and(|answer| answer.status == 200)
@@ -162,7 +191,10 @@ fn a_node_that_cannot_start_releases_the_changelog_and_leaves() {
     fs::write(&keys, Signer::new().set().to_string()).expect("a file");
     let own = |node: &str| {
         let keys = keys.display().to_string();
-        let settings = vec![("AUTH__ISSUER", "https://issuer/".to_owned()), ("AUTH__JWKS", keys)];
+        let settings = vec![
+            ("AUTH__ISSUER", "https://issuer/".to_owned()),
+            ("AUTH__JWKS", keys),
+        ];
         settings.into_iter().filter(|_| node == "b").collect()
     };
     let mut cluster = Cluster::prepare_on(NatsCluster::start(1, "always"), own);
@@ -170,30 +202,46 @@ fn a_node_that_cannot_start_releases_the_changelog_and_leaves() {
     // A standby does not need the file.
     fs::remove_file(&keys).expect("a file");
     // It is refused until the standby has caught up.
-    wait_for("the move", LONG, || operator(&cluster.nodes[0], &["cluster", "move", "0", "b"]).is_ok());
+    wait_for("the move", LONG, || {
+        operator(&cluster.nodes[0], &["cluster", "move", "0", "b"]).is_ok()
+    });
     assert_eq!(cluster.nodes[1].wait(Duration::from_secs(60)), Some(1));
     let logs = cluster.nodes[1].logs();
-    assert!(logs.contains("this node owns the store") && logs.contains("keys.json cannot be read"), "{logs}");
+    assert!(
+        logs.contains("this node owns the store") && logs.contains("keys.json cannot be read"),
+        "{logs}"
+    );
     let next = cluster.owner_but(Some(1));
     assert!(is_released(&cluster));
-    let view = cluster.nodes[next].command("GET", "/cluster/status", &Value::Null).json();
+    let view = cluster.nodes[next]
+        .command("GET", "/cluster/status", &Value::Null)
+        .json();
     let nodes = view["nodes"].as_array().expect("nodes");
-    let failed = nodes.iter().find(|node| node["name"] == "b").expect("its record");
+    let failed = nodes
+        .iter()
+        .find(|node| node["name"] == "b")
+        .expect("its record");
     assert_eq!(failed["owns"], json!([]), "{view}");
 }
 
 /// Whether the owner before the present one has released the changelog.
 fn is_released(cluster: &Cluster) -> bool {
     let (messages, _) = cluster.nats.0[0].messages(STREAM, 0);
-    let records = messages.into_iter().map(|(_, message)| Record::decode(&message.into()).expect("a record").body);
+    let records = messages
+        .into_iter()
+        .map(|(_, message)| Record::decode(&message.into()).expect("a record").body);
     let records: Vec<Body> = records.collect();
     let is_fence = |record: &Body| matches!(record, Body::Fence { .. });
-    let last = records.iter().rposition(is_fence).expect("the fence of the next owner");
+    let last = records
+        .iter()
+        .rposition(is_fence)
+        .expect("the fence of the next owner");
     println!("before the fence: {:?}", records[last - 1]);
     matches!(records[last - 1], Body::Release)
 }
 
-/// Servers of NATS that are down do not keep nodes down: a majority acknowledges writes without them.
+/// Servers of NATS that are down do not keep nodes down: a majority acknowledges writes without
+/// them.
 #[test]
 fn nodes_start_while_one_of_three_nats_servers_is_down_and_check_it_later() {
     if !has_nats() {
@@ -214,5 +262,7 @@ fn nodes_start_while_one_of_three_nats_servers_is_down_and_check_it_later() {
     let is_checked = |node: &Server| node.logs().contains("all NATS servers sync every write");
     assert!(!cluster.nodes.iter().any(is_checked), "a server is down");
     cluster.nats.0[2].start();
-    wait_for("the server to be checked", START, || cluster.nodes.iter().all(is_checked));
+    wait_for("the server to be checked", START, || {
+        cluster.nodes.iter().all(is_checked)
+    });
 }

@@ -45,14 +45,27 @@ pub(super) fn write_node_files(folder: &Path, node: &str, trusts: &Authority, is
 
 /// Long leases, and handshakes that are not waited for.
 fn with_leases(of_node: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
-    let leases = [("CLUSTER__RENEW", "100ms"), CALM, ("LIMITS__HEAD_TIMEOUT", "3s")];
-    leases.map(|(key, value)| (key, value.to_owned())).into_iter().chain(of_node).collect()
+    let leases = [
+        ("CLUSTER__RENEW", "100ms"),
+        CALM,
+        ("LIMITS__HEAD_TIMEOUT", "3s"),
+    ];
+    leases
+        .map(|(key, value)| (key, value.to_owned()))
+        .into_iter()
+        .chain(of_node)
+        .collect()
 }
 
 /// What a publish through a node is answered.
 fn status_of(node: &Server, key: &str) -> u16 {
     let body = load::body(&["e0".to_owned()], "s");
-    let answer = node.client().ask("POST", &events_path("orders"), &[("aeg-sas-key", key)], &body);
+    let answer = node.client().ask(
+        "POST",
+        &events_path("orders"),
+        &[("aeg-sas-key", key)],
+        &body,
+    );
     answer.expect("an answer").status
 }
 
@@ -71,47 +84,84 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     write("c", &other, &authority);
     let clients = folder.path().join("clients");
     fs::create_dir(&clients).expect("a folder");
-    authority.ending("gridhook", 90 * DAY).write(&clients, "shop");
+    authority
+        .ending("gridhook", 90 * DAY)
+        .write(&clients, "shop");
     let own = |node: &str| {
         let mut settings = with_leases(node_tls(folder.path(), node));
-        settings.push(("DELIVERY__CLIENT_CERTIFICATES_DIR", clients.display().to_string()));
+        settings.push((
+            "DELIVERY__CLIENT_CERTIFICATES_DIR",
+            clients.display().to_string(),
+        ));
         settings
     };
     let nats = NatsCluster::start(1, "always");
     let mut cluster = Cluster::prepare_on(nats, own);
     cluster.join_all();
     let key = cluster.nodes[0].topic("orders", "EventGridSchema");
-    cluster.nodes[0].subscribe("orders", "taken", &SubscriptionSpec::of(&sink.url("/taken")));
+    cluster.nodes[0].subscribe(
+        "orders",
+        "taken",
+        &SubscriptionSpec::of(&sink.url("/taken")),
+    );
 
-    // The owner does not know the authority of one, and the other one does not know the authority of the owner.
+    // The owner does not know the authority of one, and the other one does not know the authority
+    // of the owner.
     assert_eq!(status_of(&cluster.nodes[1], &key), 503);
     assert_eq!(status_of(&cluster.nodes[2], &key), 503);
     let said = |node: usize, what: &str| {
-        wait_for(what, LONG, || cluster.nodes[node].logs().lines().any(|line| line.contains(what)));
+        wait_for(what, LONG, || {
+            cluster.nodes[node]
+                .logs()
+                .lines()
+                .any(|line| line.contains(what))
+        });
     };
     said(1, "received fatal alert");
     said(2, "invalid peer certificate");
     said(0, "invalid peer certificate");
     said(0, "received fatal alert");
-    assert!(cluster.nodes[1].logs().contains("the owner has not accepted a connection of this node"));
-    // A reason is logged once a minute, however often nodes try. On a busy machine there are more reasons.
+    assert!(
+        cluster.nodes[1]
+            .logs()
+            .contains("the owner has not accepted a connection of this node")
+    );
+    // A reason is logged once a minute, however often nodes try. On a busy machine there are more
+    // reasons.
     let logs = cluster.nodes[0].logs();
-    let refusals = logs.lines().filter(|line| line.contains("a connection of another node was refused"));
-    let reasons: Vec<&str> = refusals.filter_map(|line| line.split("error=").nth(1)?.split(" total=").next()).collect();
+    let refusals = logs
+        .lines()
+        .filter(|line| line.contains("a connection of another node was refused"));
+    let reasons: Vec<&str> = refusals
+        .filter_map(|line| line.split("error=").nth(1)?.split(" total=").next())
+        .collect();
     let unique: BTreeSet<&str> = reasons.iter().copied().collect();
-    assert!(reasons.len() >= 2 && reasons.len() == unique.len(), "{reasons:?}");
+    assert!(
+        reasons.len() >= 2 && reasons.len() == unique.len(),
+        "{reasons:?}"
+    );
 
     // A certificate is replaced without a restart, and authorities with one.
     let ends = |node: &Server| days_left(&node.command("GET", "/metrics", &Value::Null).text());
     let path = |name: &str| folder.path().join(name).display().to_string();
     assert!(ends(&cluster.nodes[1])[&path("b.crt")] > 60);
-    authority.ending("127.0.0.1", 60 * DAY).write(folder.path(), "b");
+    authority
+        .ending("127.0.0.1", 60 * DAY)
+        .write(folder.path(), "b");
     cluster.nodes[1].signal("HUP");
-    wait_for("the new certificate", LONG, || cluster.nodes[1].logs().contains("certificate replaced"));
+    wait_for("the new certificate", LONG, || {
+        cluster.nodes[1].logs().contains("certificate replaced")
+    });
     let of_clients = (path("clients/shop.crt"), 90);
-    assert_eq!(ends(&cluster.nodes[1]), BTreeMap::from([(path("b.crt"), 60), of_clients.clone()]));
+    assert_eq!(
+        ends(&cluster.nodes[1]),
+        BTreeMap::from([(path("b.crt"), 60), of_clients.clone()])
+    );
     let of_owner = ends(&cluster.nodes[0]);
-    assert!(of_owner.contains_key(&path("a.crt")) && of_owner.get(&of_clients.0) == Some(&90), "{of_owner:?}");
+    assert!(
+        of_owner.contains_key(&path("a.crt")) && of_owner.get(&of_clients.0) == Some(&90),
+        "{of_owner:?}"
+    );
     let mut ids = publish(&cluster.nodes[1], &key, 1..20);
     cluster.nodes[2].terminate();
     write("c", &authority, &authority);
@@ -120,8 +170,13 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
     assert_all_arrive(&cluster.nodes[1], &sink, &["taken"], &ids);
 
     // Without TLS there is no greeting.
-    let view = cluster.nodes[0].command("GET", "/cluster/status", &Value::Null).json();
-    let address: SocketAddr = view["nodes"][0]["address"].as_str().and_then(|at| at.parse().ok()).expect("an address");
+    let view = cluster.nodes[0]
+        .command("GET", "/cluster/status", &Value::Null)
+        .json();
+    let address: SocketAddr = view["nodes"][0]["address"]
+        .as_str()
+        .and_then(|at| at.parse().ok())
+        .expect("an address");
     for sent in ["", "publishers 0123abcd 00\n"] {
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(LONG)).expect("a socket");
@@ -129,15 +184,26 @@ fn nodes_speak_tls_refuse_strangers_and_take_new_certificates() {
         let mut answered = Vec::new();
         // It may be reset.
         stream.read_to_end(&mut answered).ok();
-        assert!(!String::from_utf8_lossy(&answered).contains("gridhook"), "{answered:?}");
+        assert!(
+            !String::from_utf8_lossy(&answered).contains("gridhook"),
+            "{answered:?}"
+        );
     }
-    wait_for("the connections to be refused", LONG, || cluster.nodes[0].logs().contains("no handshake came in time"));
+    wait_for("the connections to be refused", LONG, || {
+        cluster.nodes[0]
+            .logs()
+            .contains("no handshake came in time")
+    });
 
     // A standby that has become the owner watches and serves the others.
     let began = Instant::now();
     cluster.nodes[0].kill_9();
     let next = cluster.owner_but(Some(0));
-    assert!(began.elapsed() < Duration::from_secs(20), "the watch through TLS has not seen it: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(20),
+        "the watch through TLS has not seen it: {:?}",
+        began.elapsed()
+    );
     let standby = 3 - next;
     let more = publish(&cluster.nodes[standby], &key, 40..50);
     assert_all_arrive(&cluster.nodes[next], &sink, &["taken"], &more);
@@ -160,7 +226,10 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
     let own = |node: &str| {
         with_leases(match node {
             "c" => {
-                vec![("CLUSTER__NODE_LISTEN", port.address.to_string()), ("CLUSTER__ADVERTISE", proxy.at().to_string())]
+                vec![
+                    ("CLUSTER__NODE_LISTEN", port.address.to_string()),
+                    ("CLUSTER__ADVERTISE", proxy.at().to_string()),
+                ]
             }
             node => node_tls(folder.path(), node),
         })
@@ -174,10 +243,15 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
     publish(&cluster.nodes[1], &key, 0..5);
     assert_eq!(status_of(&cluster.nodes[2], &key), 503);
     let may_expect = "it may expect TLS (cluster.node_certificate_file)";
-    wait_for(may_expect, LONG, || cluster.nodes[2].logs().contains(may_expect));
-    let moved = cluster.nodes[0].command("POST", "/cluster/move", &json!({"shard": 0, "node": "c"}));
+    wait_for(may_expect, LONG, || {
+        cluster.nodes[2].logs().contains(may_expect)
+    });
+    let moved =
+        cluster.nodes[0].command("POST", "/cluster/move", &json!({"shard": 0, "node": "c"}));
     assert_eq!(moved.status, 202, "{}", moved.text());
-    wait_for("the other one to own the store", START, || cluster.owner() == 2);
+    wait_for("the other one to own the store", START, || {
+        cluster.owner() == 2
+    });
     // Requests that wait share the attempts.
     let before = proxy.connections();
     thread::scope(|scope| {
@@ -186,13 +260,17 @@ fn nodes_with_and_without_tls_forward_nothing_to_each_other() {
         }
     });
     let made = proxy.connections() - before;
-    assert!(made <= 40, "{made} connections for eight requests that wait for five seconds");
+    assert!(
+        made <= 40,
+        "{made} connections for eight requests that wait for five seconds"
+    );
     let on_all = "set cluster.node_certificate_file on all nodes or on none";
     wait_for(on_all, LONG, || cluster.nodes[1].logs().contains(on_all));
 }
 
 #[test]
-fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_and_warns_before_it_ends() {
+fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_and_warns_before_it_ends()
+ {
     if !has_nats() {
         return;
     }
@@ -206,12 +284,18 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     of_clients.issue("gridhook").write(folder.path(), "client");
     write_node_files(folder.path(), "node", &authority, &authority);
     let own = |node: &str| {
-        let mut settings = vec![("CLUSTER__CA_FILE", file(if node == "b" { "other.pem" } else { "ca.pem" }))];
+        let mut settings = vec![(
+            "CLUSTER__CA_FILE",
+            file(if node == "b" { "other.pem" } else { "ca.pem" }),
+        )];
         settings.extend(node_tls(folder.path(), "node"));
         settings.extend([TOPIC, INTERVAL, UNASKED].map(|(name, value)| (name, value.to_owned())));
         if node != "c" {
             let [certificate, key] = ["client.crt", "client.key"].map(file);
-            settings.extend([("CLUSTER__CERTIFICATE_FILE", certificate), ("CLUSTER__KEY_FILE", key)]);
+            settings.extend([
+                ("CLUSTER__CERTIFICATE_FILE", certificate),
+                ("CLUSTER__KEY_FILE", key),
+            ]);
         }
         settings
     };
@@ -223,7 +307,10 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
         cluster.nodes[index].begin();
         assert_eq!(cluster.nodes[index].wait(START), Some(1));
         let logs = cluster.nodes[index].logs();
-        assert!(logs.contains("NATS cannot be reached") && logs.contains(why), "{logs}");
+        assert!(
+            logs.contains("NATS cannot be reached") && logs.contains(why),
+            "{logs}"
+        );
     }
 
     let subscriber = Endpoint::start(vec![answer(200, "", "")]);
@@ -234,10 +321,19 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     // `system_topic.certificate_expiry`.
     cluster.nats.0[0].kill();
     fs::write(file("clients.pem"), next.pem()).expect("a file");
-    next.ending("gridhook", 10 * DAY).write(folder.path(), "client");
-    authority.ending("127.0.0.1", 10 * DAY).write(folder.path(), "node");
+    next.ending("gridhook", 10 * DAY)
+        .write(folder.path(), "client");
+    authority
+        .ending("127.0.0.1", 10 * DAY)
+        .write(folder.path(), "node");
     cluster.nodes[0].signal("HUP");
-    wait_for("the new certificates", LONG, || cluster.nodes[0].logs().matches("certificate replaced").count() == 2);
+    wait_for("the new certificates", LONG, || {
+        cluster.nodes[0]
+            .logs()
+            .matches("certificate replaced")
+            .count()
+            == 2
+    });
     cluster.nats.0[0].resume();
     wait_for("writes", START, || {
         let answer = cluster.nodes[0].client().ask("GET", "/readyz", &[], b"");
@@ -246,14 +342,20 @@ fn a_node_reaches_nats_through_tls_with_a_client_certificate_that_is_replaced_an
     let made = cluster.nodes[0].admin("PUT", &format!("{SCOPE}/more"), &json!({"properties": {}}));
     assert!(made.status < 300, "{}", made.text());
     let ending = || {
-        let events =
-            subscriber.requests().into_iter().map(|request| serde_json::from_slice::<[Value; 1]>(&request.body));
+        let events = subscriber
+            .requests()
+            .into_iter()
+            .map(|request| serde_json::from_slice::<[Value; 1]>(&request.body));
         let events = events.map(|event| event.expect("an array of one")[0].clone());
         let ending = events.filter(|event| event["eventType"] == "Gridhook.CertificateNearExpiry");
-        ending.map(|event| event["subject"].as_str().expect("a subject").to_owned()).collect::<BTreeSet<String>>()
+        ending
+            .map(|event| event["subject"].as_str().expect("a subject").to_owned())
+            .collect::<BTreeSet<String>>()
     };
     let expected = BTreeSet::from(["client.crt", "node.crt"].map(file));
-    wait_for("events about both certificates", LONG, || ending() == expected);
+    wait_for("events about both certificates", LONG, || {
+        ending() == expected
+    });
 }
 
 #[test]
@@ -264,7 +366,8 @@ fn a_standby_reads_the_certificate_for_clients_again_on_sighup() {
     let (authority, folder) = (Authority::new(), tempfile::tempdir().expect("a folder"));
     let [first, second] = [30, 90].map(|days| authority.ending("127.0.0.1", days * DAY));
     first.write(folder.path(), "server");
-    let [certificate, key] = ["server.crt", "server.key"].map(|name| folder.path().join(name).display().to_string());
+    let [certificate, key] =
+        ["server.crt", "server.key"].map(|name| folder.path().join(name).display().to_string());
     // Nobody but the signal has it looked at.
     let settings = [
         ("SERVER__TLS_CERTIFICATE", certificate.as_str()),
@@ -275,7 +378,9 @@ fn a_standby_reads_the_certificate_for_clients_again_on_sighup() {
     second.write(folder.path(), "server");
     let standby = &cluster.nodes[1];
     standby.signal("HUP");
-    wait_for("the new certificate", LONG, || standby.logs().contains("certificate replaced"));
+    wait_for("the new certificate", LONG, || {
+        standby.logs().contains("certificate replaced")
+    });
     let mut client = standby.client();
     client.ask("GET", "/healthz", &[], b"").expect("it answers");
     assert_eq!(client.certificate(), Some(second.certificate.to_vec()));

@@ -15,8 +15,12 @@ use crate::support::server::{Server, wait_for};
 /// A client that asks for events, and has room for little of an answer.
 fn ask(server: &Server, shown: &str, most: usize) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    socket.set_recv_buffer_size(4_096).expect("a socket takes its option");
-    socket.connect(&server.at().into()).expect("the server listens");
+    socket
+        .set_recv_buffer_size(4_096)
+        .expect("a socket takes its option");
+    socket
+        .connect(&server.at().into())
+        .expect("the server listens");
     let head = format!(
         "POST {TOPIC}/eventsubscriptions/once:receive?maxEvents={most}&maxWaitTime=120 HTTP/1.1\r\n\
          host: plant\r\nauthorization: {shown}\r\ncontent-length: 0\r\n\r\n"
@@ -27,18 +31,30 @@ fn ask(server: &Server, shown: &str, most: usize) -> Socket {
 
 /// Sockets of the server's that are connected to a client at `port`.
 fn established(server: &Server, port: u16) -> usize {
-    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", server.id())).unwrap_or_default();
-    let (own, peer) = (format!(":{:04X}", server.at().port()), format!(":{port:04X}"));
+    let table =
+        std::fs::read_to_string(format!("/proc/{}/net/tcp", server.id())).unwrap_or_default();
+    let (own, peer) = (
+        format!(":{:04X}", server.at().port()),
+        format!(":{port:04X}"),
+    );
     let line = |line: &&str| {
         let mut words = line.split_whitespace().skip(1);
-        let mut ends = |end: &String| words.next().is_some_and(|word| word.ends_with(end.as_str()));
+        let mut ends = |end: &String| {
+            words
+                .next()
+                .is_some_and(|word| word.ends_with(end.as_str()))
+        };
         ends(&own) && ends(&peer)
     };
     table.lines().filter(line).count()
 }
 
 fn port(socket: &Socket) -> u16 {
-    let address: SocketAddr = socket.local_addr().expect("an address").as_socket().expect("of IPv4");
+    let address: SocketAddr = socket
+        .local_addr()
+        .expect("an address")
+        .as_socket()
+        .expect("of IPv4");
     address.port()
 }
 
@@ -46,7 +62,10 @@ fn port(socket: &Socket) -> u16 {
 fn a_client_that_goes_away_while_it_waits_holds_nothing() {
     let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("once", 60, 1)]);
     let mut live = Consumer::new(&server, &shown, "once");
-    for (number, how) in ["closed", "reset", "half closed", "closed"].into_iter().enumerate() {
+    for (number, how) in ["closed", "reset", "half closed", "closed"]
+        .into_iter()
+        .enumerate()
+    {
         let gone = ask(&server, &shown, 10);
         let port = port(&gone);
         // It is a client that waits by then, mostly; it must not matter.
@@ -54,7 +73,8 @@ fn a_client_that_goes_away_while_it_waits_holds_nothing() {
         let kept = match how {
             "closed" => None,
             "reset" => {
-                gone.set_linger(Some(Duration::ZERO)).expect("a socket takes its option");
+                gone.set_linger(Some(Duration::ZERO))
+                    .expect("a socket takes its option");
                 None
             }
             _ => {
@@ -64,12 +84,18 @@ fn a_client_that_goes_away_while_it_waits_holds_nothing() {
         };
         drop(gone);
         if kept.is_none() {
-            wait_for("the server to see it", LONG, || established(&server, port) == 0);
+            wait_for("the server to see it", LONG, || {
+                established(&server, port) == 0
+            });
         }
         publish(&server, &shown, number..number + 1);
         let got = live.receive(10);
         let ids: Vec<(&str, u64)> = got.iter().map(|event| (event.id(), event.count)).collect();
-        assert_eq!(ids, [(number.to_string().as_str(), 1)], "{how}: at once, and by its first attempt");
+        assert_eq!(
+            ids,
+            [(number.to_string().as_str(), 1)],
+            "{how}: at once, and by its first attempt"
+        );
         assert_eq!(succeeded(&live.settle("acknowledge", &[&got[0].token])), 1);
         drop(kept);
     }
@@ -78,14 +104,22 @@ fn a_client_that_goes_away_while_it_waits_holds_nothing() {
 #[test]
 fn events_of_an_unread_answer_go_to_another_client_without_an_attempt() {
     let (server, shown) = start(&[("LIMITS__IDLE_TIMEOUT", "1m")], &[("once", 60, 1)]);
-    let headers = [("authorization", shown.as_str()), ("content-type", "application/cloudevents-batch+json")];
+    let headers = [
+        ("authorization", shown.as_str()),
+        ("content-type", "application/cloudevents-batch+json"),
+    ];
     for request in 0..4 {
         let event = |id: usize| {
             let data = "x".repeat(38_000);
             json!({"specversion": "1.0", "id": (25 * request + id).to_string(), "source": "/oven", "type": "hot", "data": data})
         };
         let body = Value::from((0..25).map(event).collect::<Vec<_>>()).to_string();
-        let answer = server.client().ask("POST", &format!("{TOPIC}:publish"), &headers, body.as_bytes());
+        let answer = server.client().ask(
+            "POST",
+            &format!("{TOPIC}:publish"),
+            &headers,
+            body.as_bytes(),
+        );
         assert_eq!(answer.expect("an answer").status, 200);
     }
     let mut live = Consumer::new(&server, &shown, "once");
@@ -95,17 +129,26 @@ fn events_of_an_unread_answer_go_to_another_client_without_an_attempt() {
         (&gone).read_exact(&mut begun).expect("an answer begins");
         assert_eq!(&begun, b"HTTP/1.1 200");
         if how == "reset" {
-            gone.set_linger(Some(Duration::ZERO)).expect("a socket takes its option");
+            gone.set_linger(Some(Duration::ZERO))
+                .expect("a socket takes its option");
         }
         drop(gone);
     }
     let mut ids = Vec::new();
     wait_for("all of them", LONG, || {
-        let got = live.try_receive(100).expect("a waiting client receives an answer");
-        assert!(got.iter().all(|event| event.count == 1), "no attempt was spent");
+        let got = live
+            .try_receive(100)
+            .expect("a waiting client receives an answer");
+        assert!(
+            got.iter().all(|event| event.count == 1),
+            "no attempt was spent"
+        );
         let tokens: Vec<&str> = got.iter().map(|event| event.token.as_str()).collect();
         if !tokens.is_empty() {
-            assert_eq!(succeeded(&live.settle("acknowledge", &tokens)), tokens.len());
+            assert_eq!(
+                succeeded(&live.settle("acknowledge", &tokens)),
+                tokens.len()
+            );
         }
         ids.extend(got.iter().map(|event| event.id().to_owned()));
         ids.len() >= 100

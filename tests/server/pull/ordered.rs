@@ -7,9 +7,15 @@ fn publish_with_subjects(server: &Server, shown: &str, events: &[(&str, &str)]) 
         .iter()
         .map(|(id, subject)| json!({"specversion": "1.0", "id": id, "source": "/oven", "type": "hot", "subject": subject}))
         .collect();
-    let headers = [("authorization", shown), ("content-type", "application/cloudevents-batch+json")];
+    let headers = [
+        ("authorization", shown),
+        ("content-type", "application/cloudevents-batch+json"),
+    ];
     let body = serde_json::to_vec(&events).expect("JSON");
-    let answer = server.client().ask("POST", &format!("{TOPIC}:publish"), &headers, &body).expect("an answer");
+    let answer = server
+        .client()
+        .ask("POST", &format!("{TOPIC}:publish"), &headers, &body)
+        .expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
 }
 
@@ -23,27 +29,56 @@ fn a_locked_event_blocks_the_later_ones_of_its_key_also_after_a_kill() {
     let queue = json!({"deliveryMode": "Queue", "queue": {"receiveLockDurationInSeconds": 60}});
     let properties = json!({"deliveryConfiguration": queue, "ordering": {"key": "subject"}});
     let path = format!("{RG}/plant/topics/heat/eventSubscriptions/work");
-    let put = server.command("PUT", &path, &json!({"properties": properties})).json();
-    assert_eq!(put["properties"]["ordering"], json!({"key": "subject", "onFailure": "skip"}), "{put}");
+    let put = server
+        .command("PUT", &path, &json!({"properties": properties}))
+        .json();
+    assert_eq!(
+        put["properties"]["ordering"],
+        json!({"key": "subject", "onFailure": "skip"}),
+        "{put}"
+    );
 
     let mut client = Consumer::new(&server, &shown, "work");
-    publish_with_subjects(&server, &shown, &[("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a"), ("b2", "b")]);
+    publish_with_subjects(
+        &server,
+        &shown,
+        &[
+            ("a1", "a"),
+            ("a2", "a"),
+            ("b1", "b"),
+            ("a3", "a"),
+            ("b2", "b"),
+        ],
+    );
     let first = client.receive(10);
     assert_eq!(ids(&first), ["a1", "b1"], "one of each key");
     assert_eq!(succeeded(&client.settle("release", &[&first[0].token])), 1);
     let again = client.receive(10);
-    assert_eq!((ids(&again), again[0].count), (vec!["a1"], 2), "it comes before those that it holds back");
+    assert_eq!(
+        (ids(&again), again[0].count),
+        (vec!["a1"], 2),
+        "it comes before those that it holds back"
+    );
 
     server.kill_9();
     server.restart();
     let mut client = Consumer::new(&server, &shown, "work");
-    assert_eq!(succeeded(&client.settle("acknowledge", &[&first[1].token])), 1);
+    assert_eq!(
+        succeeded(&client.settle("acknowledge", &[&first[1].token])),
+        1
+    );
     let next = client.receive(10);
     assert_eq!(ids(&next), ["b2"], "a1 is locked");
-    assert_eq!(succeeded(&client.settle("acknowledge", &[&again[0].token, &next[0].token])), 2);
+    assert_eq!(
+        succeeded(&client.settle("acknowledge", &[&again[0].token, &next[0].token])),
+        2
+    );
     for id in ["a2", "a3"] {
         let next = client.receive(10);
         assert_eq!(ids(&next), [id]);
-        assert_eq!(succeeded(&client.settle("acknowledge", &[&next[0].token])), 1);
+        assert_eq!(
+            succeeded(&client.settle("acknowledge", &[&next[0].token])),
+            1
+        );
     }
 }

@@ -22,7 +22,8 @@ use crate::{
 /// Clients that wait at once, and leave.
 const POLLS: usize = 300;
 
-/// How often they do where they wait for one shard: once costs less than idle nodes differ from each other.
+/// How often they do where they wait for one shard: once costs less than idle nodes differ from
+/// each other.
 const ROUNDS: u32 = 8;
 
 /// Events that are waited for, one after the other.
@@ -49,11 +50,30 @@ struct Spent {
 
 pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
     let scale = &bench.scale;
-    let topics = [(NODES, json!({}), ROUNDS), (SHARDED, json!({"properties": {"partitionCount": SHARDS}}), 1)];
+    let topics = [
+        (NODES, json!({}), ROUNDS),
+        (
+            SHARDED,
+            json!({"properties": {"partitionCount": SHARDS}}),
+            1,
+        ),
+    ];
     let queues = topics.map(|(nodes, topic, rounds)| {
-        let target = queues(&stage.servers[nodes.start], &topic, &[("live", TYPE), ("idle", "Bench.Never")]);
-        let at = |server: &Server| Target { at: server.at(), ..target.clone() };
-        Queue { targets: stage.servers[nodes.clone()].iter().map(at).collect(), nodes, rounds, idle: 0.0 }
+        let target = queues(
+            &stage.servers[nodes.start],
+            &topic,
+            &[("live", TYPE), ("idle", "Bench.Never")],
+        );
+        let at = |server: &Server| Target {
+            at: server.at(),
+            ..target.clone()
+        };
+        Queue {
+            targets: stage.servers[nodes.clone()].iter().map(at).collect(),
+            nodes,
+            rounds,
+            idle: 0.0,
+        }
     });
     let pause = scale.time.min(IDLE);
     let queues = queues.map(|queue| {
@@ -67,7 +87,10 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
         let open = POLLS.min(scale.polls);
         let (a_poll, ()) = busy(stage, queue, || {
             for _ in 0..queue.rounds {
-                let each = queue.targets.iter().map(|target| polls(target, open.div_ceil(queue.targets.len())));
+                let each = queue
+                    .targets
+                    .iter()
+                    .map(|target| polls(target, open.div_ceil(queue.targets.len())));
                 let open: Vec<_> = each.collect();
                 thread::sleep(pause / queue.rounds);
                 drop(open);
@@ -76,27 +99,49 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
         });
         let events = EVENTS.min(scale.probes);
         let (an_event, nanos) = busy(stage, queue, || {
-            (0..events).zip(queue.targets.iter().cycle()).map(|(_, target)| arrival(target)).sum::<u64>()
+            (0..events)
+                .zip(queue.targets.iter().cycle())
+                .map(|(_, target)| arrival(target))
+                .sum::<u64>()
         });
         let (open, events) = (open as f64 * f64::from(queue.rounds), events as f64);
-        Spent { a_poll: a_poll / open, an_event: an_event / events, arrival: nanos as f64 / 1e6 / events }
+        Spent {
+            a_poll: a_poll / open,
+            an_event: an_event / events,
+            arrival: nanos as f64 / 1e6 / events,
+        }
     };
     // Every thread of every node knows the topic then.
     for queue in &queues {
         turn(queue);
     }
-    let turns: Vec<[Spent; 2]> = (0..scale.runs).map(|_| queues.each_ref().map(turn)).collect();
+    let turns: Vec<[Spent; 2]> = (0..scale.runs)
+        .map(|_| queues.each_ref().map(turn))
+        .collect();
     let figures = |of: fn(&Spent) -> f64| {
-        [0, 1].map(|queue: usize| turns.iter().map(|turn| of(&turn[queue])).collect::<Vec<_>>())
+        [0, 1].map(|queue: usize| {
+            turns
+                .iter()
+                .map(|turn| of(&turn[queue]))
+                .collect::<Vec<_>>()
+        })
     };
     let [one, six] = turns.last().expect("one run at least");
-    let beside = [("ms from publish to arrival", six.arrival), ("one shard: ms", one.arrival)];
-    let [[poll_of_one, poll_of_six], [event_of_one, event_of_six]] =
-        [figures(|spent| spent.a_poll), figures(|spent| spent.an_event)];
+    let beside = [
+        ("ms from publish to arrival", six.arrival),
+        ("one shard: ms", one.arrival),
+    ];
+    let [[poll_of_one, poll_of_six], [event_of_one, event_of_six]] = [
+        figures(|spent| spent.a_poll),
+        figures(|spent| spent.an_event),
+    ];
     let poll = Row {
         number: "26",
         what: "a long poll of a queue in six shards, until its client leaves: CPU of all a poll",
-        on: format!("three nodes, called in turn; {} polls at a time", POLLS.min(scale.polls)),
+        on: format!(
+            "three nodes, called in turn; {} polls at a time",
+            POLLS.min(scale.polls)
+        ),
         unit: "µs",
         floor_is: "a queue in one shard",
         against: Against::Floor,
@@ -109,7 +154,8 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
     let event = Row {
         number: "26b",
         what: "an event that a long poll waits for in six shards: CPU of all an event",
-        on: "three nodes, called in turn; one event at a time, received and acknowledged".to_owned(),
+        on: "three nodes, called in turn; one event at a time, received and acknowledged"
+            .to_owned(),
         budget: 4.0,
         stretch: 2.0,
         figures: event_of_six,
@@ -123,13 +169,19 @@ pub(super) fn rows(bench: &Bench, stage: &ClusterStage) -> [Row; 2] {
 /// Processor time of the nodes and of NATS.
 fn spent(stage: &ClusterStage, queue: &Queue) -> Duration {
     let nodes = stage.servers[queue.nodes.clone()].iter().map(Server::id);
-    nodes.chain(stage.nats.0.iter().map(|nats| nats.id())).map(process::processor).sum()
+    nodes
+        .chain(stage.nats.0.iter().map(|nats| nats.id()))
+        .map(process::processor)
+        .sum()
 }
 
 /// Microseconds that `work` costs them, without what they spend when they have nothing to do.
 fn busy<T>(stage: &ClusterStage, queue: &Queue, work: impl FnOnce() -> T) -> (f64, T) {
     let (before, began) = (spent(stage, queue), now());
     let done = work();
-    let (spent, took) = ((spent(stage, queue) - before).as_secs_f64() * 1e6, (now() - began) as f64 / 1e3);
+    let (spent, took) = (
+        (spent(stage, queue) - before).as_secs_f64() * 1e6,
+        (now() - began) as f64 / 1e3,
+    );
     ((spent - queue.idle * took).max(0.0), done)
 }

@@ -9,10 +9,13 @@ use serde_json::Value;
 
 pub use self::view::namespace_view;
 use super::{
-    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, check_tags, drop_read_only,
-    merge_resource, parse, read, refuse_unsupported,
+    Enumeration, InvalidRequest, UnsupportedProperty, canonicalize, check_same_name, check_tags,
+    drop_read_only, merge_resource, parse, read, refuse_unsupported,
     tolerance::{FORMER_IDENTITY, Tolerance},
-    topic::{IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part, check_top_name},
+    topic::{
+        IDENTITY_TYPE, IP_RULE_ACTION, LOCATION, PUBLIC_NETWORK_ACCESS, check_scope_part,
+        check_top_name,
+    },
     value_of,
 };
 use crate::model::topic::settle_ingress;
@@ -73,7 +76,11 @@ const ENUMERATIONS: [Enumeration; 5] = [
 ];
 
 const TOLERANCE: Tolerance = Tolerance {
-    empty: &["location", "properties.publicNetworkAccess", "properties.minimumTlsVersionAllowed"],
+    empty: &[
+        "location",
+        "properties.publicNetworkAccess",
+        "properties.minimumTlsVersionAllowed",
+    ],
     booleans: &["properties.isZoneRedundant"],
     former: &[FORMER_IDENTITY],
     ignored: &["properties.name"],
@@ -112,7 +119,10 @@ impl NamespaceSpec {
         let sku = body.sku.unwrap_or_default();
         if !UNITS.contains(&sku.capacity) {
             let (given, least, most) = (sku.capacity, UNITS.start(), UNITS.end());
-            return Err(InvalidRequest::new("sku.capacity", format!("is {given}; allowed is {least} to {most}")));
+            return Err(InvalidRequest::new(
+                "sku.capacity",
+                format!("is {given}; allowed is {least} to {most}"),
+            ));
         }
         let asked = IngressBody {
             public_network_access: properties.public_network_access,
@@ -135,11 +145,21 @@ impl NamespaceSpec {
     }
 
     /// A new namespace.
-    pub fn create(self, name: &str, scope: ArmScope, keys: AccessKeys) -> Result<NamespaceRecord, InvalidRequest> {
+    pub fn create(
+        self,
+        name: &str,
+        scope: ArmScope,
+        keys: AccessKeys,
+    ) -> Result<NamespaceRecord, InvalidRequest> {
         check_top_name("the namespace's name", name)?;
         check_scope_part("the subscription in the path", &scope.subscription)?;
         check_scope_part("the resource group in the path", &scope.resource_group)?;
-        let Self { location, tags, ingress, azure_properties } = self;
+        let Self {
+            location,
+            tags,
+            ingress,
+            azure_properties,
+        } = self;
         let location = location.unwrap_or_else(|| LOCATION.to_owned());
         Ok(NamespaceRecord {
             name: Name::new(name),
@@ -154,11 +174,23 @@ impl NamespaceSpec {
         })
     }
 
-    /// `existing` with the changes. Keys, name and scope never change; the location is kept if the body omits it.
+    /// `existing` with the changes. Keys, name and scope never change; the location is kept if the
+    /// body omits it.
     pub fn update(self, existing: &NamespaceRecord) -> NamespaceRecord {
-        let Self { location, tags, ingress, azure_properties } = self;
+        let Self {
+            location,
+            tags,
+            ingress,
+            azure_properties,
+        } = self;
         let location = location.unwrap_or_else(|| existing.location.clone());
-        NamespaceRecord { ingress, location, tags, azure_properties, ..existing.clone() }
+        NamespaceRecord {
+            ingress,
+            location,
+            tags,
+            azure_properties,
+            ..existing.clone()
+        }
     }
 }
 
@@ -169,8 +201,12 @@ pub(crate) fn set(record: &NamespaceRecord) -> Value {
 
 /// The settable properties of a record.
 fn settable(record: &NamespaceRecord) -> NamespaceBody {
-    let StoredNamespaceProperties { sku, identity, is_zone_redundant, minimum_tls_version_allowed } =
-        record.azure_properties.clone();
+    let StoredNamespaceProperties {
+        sku,
+        identity,
+        is_zone_redundant,
+        minimum_tls_version_allowed,
+    } = record.azure_properties.clone();
     NamespaceBody {
         name: None,
         location: Some(record.location.clone()),

@@ -4,14 +4,15 @@ use serde_json::Value;
 
 use crate::model::system_data::system_data_view;
 use crate::model::{
-    Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name, drop_read_only,
-    duration, merge, parse, read,
+    Editions, Enumeration, InvalidRequest, ValueRange, canonicalize, check_name, check_same_name,
+    drop_read_only, duration, merge, parse, read,
     tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
     topic::{check_duplicate_window, check_partition_count, schema_name},
     value_of,
 };
 use gridhook_api::namespace::{
-    NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView, NamespaceTopicViewProperties,
+    NamespaceTopicBody, NamespaceTopicBodyProperties, NamespaceTopicView,
+    NamespaceTopicViewProperties,
 };
 use gridhook_event::{Name, Schema};
 use gridhook_record::{
@@ -25,15 +26,27 @@ use gridhook_record::{
 const EDITION: &str = "namespace";
 
 /// `eventRetentionInDays`.
-const RETENTION_DAYS: ValueRange = ValueRange { min: 1, max: 7, default: 1 };
+const RETENTION_DAYS: ValueRange = ValueRange {
+    min: 1,
+    max: 7,
+    default: 1,
+};
 
 /// The only `publisherType`.
 const CUSTOM: &str = "Custom";
 
-const READ_ONLY: [&str; 5] = ["id", "type", "systemData", "properties.provisioningState", "properties.endpoint"];
+const READ_ONLY: [&str; 5] = [
+    "id",
+    "type",
+    "systemData",
+    "properties.provisioningState",
+    "properties.endpoint",
+];
 
-const ENUMERATIONS: [Enumeration; 2] =
-    [("properties.publisherType", &[CUSTOM]), ("properties.inputSchema", &["CloudEventSchemaV1_0"])];
+const ENUMERATIONS: [Enumeration; 2] = [
+    ("properties.publisherType", &[CUSTOM]),
+    ("properties.inputSchema", &["CloudEventSchemaV1_0"]),
+];
 
 const TOLERANCE: Tolerance = Tolerance {
     empty: &[
@@ -43,7 +56,11 @@ const TOLERANCE: Tolerance = Tolerance {
         "properties.edition",
     ],
     booleans: &[],
-    former: &[("properties.inputSchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0"))],
+    former: &[(
+        "properties.inputSchema",
+        FORMER_CLOUD_EVENTS,
+        Some("CloudEventSchemaV1_0"),
+    )],
     ignored: &["properties.name"],
 };
 
@@ -78,25 +95,53 @@ impl NamespaceTopicSpec {
         check_same_name(body.name.as_deref(), name)?;
         let properties = body.properties.unwrap_or_default();
         for (at, given, only) in [
-            ("properties.publisherType", &properties.publisher_type, CUSTOM),
-            ("properties.inputSchema", &properties.input_schema, schema_name(Schema::CloudEvents)),
+            (
+                "properties.publisherType",
+                &properties.publisher_type,
+                CUSTOM,
+            ),
+            (
+                "properties.inputSchema",
+                &properties.input_schema,
+                schema_name(Schema::CloudEvents),
+            ),
         ] {
             if let Some(given) = given.as_ref().filter(|given| *given != only) {
-                return Err(InvalidRequest::new(at, format!("is \"{}\"; allowed is {only}", given.escape_debug())));
+                return Err(InvalidRequest::new(
+                    at,
+                    format!("is \"{}\"; allowed is {only}", given.escape_debug()),
+                ));
             }
         }
         let at = "properties.eventRetentionInDays";
         let retention_days = RETENTION_DAYS.check(at, properties.event_retention_in_days)?;
         let window = properties.duplicate_detection_history_time_window;
-        let duplicate_window_s = window.map(|given| duration::duplicate_window(&given)).transpose()?;
+        let duplicate_window_s = window
+            .map(|given| duration::duplicate_window(&given))
+            .transpose()?;
         let schema_validation = properties.schema_validation.unwrap_or_default();
         let (partition_count, edition) = (properties.partition_count, properties.edition);
-        Ok(Self { retention_days, duplicate_window_s, schema_validation, partition_count, edition })
+        Ok(Self {
+            retention_days,
+            duplicate_window_s,
+            schema_validation,
+            partition_count,
+            edition,
+        })
     }
 
     /// Checks the partition count on a server with this number of shards.
-    pub fn check_partition_count(&self, shards: u32, existing: Option<&TopicRecord>) -> Result<(), InvalidRequest> {
-        check_partition_count(TopicKind::NamespaceTopic, self.partition_count, shards, existing)
+    pub fn check_partition_count(
+        &self,
+        shards: u32,
+        existing: Option<&TopicRecord>,
+    ) -> Result<(), InvalidRequest> {
+        check_partition_count(
+            TopicKind::NamespaceTopic,
+            self.partition_count,
+            shards,
+            existing,
+        )
     }
 
     /// A new topic of `namespace`.
@@ -121,7 +166,10 @@ impl NamespaceTopicSpec {
             location: namespace.location.clone(),
             tags: Default::default(),
             domain: None,
-            namespace: Some(NamespaceMembership { name: namespace.name.clone(), retention_days: self.retention_days }),
+            namespace: Some(NamespaceMembership {
+                name: namespace.name.clone(),
+                retention_days: self.retention_days,
+            }),
             partition_count: self.partition_count.unwrap_or(1),
             is_follower: false,
             metric_resource_id: String::new(),
@@ -131,18 +179,41 @@ impl NamespaceTopicSpec {
     }
 
     fn ingress(&self, of: IngressSettings) -> IngressSettings {
-        let Self { duplicate_window_s, schema_validation, .. } = *self;
-        IngressSettings { duplicate_window_s, schema_validation, ..of }
+        let Self {
+            duplicate_window_s,
+            schema_validation,
+            ..
+        } = *self;
+        IngressSettings {
+            duplicate_window_s,
+            schema_validation,
+            ..of
+        }
     }
 
     /// `existing` with the changes of retention, duplicate detection, validation and edition.
-    pub fn update(self, existing: &TopicRecord, editions: &Editions) -> Result<TopicRecord, InvalidRequest> {
-        let edition = self.edition.clone().unwrap_or_else(|| existing.edition.clone());
+    pub fn update(
+        self,
+        existing: &TopicRecord,
+        editions: &Editions,
+    ) -> Result<TopicRecord, InvalidRequest> {
+        let edition = self
+            .edition
+            .clone()
+            .unwrap_or_else(|| existing.edition.clone());
         editions.ranges(&edition)?;
         let namespace = existing.namespace.clone();
-        let namespace = namespace.map(|of| NamespaceMembership { retention_days: self.retention_days, ..of });
+        let namespace = namespace.map(|of| NamespaceMembership {
+            retention_days: self.retention_days,
+            ..of
+        });
         let ingress = self.ingress(existing.ingress.clone());
-        check_duplicate_window(TopicRecord { edition, namespace, ingress, ..existing.clone() })
+        check_duplicate_window(TopicRecord {
+            edition,
+            namespace,
+            ingress,
+            ..existing.clone()
+        })
     }
 }
 
@@ -154,7 +225,10 @@ pub(crate) fn set(record: &TopicRecord) -> Value {
             publisher_type: Some(CUSTOM.to_owned()),
             input_schema: Some(schema_name(record.input_schema).to_owned()),
             event_retention_in_days: Some(retention_days(record).into()),
-            duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
+            duplicate_detection_history_time_window: record
+                .ingress
+                .duplicate_window_s
+                .map(duration::iso),
             schema_validation: record.ingress.declared_schema_validation(),
             partition_count: record.declared_partition_count(),
             edition: Some(record.edition.clone()),
@@ -164,7 +238,10 @@ pub(crate) fn set(record: &TopicRecord) -> Value {
 
 /// Retention of the events of a topic.
 pub fn retention_days(topic: &TopicRecord) -> u32 {
-    topic.namespace.as_ref().map_or(RETENTION_DAYS.default, |namespace| namespace.retention_days)
+    topic
+        .namespace
+        .as_ref()
+        .map_or(RETENTION_DAYS.default, |namespace| namespace.retention_days)
 }
 
 /// Maximum time to live of an event subscription, in minutes.
@@ -174,15 +251,22 @@ pub fn minutes_max(topic: &TopicRecord) -> u32 {
 
 /// Checks that the time to live of an event subscription fits a new retention of its topic.
 pub fn fits(subscription: &SubscriptionRecord, topic: &TopicRecord) -> Result<(), InvalidRequest> {
-    let (asked, most) = (subscription.retry.event_time_to_live_in_minutes, minutes_max(topic));
+    let (asked, most) = (
+        subscription.retry.event_time_to_live_in_minutes,
+        minutes_max(topic),
+    );
     if asked <= most {
         return Ok(());
     }
     let (days, name) = (retention_days(topic), &subscription.name);
     let problem = format!(
-        "is {days}; the eventTimeToLive of the event subscription {name} is {asked} minutes, and allowed is {most}"
+        "is {days}; the eventTimeToLive of the event subscription {name} is {asked} minutes, and \
+         allowed is {most}"
     );
-    Err(InvalidRequest::new("properties.eventRetentionInDays", problem))
+    Err(InvalidRequest::new(
+        "properties.eventRetentionInDays",
+        problem,
+    ))
 }
 
 /// The view of `record`.
@@ -197,7 +281,10 @@ pub fn namespace_topic_view(record: &TopicRecord) -> NamespaceTopicView {
             publisher_type: CUSTOM.to_owned(),
             input_schema: schema_name(record.input_schema).to_owned(),
             event_retention_in_days: retention_days(record),
-            duplicate_detection_history_time_window: record.ingress.duplicate_window_s.map(duration::iso),
+            duplicate_detection_history_time_window: record
+                .ingress
+                .duplicate_window_s
+                .map(duration::iso),
             schema_validation: record.ingress.declared_schema_validation(),
             partition_count: record.declared_partition_count(),
             edition: record.edition.clone(),

@@ -7,8 +7,15 @@ use gridhook_record::namespace::{NamespaceRecord, PATH_SEGMENT};
 /// The view of `record` on a server with this public URL.
 pub fn namespace_view(record: &NamespaceRecord, public_url: &str) -> NamespaceView {
     let azure_properties = record.azure_properties.clone();
-    let endpoint = format!("{}/{PATH_SEGMENT}/{}", public_url.trim_end_matches('/'), record.name);
-    let hostname = endpoint.split_once("://").map_or(endpoint.as_str(), |(_, rest)| rest).to_owned();
+    let endpoint = format!(
+        "{}/{PATH_SEGMENT}/{}",
+        public_url.trim_end_matches('/'),
+        record.name
+    );
+    let hostname = endpoint
+        .split_once("://")
+        .map_or(endpoint.as_str(), |(_, rest)| rest)
+        .to_owned();
     NamespaceView {
         id: record.resource_id(),
         name: record.name.to_string(),

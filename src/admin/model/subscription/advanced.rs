@@ -1,7 +1,7 @@
 //! Reads `advancedFilters`: nineteen operators, their members, and their limits.
 //!
-//! An error about a member describes what the operator takes, because operators with `value` and with `values` are easily
-//! confused.
+//! An error about a member describes what the operator takes, because operators with `value` and
+//! with `values` are easily confused.
 
 use serde_json::{Map, Value};
 
@@ -51,16 +51,30 @@ pub(super) fn read(
 ) -> Result<Vec<AdvancedFilter>, InvalidRequest> {
     let most = ranges.advanced_filters_max;
     if given.len() > most {
-        return Err(InvalidRequest::new(at, format!("has {} filters; allowed are at most {most}", given.len())));
+        return Err(InvalidRequest::new(
+            at,
+            format!("has {} filters; allowed are at most {most}", given.len()),
+        ));
     }
     let read = given.into_iter().enumerate().map(|(index, filter)| {
         let Value::Object(members) = filter else {
-            return Err(InvalidRequest::new(format!("{at}[{index}]"), "is not an object with operatorType and key"));
+            return Err(InvalidRequest::new(
+                format!("{at}[{index}]"),
+                "is not an object with operatorType and key",
+            ));
         };
-        AdvancedFilterReader { at: format!("{at}[{index}]"), text_max: ranges.filter_text_max, members }.filter(schema)
+        AdvancedFilterReader {
+            at: format!("{at}[{index}]"),
+            text_max: ranges.filter_text_max,
+            members,
+        }
+        .filter(schema)
     });
     let filters = read.collect::<Result<Vec<_>, _>>()?;
-    let values: usize = filters.iter().map(|filter| filter.operator.values_len()).sum();
+    let values: usize = filters
+        .iter()
+        .map(|filter| filter.operator.values_len())
+        .sum();
     let most = ranges.advanced_values_max;
     if values > most {
         return Err(InvalidRequest::new(
@@ -81,44 +95,86 @@ struct AdvancedFilterReader {
 impl AdvancedFilterReader {
     fn filter(mut self, schema: Schema) -> Result<AdvancedFilter, InvalidRequest> {
         let name = self.string_member("operatorType", &allowed_operators())?;
-        let key = FilterKey::from(self.string_member("key", "the name of a property, such as data.total")?);
-        key.check(schema).map_err(|error| InvalidRequest::new(self.under("key"), error.to_string()))?;
+        let key = FilterKey::from(
+            self.string_member("key", "the name of a property, such as data.total")?,
+        );
+        key.check(schema)
+            .map_err(|error| InvalidRequest::new(self.under("key"), error.to_string()))?;
         let operator = self.operator(&name)?;
         // Some clients write an omitted member as null.
         match self.members.iter().find(|(_, value)| !value.is_null()) {
-            Some((member, _)) => {
-                Err(InvalidRequest::new(self.under(member), format!("is no member of {name}; leave it out")))
-            }
+            Some((member, _)) => Err(InvalidRequest::new(
+                self.under(member),
+                format!("is no member of {name}; leave it out"),
+            )),
             None => Ok(AdvancedFilter { key, operator }),
         }
     }
 
     fn operator(&mut self, name: &str) -> Result<Operator, InvalidRequest> {
         Ok(match name {
-            "NumberIn" => Operator::NumberIn { values: self.numbers(name)? },
-            "NumberNotIn" => Operator::NumberNotIn { values: self.numbers(name)? },
-            "NumberLessThan" => Operator::NumberLessThan { value: self.number(name)? },
-            "NumberGreaterThan" => Operator::NumberGreaterThan { value: self.number(name)? },
-            "NumberLessThanOrEquals" => Operator::NumberLessThanOrEquals { value: self.number(name)? },
-            "NumberGreaterThanOrEquals" => Operator::NumberGreaterThanOrEquals { value: self.number(name)? },
-            "NumberInRange" => Operator::NumberInRange { values: self.ranges(name)? },
-            "NumberNotInRange" => Operator::NumberNotInRange { values: self.ranges(name)? },
-            "BoolEquals" => Operator::BoolEquals { value: self.boolean(name)? },
-            "StringContains" => Operator::StringContains { values: self.texts(name)? },
-            "StringBeginsWith" => Operator::StringBeginsWith { values: self.texts(name)? },
-            "StringEndsWith" => Operator::StringEndsWith { values: self.texts(name)? },
-            "StringIn" => Operator::StringIn { values: self.texts(name)? },
-            "StringNotContains" => Operator::StringNotContains { values: self.texts(name)? },
-            "StringNotBeginsWith" => Operator::StringNotBeginsWith { values: self.texts(name)? },
-            "StringNotEndsWith" => Operator::StringNotEndsWith { values: self.texts(name)? },
-            "StringNotIn" => Operator::StringNotIn { values: self.texts(name)? },
+            "NumberIn" => Operator::NumberIn {
+                values: self.numbers(name)?,
+            },
+            "NumberNotIn" => Operator::NumberNotIn {
+                values: self.numbers(name)?,
+            },
+            "NumberLessThan" => Operator::NumberLessThan {
+                value: self.number(name)?,
+            },
+            "NumberGreaterThan" => Operator::NumberGreaterThan {
+                value: self.number(name)?,
+            },
+            "NumberLessThanOrEquals" => Operator::NumberLessThanOrEquals {
+                value: self.number(name)?,
+            },
+            "NumberGreaterThanOrEquals" => Operator::NumberGreaterThanOrEquals {
+                value: self.number(name)?,
+            },
+            "NumberInRange" => Operator::NumberInRange {
+                values: self.ranges(name)?,
+            },
+            "NumberNotInRange" => Operator::NumberNotInRange {
+                values: self.ranges(name)?,
+            },
+            "BoolEquals" => Operator::BoolEquals {
+                value: self.boolean(name)?,
+            },
+            "StringContains" => Operator::StringContains {
+                values: self.texts(name)?,
+            },
+            "StringBeginsWith" => Operator::StringBeginsWith {
+                values: self.texts(name)?,
+            },
+            "StringEndsWith" => Operator::StringEndsWith {
+                values: self.texts(name)?,
+            },
+            "StringIn" => Operator::StringIn {
+                values: self.texts(name)?,
+            },
+            "StringNotContains" => Operator::StringNotContains {
+                values: self.texts(name)?,
+            },
+            "StringNotBeginsWith" => Operator::StringNotBeginsWith {
+                values: self.texts(name)?,
+            },
+            "StringNotEndsWith" => Operator::StringNotEndsWith {
+                values: self.texts(name)?,
+            },
+            "StringNotIn" => Operator::StringNotIn {
+                values: self.texts(name)?,
+            },
             "IsNullOrUndefined" => Operator::IsNullOrUndefined,
             "IsNotNull" => Operator::IsNotNull,
             _ => {
                 let at = self.under("operatorType");
                 return Err(InvalidRequest::new(
                     at,
-                    format!("is \"{}\"; allowed is {}", name.escape_debug(), allowed_operators()),
+                    format!(
+                        "is \"{}\"; allowed is {}",
+                        name.escape_debug(),
+                        allowed_operators()
+                    ),
                 ));
             }
         })
@@ -133,10 +189,16 @@ impl AdvancedFilterReader {
         let text = match self.members.remove(member) {
             Some(Value::String(text)) => text,
             Some(Value::Null) | None => {
-                return Err(InvalidRequest::new(self.under(member), format!("is missing; allowed is {allowed}")));
+                return Err(InvalidRequest::new(
+                    self.under(member),
+                    format!("is missing; allowed is {allowed}"),
+                ));
             }
             Some(other) => {
-                return Err(InvalidRequest::new(self.under(member), format!("is {other}; allowed is {allowed}")));
+                return Err(InvalidRequest::new(
+                    self.under(member),
+                    format!("is {other}; allowed is {allowed}"),
+                ));
             }
         };
         length(&self.under(member), &text, self.text_max)?;
@@ -162,7 +224,9 @@ impl AdvancedFilterReader {
             Value::Number(number) => Ok(ExactNumber::from(&number)),
             other => Err(wrong(at, &other, name, "numbers")),
         };
-        self.values(name, "numbers")?.map(|(at, value)| number(at, value)).collect()
+        self.values(name, "numbers")?
+            .map(|(at, value)| number(at, value))
+            .collect()
     }
 
     fn texts(&mut self, name: &str) -> Result<Vec<FoldedText>, InvalidRequest> {
@@ -171,30 +235,46 @@ impl AdvancedFilterReader {
             Value::String(text) => length(&at, &text, max).map(|()| FoldedText::from(text)),
             other => Err(wrong(at, &other, name, "strings")),
         };
-        self.values(name, "strings")?.map(|(at, value)| text(at, value)).collect()
+        self.values(name, "strings")?
+            .map(|(at, value)| text(at, value))
+            .collect()
     }
 
     fn ranges(&mut self, name: &str) -> Result<Vec<(ExactNumber, ExactNumber)>, InvalidRequest> {
         const PAIRS: &str = "pairs of numbers, such as [[1, 5], [10, 20]]";
         let range = |at: String, value: Value| {
             let ends = value.as_array().map(Vec::as_slice).unwrap_or_default();
-            let [Value::Number(least), Value::Number(most)] = ends else { return Err(wrong(at, &value, name, PAIRS)) };
+            let [Value::Number(least), Value::Number(most)] = ends else {
+                return Err(wrong(at, &value, name, PAIRS));
+            };
             let (least, most) = (ExactNumber::from(least), ExactNumber::from(most));
             if least > most {
                 return Err(InvalidRequest::new(
                     at,
-                    format!("is {value}, an empty range; allowed is a range with the smaller end first"),
+                    format!(
+                        "is {value}, an empty range; allowed is a range with the smaller end first"
+                    ),
                 ));
             }
             Ok((least, most))
         };
-        self.values(name, PAIRS)?.map(|(at, value)| range(at, value)).collect()
+        self.values(name, PAIRS)?
+            .map(|(at, value)| range(at, value))
+            .collect()
     }
 
     /// The value of an operator with one value.
     fn value(&mut self, name: &str, takes: &str) -> Result<Value, InvalidRequest> {
-        let value = self.members.remove("value").filter(|value| !value.is_null());
-        value.ok_or_else(|| InvalidRequest::new(self.under("value"), format!("is missing; {name} takes {takes}")))
+        let value = self
+            .members
+            .remove("value")
+            .filter(|value| !value.is_null());
+        value.ok_or_else(|| {
+            InvalidRequest::new(
+                self.under("value"),
+                format!("is missing; {name} takes {takes}"),
+            )
+        })
     }
 
     /// The values of an operator with several values, each with its path.
@@ -210,9 +290,15 @@ impl AdvancedFilterReader {
             Some(other) => return Err(wrong(at, &other, name, &format!("a list of {takes}"))),
         };
         if values.is_empty() {
-            return Err(InvalidRequest::new(at, format!("is missing or empty; {name} takes {takes}, at least one")));
+            return Err(InvalidRequest::new(
+                at,
+                format!("is missing or empty; {name} takes {takes}, at least one"),
+            ));
         }
-        Ok(values.into_iter().enumerate().map(move |(index, value)| (format!("{at}[{index}]"), value)))
+        Ok(values
+            .into_iter()
+            .enumerate()
+            .map(move |(index, value)| (format!("{at}[{index}]"), value)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Bodies and views of `deliveryAttributeMappings`.
 //!
-//! Errors never contain a static value, which may be a secret. A view has it only if it is not secret.
+//! Errors never contain a static value, which may be a secret. A view has it only if it is not
+//! secret.
 
 use serde_json::{Map, Value};
 
@@ -16,7 +17,8 @@ use gridhook_policy::{
 /// The values of `type`.
 pub(super) const TYPES: [&str; 2] = ["Static", "Dynamic"];
 
-/// Reads the mappings at `at`, for events in schema `input` that are delivered in schema `delivery`.
+/// Reads the mappings at `at`, for events in schema `input` that are delivered in schema
+/// `delivery`.
 pub(super) fn read(
     at: &str,
     given: Vec<Value>,
@@ -25,14 +27,23 @@ pub(super) fn read(
 ) -> Result<Vec<DeliveryProperty>, InvalidRequest> {
     if given.len() > PROPERTIES_MAX {
         let count = given.len();
-        return Err(InvalidRequest::new(at, format!("has {count} entries; allowed are at most {PROPERTIES_MAX}")));
+        return Err(InvalidRequest::new(
+            at,
+            format!("has {count} entries; allowed are at most {PROPERTIES_MAX}"),
+        ));
     }
     let mut read: Vec<DeliveryProperty> = Vec::new();
     for (index, mapping) in given.into_iter().enumerate() {
         let at = format!("{at}[{index}]");
         let property = property(mapping, input, delivery).map_err(|invalid| invalid.under(&at))?;
-        if read.iter().any(|other| other.name.eq_ignore_ascii_case(&property.name)) {
-            let problem = format!("is \"{}\" for a second time; a header has one value", property.name);
+        if read
+            .iter()
+            .any(|other| other.name.eq_ignore_ascii_case(&property.name))
+        {
+            let problem = format!(
+                "is \"{}\" for a second time; a header has one value",
+                property.name
+            );
             return Err(InvalidRequest::new(format!("{at}.name"), problem));
         }
         read.push(property);
@@ -40,23 +51,41 @@ pub(super) fn read(
     Ok(read)
 }
 
-fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<DeliveryProperty, InvalidRequest> {
-    let not_an_object = |at: &str| InvalidRequest::new(at, "is not an object; allowed is an object");
+fn property(
+    mapping: Value,
+    input: Schema,
+    delivery: Schema,
+) -> Result<DeliveryProperty, InvalidRequest> {
+    let not_an_object =
+        |at: &str| InvalidRequest::new(at, "is not an object; allowed is an object");
     if !mapping.is_object() {
         return Err(not_an_object(BODY));
     }
-    let AttributeMappingBody { name, kind, properties } = read_value(mapping)?;
-    let Value::Object(mut properties) = properties else { return Err(not_an_object("properties")) };
-    property::check_name(&name, delivery).map_err(|error| InvalidRequest::new("name", error.to_string()))?;
+    let AttributeMappingBody {
+        name,
+        kind,
+        properties,
+    } = read_value(mapping)?;
+    let Value::Object(mut properties) = properties else {
+        return Err(not_an_object("properties"));
+    };
+    property::check_name(&name, delivery)
+        .map_err(|error| InvalidRequest::new("name", error.to_string()))?;
     let source = match kind.as_str() {
         "Static" => source_static(&mut properties)?,
         "Dynamic" => source_dynamic(&mut properties, input)?,
-        _ => return Err(InvalidRequest::new("type", "is unknown; allowed are Static and Dynamic")),
+        _ => {
+            return Err(InvalidRequest::new(
+                "type",
+                "is unknown; allowed are Static and Dynamic",
+            ));
+        }
     };
     match properties.into_iter().find(|(_, value)| !value.is_null()) {
-        Some((member, _)) => {
-            Err(InvalidRequest::new(format!("properties.{member}"), format!("is no member of {kind}; leave it out")))
-        }
+        Some((member, _)) => Err(InvalidRequest::new(
+            format!("properties.{member}"),
+            format!("is no member of {kind}; leave it out"),
+        )),
         None => Ok(DeliveryProperty { name, source }),
     }
 }
@@ -64,38 +93,55 @@ fn property(mapping: Value, input: Schema, delivery: Schema) -> Result<DeliveryP
 fn source_static(properties: &mut Map<String, Value>) -> Result<PropertySource, InvalidRequest> {
     let at = "properties.value";
     let value = match properties.remove("value") {
-        Some(Value::String(value)) if value == HIDDEN && properties.get("isSecret") == Some(&Value::Bool(true)) => {
-            let problem = "is \"Hidden\", which stands for a secret that exists; the event subscription has none of \
-                           this name";
+        Some(Value::String(value))
+            if value == HIDDEN && properties.get("isSecret") == Some(&Value::Bool(true)) =>
+        {
+            let problem = "is \"Hidden\", which stands for a secret that exists; the event \
+                subscription has none of this name";
             return Err(InvalidRequest::new(at, problem));
         }
         Some(Value::String(value)) => value,
         Some(Value::Null) | None => {
-            let problem = "is missing; a secret may be left out only where the event subscription has one of this name";
+            let problem = "is missing; a secret may be left out only where the event subscription \
+                has one of this name";
             return Err(InvalidRequest::new(at, problem));
         }
-        Some(_) => return Err(InvalidRequest::new(at, "is not a string; allowed is a string")),
+        Some(_) => {
+            return Err(InvalidRequest::new(
+                at,
+                "is not a string; allowed is a string",
+            ));
+        }
     };
     property::check_value(&value).map_err(|error| InvalidRequest::new(at, error.to_string()))?;
     let is_secret = match properties.remove("isSecret") {
         Some(Value::Bool(is_secret)) => is_secret,
         Some(Value::Null) | None => false,
         Some(_) => {
-            return Err(InvalidRequest::new("properties.isSecret", "is not a boolean; allowed are true and false"));
+            return Err(InvalidRequest::new(
+                "properties.isSecret",
+                "is not a boolean; allowed are true and false",
+            ));
         }
     };
     Ok(PropertySource::Static { value, is_secret })
 }
 
-fn source_dynamic(properties: &mut Map<String, Value>, input: Schema) -> Result<PropertySource, InvalidRequest> {
+fn source_dynamic(
+    properties: &mut Map<String, Value>,
+    input: Schema,
+) -> Result<PropertySource, InvalidRequest> {
     let invalid = |problem: String| InvalidRequest::new("properties.sourceField", problem);
     let Some(Value::String(field)) = properties.remove("sourceField") else {
         return Err(invalid(
-            "is missing, or not a string; allowed is the name of a property, such as data.total".to_owned(),
+            "is missing, or not a string; allowed is the name of a property, such as data.total"
+                .to_owned(),
         ));
     };
     let source_field = FilterKey::from(field);
-    source_field.check(input).map_err(|error| invalid(error.to_string()))?;
+    source_field
+        .check(input)
+        .map_err(|error| invalid(error.to_string()))?;
     Ok(PropertySource::Dynamic { source_field })
 }
 

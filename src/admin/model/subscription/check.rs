@@ -6,54 +6,80 @@ use humantime_serde::re::humantime::{format_duration, parse_duration};
 use url::Url;
 
 use super::advanced;
-use crate::model::{EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name};
+use crate::model::{
+    EditionRanges, InvalidRequest, ValueRange, instant, topic::schema_name as input_schema_name,
+};
 use gridhook_api::subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody};
 use gridhook_event::{Schema, Timestamp};
 use gridhook_policy::filter::{Filter, key::FilterKey};
 use gridhook_record::subscription::{
-    OnGone, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination, SubscriptionRecord, TokenAudience,
-    Webhook,
+    OnGone, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination, SubscriptionRecord,
+    TokenAudience, Webhook,
 };
 
 /// Checks an endpoint URL. Errors never contain it, because it may have a secret.
 pub(super) fn endpoint_url(given: Option<String>) -> Result<String, InvalidRequest> {
-    let invalid = |problem: &str| InvalidRequest::new("destination.properties.endpointUrl", problem);
+    let invalid =
+        |problem: &str| InvalidRequest::new("destination.properties.endpointUrl", problem);
     let Some(given) = given else {
-        return Err(invalid("is missing; POST getFullUrl returns it, GET does not"));
+        return Err(invalid(
+            "is missing; POST getFullUrl returns it, GET does not",
+        ));
     };
     if given.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err(invalid("has a space or a control character in it; allowed is an absolute http or https URL"));
+        return Err(invalid(
+            "has a space or a control character in it; allowed is an absolute http or https URL",
+        ));
     }
     // `localhost:8080` parses as a URL with the scheme `localhost`.
     let is_web = Url::parse(&given).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     if !is_web && !given.contains("://") {
-        return Err(invalid("has no http:// or https:// at its beginning; allowed is an absolute http or https URL"));
+        return Err(invalid(
+            "has no http:// or https:// at its beginning; allowed is an absolute http or https URL",
+        ));
     }
-    let url = Url::parse(&given)
-        .map_err(|error| invalid(&format!("is not a URL ({error}); allowed is an absolute http or https URL")))?;
+    let url = Url::parse(&given).map_err(|error| {
+        invalid(&format!(
+            "is not a URL ({error}); allowed is an absolute http or https URL"
+        ))
+    })?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(invalid("has another scheme than http and https; allowed is an absolute http or https URL"));
+        return Err(invalid(
+            "has another scheme than http and https; allowed is an absolute http or https URL",
+        ));
     }
     Webhook::check_endpoint_url(&given).map_err(|ambiguous| invalid(&ambiguous.to_string()))?;
     if url.fragment().is_some() {
-        return Err(invalid("has a fragment (#), which is never sent; leave it out"));
+        return Err(invalid(
+            "has a fragment (#), which is never sent; leave it out",
+        ));
     }
     Ok(given)
 }
 
 /// Reads a filter for events in `schema`, which determines the known keys.
-pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &EditionRanges) -> Result<Filter, InvalidRequest> {
+pub(super) fn filter(
+    given: FilterBody,
+    schema: Schema,
+    ranges: &EditionRanges,
+) -> Result<Filter, InvalidRequest> {
     let check = |at: &str, text: &str| length(at, text, ranges.filter_text_max);
     if let Some(types) = &given.included_event_types {
         let at = "filter.includedEventTypes";
         if types.len() > ranges.event_types_max {
             let (count, most) = (types.len(), ranges.event_types_max);
-            return Err(InvalidRequest::new(at, format!("has {count} entries; allowed are at most {most}")));
+            return Err(InvalidRequest::new(
+                at,
+                format!("has {count} entries; allowed are at most {most}"),
+            ));
         }
         for (index, name) in types.iter().enumerate() {
             let at = format!("{at}[{index}]");
             if name.is_empty() {
-                return Err(InvalidRequest::new(at, "is empty; allowed is the name of an event type, or All"));
+                return Err(InvalidRequest::new(
+                    at,
+                    "is empty; allowed is the name of an event type, or All",
+                ));
             }
             check(&at, name)?;
         }
@@ -69,7 +95,9 @@ pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &EditionRanges) 
             schema,
             ranges,
         )?,
-        enable_advanced_filtering_on_arrays: given.enable_advanced_filtering_on_arrays.unwrap_or_default(),
+        enable_advanced_filtering_on_arrays: given
+            .enable_advanced_filtering_on_arrays
+            .unwrap_or_default(),
         // From the path, not from the body.
         domain_topic: None,
     };
@@ -81,29 +109,42 @@ pub(super) fn filter(given: FilterBody, schema: Schema, ranges: &EditionRanges) 
 /// Checks the length of a string of a filter.
 pub(super) fn length(at: &str, text: &str, max: usize) -> Result<(), InvalidRequest> {
     match text.chars().count() {
-        length if length > max => {
-            Err(InvalidRequest::new(at, format!("has {length} characters; allowed are at most {max}")))
-        }
+        length if length > max => Err(InvalidRequest::new(
+            at,
+            format!("has {length} characters; allowed are at most {max}"),
+        )),
         _ => Ok(()),
     }
 }
 
-pub(super) fn delivery_schema(given: Option<&str>, input: Schema) -> Result<Schema, InvalidRequest> {
+pub(super) fn delivery_schema(
+    given: Option<&str>,
+    input: Schema,
+) -> Result<Schema, InvalidRequest> {
     let possible = input.deliveries();
-    let Some(given) = given else { return Ok(possible[0]) };
-    if let Some(requested) = possible.iter().find(|schema| schema_name(**schema) == given) {
+    let Some(given) = given else {
+        return Ok(possible[0]);
+    };
+    if let Some(requested) = possible
+        .iter()
+        .find(|schema| schema_name(**schema) == given)
+    {
         return Ok(*requested);
     }
     let allowed: Vec<_> = possible.iter().map(|schema| schema_name(*schema)).collect();
     let (input, allowed) = (input_schema_name(input), allowed.join(", "));
     Err(InvalidRequest::new(
         "eventDeliverySchema",
-        format!("is \"{}\"; allowed for a topic whose inputSchema is {input}: {allowed}", given.escape_debug()),
+        format!(
+            "is \"{}\"; allowed for a topic whose inputSchema is {input}: {allowed}",
+            given.escape_debug()
+        ),
     ))
 }
 
-/// Either setting enables batching, and the other one gets its default; without both a request has one event (Event Grid
-/// documentation, 2023 edition). Views have both settings, and mean the same when a client sends them back.
+/// Either setting enables batching, and the other one gets its default; without both a request has
+/// one event (Event Grid documentation, 2023 edition). Views have both settings, and mean the same
+/// when a client sends them back.
 pub(super) fn batch(
     events: Option<i64>,
     kilobytes: Option<i64>,
@@ -111,36 +152,60 @@ pub(super) fn batch(
 ) -> Result<(u32, u32), InvalidRequest> {
     let events = match (events, kilobytes) {
         (None, Some(_)) => ranges.events_where_only_kilobytes,
-        (events, _) => ranges.events_per_batch.check("destination.properties.maxEventsPerBatch", events)?,
+        (events, _) => ranges
+            .events_per_batch
+            .check("destination.properties.maxEventsPerBatch", events)?,
     };
     let at = "destination.properties.preferredBatchSizeInKilobytes";
     Ok((events, ranges.kilobytes_per_batch.check(at, kilobytes)?))
 }
 
 /// An optional limit of a webhook, from 1 to `max`.
-pub(super) fn limit(key: &str, given: Option<i64>, max: u32) -> Result<Option<NonZeroU32>, InvalidRequest> {
-    let range = ValueRange { min: 1, max, default: 0 };
-    Ok(NonZeroU32::new(range.check(&format!("destination.properties.{key}"), given)?))
+pub(super) fn limit(
+    key: &str,
+    given: Option<i64>,
+    max: u32,
+) -> Result<Option<NonZeroU32>, InvalidRequest> {
+    let range = ValueRange {
+        min: 1,
+        max,
+        default: 0,
+    };
+    Ok(NonZeroU32::new(
+        range.check(&format!("destination.properties.{key}"), given)?,
+    ))
 }
 
-/// The application and the tenant that access tokens are for. Azure's clients send empty strings for none.
+/// The application and the tenant that access tokens are for. Azure's clients send empty strings
+/// for none.
 pub(super) fn token_audience(
     tenant: Option<String>,
     application: Option<String>,
 ) -> Result<Option<TokenAudience>, InvalidRequest> {
     let check = |key: &str, given: Option<String>, marks: &str| {
-        let Some(given) = given.filter(|given| !given.is_empty()) else { return Ok(None) };
+        let Some(given) = given.filter(|given| !given.is_empty()) else {
+            return Ok(None);
+        };
         let is_allowed = |char: char| char.is_ascii_alphanumeric() || marks.contains(char);
         if given.len() <= 256 && given.chars().all(is_allowed) {
             return Ok(Some(given));
         }
-        let problem = format!("is \"{}\"; allowed are up to 256 letters, digits and {marks}", given.escape_debug());
-        Err(InvalidRequest::new(format!("destination.properties.{key}"), problem))
+        let problem = format!(
+            "is \"{}\"; allowed are up to 256 letters, digits and {marks}",
+            given.escape_debug()
+        );
+        Err(InvalidRequest::new(
+            format!("destination.properties.{key}"),
+            problem,
+        ))
     };
     let tenant = check("azureActiveDirectoryTenantId", tenant, "-.")?;
     let at = "azureActiveDirectoryApplicationIdOrUri";
     match (tenant, check(at, application, "-._~:/")?) {
-        (tenant, Some(application)) => Ok(Some(TokenAudience { tenant, application })),
+        (tenant, Some(application)) => Ok(Some(TokenAudience {
+            tenant,
+            application,
+        })),
         (None, None) => Ok(None),
         (Some(_), None) => Err(InvalidRequest::new(
             format!("destination.properties.{at}"),
@@ -157,72 +222,110 @@ const CONTAINERS: &str = "/blobServices/default/containers/";
 
 /// The storage account and the container of a container's resource id; [`None`] for another id.
 pub(super) fn container_of(resource_id: &str) -> Option<(&str, &str)> {
-    let at = resource_id.to_ascii_lowercase().find(&CONTAINERS.to_ascii_lowercase())?;
+    let at = resource_id
+        .to_ascii_lowercase()
+        .find(&CONTAINERS.to_ascii_lowercase())?;
     Some((&resource_id[..at], &resource_id[at + CONTAINERS.len()..]))
 }
 
-/// The container is in `blobContainerName` or, as Azure's CLI sends it, in the resource id. Views have it in
-/// `blobContainerName`. An address of a store needs no container.
+/// The container is in `blobContainerName` or, as Azure's CLI sends it, in the resource id. Views
+/// have it in `blobContainerName`. An address of a store needs no container.
 pub(super) fn dead_letter(
     given: DeadLetterBody,
     ranges: &EditionRanges,
 ) -> Result<StorageBlobDestination, InvalidRequest> {
     let retry_period_days = retry_period(given.delivery_retry_period_in_days, ranges)?;
-    let BlobBody { resource_id, blob_container_name: named } = given.properties;
+    let BlobBody {
+        resource_id,
+        blob_container_name: named,
+    } = given.properties;
     if StorageBlobDestination::is_address(&resource_id) {
-        named.as_deref().map_or(Ok(()), |named| check_container(CONTAINER_NAME, named))?;
-        return Ok(StorageBlobDestination { resource_id, container: named.unwrap_or_default(), retry_period_days });
+        named
+            .as_deref()
+            .map_or(Ok(()), |named| check_container(CONTAINER_NAME, named))?;
+        return Ok(StorageBlobDestination {
+            resource_id,
+            container: named.unwrap_or_default(),
+            retry_period_days,
+        });
     }
     let (account, (at, container)) = match (container_of(&resource_id), named.as_deref()) {
         (None, Some(named)) => (resource_id.as_str(), (CONTAINER_NAME, named)),
         (Some((account, container)), None) => (account, (RESOURCE_ID, container)),
-        (Some((account, container)), Some(named)) if container == named => (account, (CONTAINER_NAME, named)),
+        (Some((account, container)), Some(named)) if container == named => {
+            (account, (CONTAINER_NAME, named))
+        }
         (Some((_, container)), Some(named)) => {
             let (named, container) = (named.escape_debug(), container.escape_debug());
-            let problem =
-                format!("is \"{named}\", but resourceId ends with the container \"{container}\"; allowed is one");
+            let problem = format!(
+                "is \"{named}\", but resourceId ends with the container \"{container}\"; allowed \
+                 is one"
+            );
             return Err(InvalidRequest::new(CONTAINER_NAME, problem));
         }
         (None, None) => {
-            let problem =
-                format!("is missing; allowed is a name here, or a resourceId that ends with {CONTAINERS}NAME");
+            let problem = format!(
+                "is missing; allowed is a name here, or a resourceId that ends with \
+                 {CONTAINERS}NAME"
+            );
             return Err(InvalidRequest::new(CONTAINER_NAME, problem));
         }
     };
     if account.is_empty() {
-        let problem = "is empty, or has no storage account before the container; allowed is a resource id or an address of a store";
+        let problem = "is empty, or has no storage account before the container; allowed is a \
+            resource id or an address of a store";
         return Err(InvalidRequest::new(RESOURCE_ID, problem));
     }
     check_container(at, container)?;
-    Ok(StorageBlobDestination { resource_id: account.to_owned(), container: container.to_owned(), retry_period_days })
+    Ok(StorageBlobDestination {
+        resource_id: account.to_owned(),
+        container: container.to_owned(),
+        retry_period_days,
+    })
 }
 
 fn retry_period(given: Option<i64>, ranges: &EditionRanges) -> Result<Option<u32>, InvalidRequest> {
     let Some(days) = given else { return Ok(None) };
     let at = "deadLetterDestination.deliveryRetryPeriodInDays";
     match (u32::try_from(days), ranges.retry_period_days_max) {
-        (_, 0) => Err(InvalidRequest::new(at, "is not supported by the topic's edition; leave it out".to_owned())),
+        (_, 0) => Err(InvalidRequest::new(
+            at,
+            "is not supported by the topic's edition; leave it out".to_owned(),
+        )),
         (Ok(days), most) if (1..=most).contains(&days) => Ok(Some(days)),
-        (_, most) => Err(InvalidRequest::new(at, format!("is {days}; allowed is a whole number from 1 to {most}"))),
+        (_, most) => Err(InvalidRequest::new(
+            at,
+            format!("is {days}; allowed is a whole number from 1 to {most}"),
+        )),
     }
 }
 
 /// Checks the name of a container as Azure does. It can be a folder, so it must not be a path.
 fn check_container(at: &str, name: &str) -> Result<(), InvalidRequest> {
     let legal = (3..=63).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-')
         && !name.contains("--");
     if legal {
         return Ok(());
     }
-    let what = if at == RESOURCE_ID { "names the container" } else { "is" };
+    let what = if at == RESOURCE_ID {
+        "names the container"
+    } else {
+        "is"
+    };
     let allowed = "allowed are 3 to 63 lower-case letters, digits and single hyphens between them";
-    Err(InvalidRequest::new(at, format!("{what} \"{}\"; {allowed}", name.escape_debug())))
+    Err(InvalidRequest::new(
+        at,
+        format!("{what} \"{}\"; {allowed}", name.escape_debug()),
+    ))
 }
 
-/// `deadLetterInProbation` needs a destination: without one, events that only wait would be dropped.
+/// `deadLetterInProbation` needs a destination: without one, events that only wait would be
+/// dropped.
 pub(super) fn in_probation(
     given: Option<bool>,
     destination: Option<&StorageBlobDestination>,
@@ -230,7 +333,8 @@ pub(super) fn in_probation(
     match (given.unwrap_or_default(), destination) {
         (true, None) => Err(InvalidRequest::new(
             "deadLetterInProbation",
-            "is true without a deadLetterDestination; allowed is false, or true beside a deadLetterDestination",
+            "is true without a deadLetterDestination; allowed is false, or true beside a \
+             deadLetterDestination",
         )),
         (asked, Some(_) | None) => Ok(asked),
     }
@@ -243,7 +347,10 @@ pub(super) fn on_gone(given: Option<&str>) -> Result<OnGone, InvalidRequest> {
         Some("disable") => Ok(OnGone::Disable),
         Some(other) => Err(InvalidRequest::new(
             "onGone",
-            format!("is \"{}\"; allowed are retry and disable", other.escape_debug()),
+            format!(
+                "is \"{}\"; allowed are retry and disable",
+                other.escape_debug()
+            ),
         )),
     }
 }
@@ -279,12 +386,21 @@ pub(super) fn ordering(
     given: Option<OrderingBody>,
     input: Schema,
 ) -> Result<(Option<FilterKey>, bool), InvalidRequest> {
-    let Some(OrderingBody { key: given, on_failure }) = given else { return Ok((None, false)) };
+    let Some(OrderingBody {
+        key: given,
+        on_failure,
+    }) = given
+    else {
+        return Ok((None, false));
+    };
     let blocks = match on_failure.as_deref() {
         None | Some(SKIP) => false,
         Some(BLOCK) => true,
         Some(other) => {
-            let problem = format!("is \"{}\"; allowed are {SKIP} and {BLOCK}", other.escape_debug());
+            let problem = format!(
+                "is \"{}\"; allowed are {SKIP} and {BLOCK}",
+                other.escape_debug()
+            );
             return Err(InvalidRequest::new("ordering.onFailure", problem));
         }
     };
@@ -305,7 +421,10 @@ pub(super) fn ordering(
 /// The body of `ordering`.
 pub(super) fn ordering_body(key: Option<&FilterKey>, blocks: bool) -> Option<OrderingBody> {
     let on_failure = Some(if blocks { BLOCK } else { SKIP }.to_owned());
-    key.map(|key| OrderingBody { key: key.as_str().to_owned(), on_failure })
+    key.map(|key| OrderingBody {
+        key: key.as_str().to_owned(),
+        on_failure,
+    })
 }
 
 /// Reads `expirationTimeUtc`; the caller checks that it is in the future.
@@ -315,19 +434,34 @@ pub(super) fn expiration(given: &str) -> Result<Timestamp, InvalidRequest> {
 
 /// Reads `startsFrom`; the caller checks that it is in the past.
 pub(super) fn starts_from(given: &str) -> Result<StartsFrom, InvalidRequest> {
-    Ok(StartsFrom { at: instant("startsFrom", given)?, made: Timestamp::default() })
+    Ok(StartsFrom {
+        at: instant("startsFrom", given)?,
+        made: Timestamp::default(),
+    })
 }
 
-/// Checks that a schedule of its own has no wait that is shorter than the edition's least wait, which would apply instead.
-pub(super) fn schedule(at: &str, record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), InvalidRequest> {
-    let Some(RetryScheduleSpec::Waits(waits)) = record.retry_schedule.as_deref() else { return Ok(()) };
-    let min = if record.resource.is_some() { ranges.resource_wait_min } else { ranges.webhook_wait_min };
+/// Checks that a schedule of its own has no wait that is shorter than the edition's least wait,
+/// which would apply instead.
+pub(super) fn schedule(
+    at: &str,
+    record: &SubscriptionRecord,
+    ranges: &EditionRanges,
+) -> Result<(), InvalidRequest> {
+    let Some(RetryScheduleSpec::Waits(waits)) = record.retry_schedule.as_deref() else {
+        return Ok(());
+    };
+    let min = if record.resource.is_some() {
+        ranges.resource_wait_min
+    } else {
+        ranges.webhook_wait_min
+    };
     for (index, text) in waits.iter().enumerate() {
         // The plan refuses a text that is no duration.
         if parse_duration(text).is_ok_and(|wait| wait < min) {
             let min = format_duration(min);
             let problem = format!(
-                "is \"{text}\", and the edition of the topic waits {min} after any failure; allowed is a wait from {min} to 7d"
+                "is \"{text}\", and the edition of the topic waits {min} after any failure; \
+                 allowed is a wait from {min} to 7d"
             );
             return Err(InvalidRequest::new(format!("{at}[{index}]"), problem));
         }
@@ -337,13 +471,23 @@ pub(super) fn schedule(at: &str, record: &SubscriptionRecord, ranges: &EditionRa
 
 /// Checks `record` against the limits of a new edition of its topic.
 pub fn fits(record: &SubscriptionRecord, ranges: &EditionRanges) -> Result<(), InvalidRequest> {
-    let RetryPolicy { max_delivery_attempts: attempts, event_time_to_live_in_minutes: minutes } = record.retry;
+    let RetryPolicy {
+        max_delivery_attempts: attempts,
+        event_time_to_live_in_minutes: minutes,
+    } = record.retry;
     ranges
         .attempts
         .check("maxDeliveryAttempts", Some(attempts.into()))
-        .and_then(|_| ranges.time_to_live_minutes.check("eventTimeToLiveInMinutes", Some(minutes.into())))
         .and_then(|_| {
-            let days = record.dead_letter.as_ref().and_then(|destination| destination.retry_period_days);
+            ranges
+                .time_to_live_minutes
+                .check("eventTimeToLiveInMinutes", Some(minutes.into()))
+        })
+        .and_then(|_| {
+            let days = record
+                .dead_letter
+                .as_ref()
+                .and_then(|destination| destination.retry_period_days);
             retry_period(days.map(i64::from), ranges)
         })
         .and_then(|_| schedule("schedule", record, ranges))
@@ -374,12 +518,20 @@ const LABEL_CHARS_MAX: usize = 256;
 pub(super) fn labels(given: Vec<String>) -> Result<Vec<String>, InvalidRequest> {
     let invalid = |problem: String| Err(InvalidRequest::new("labels", problem));
     if given.len() > LABELS_MAX {
-        return invalid(format!("has {} labels; allowed are {LABELS_MAX}", given.len()));
+        return invalid(format!(
+            "has {} labels; allowed are {LABELS_MAX}",
+            given.len()
+        ));
     }
-    match given.iter().position(|label| label.chars().count() > LABEL_CHARS_MAX) {
+    match given
+        .iter()
+        .position(|label| label.chars().count() > LABEL_CHARS_MAX)
+    {
         Some(index) => {
             let length = given[index].chars().count();
-            invalid(format!("has a label of {length} characters at {index}; allowed are {LABEL_CHARS_MAX}"))
+            invalid(format!(
+                "has a label of {length} characters at {index}; allowed are {LABEL_CHARS_MAX}"
+            ))
         }
         None => Ok(given),
     }

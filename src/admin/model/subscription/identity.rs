@@ -1,8 +1,8 @@
 //! A destination with the identity that it is called with: `deliveryWithResourceIdentity` and
 //! `deadLetterWithResourceIdentity` of Azure.
 //!
-//! Checks and records know the destination alone; the identity is kept beside it. A system-assigned identity is that of the
-//! server (`delivery.identity_…`).
+//! Checks and records know the destination alone; the identity is kept beside it. A system-assigned
+//! identity is that of the server (`delivery.identity_…`).
 
 use serde_json::{Value, json};
 
@@ -23,14 +23,20 @@ pub(super) struct Pair {
 }
 
 /// The destination of events.
-pub(super) const DELIVERY: Pair = Pair { plain: "destination", identified: "deliveryWithResourceIdentity" };
+pub(super) const DELIVERY: Pair = Pair {
+    plain: "destination",
+    identified: "deliveryWithResourceIdentity",
+};
 
 /// The destination of dead letters.
-const DEAD_LETTER: Pair = Pair { plain: "deadLetterDestination", identified: "deadLetterWithResourceIdentity" };
+const DEAD_LETTER: Pair = Pair {
+    plain: "deadLetterDestination",
+    identified: "deadLetterWithResourceIdentity",
+};
 
 impl Pair {
-    /// Moves the destination out of `value`'s property with an identity, and returns the identity: that of `existing`, if
-    /// `value` has neither that property nor another destination.
+    /// Moves the destination out of `value`'s property with an identity, and returns the identity:
+    /// that of `existing`, if `value` has neither that property nor another destination.
     pub(super) fn settle(
         self,
         value: &mut Value,
@@ -40,7 +46,9 @@ impl Pair {
         let is_given = value.get(plain).is_some_and(|given| !given.is_null());
         let Some(mut given) = take(value, identified) else {
             let is_replaced = |given: &Value| given.is_null() || given["endpointType"].is_string();
-            return Ok(existing.filter(|_| !value.get(plain).is_some_and(is_replaced)).cloned());
+            return Ok(existing
+                .filter(|_| !value.get(plain).is_some_and(is_replaced))
+                .cloned());
         };
         if given.is_null() {
             if existing.is_some() && !is_given {
@@ -49,7 +57,8 @@ impl Pair {
             return Ok(None);
         }
         if !given.is_object() {
-            let problem = format!("is not an object; allowed is an object with identity and {plain}");
+            let problem =
+                format!("is not an object; allowed is an object with identity and {plain}");
             return Err(InvalidRequest::new(identified, problem));
         }
         if is_given {
@@ -60,17 +69,25 @@ impl Pair {
         let (destination, identity) = (take(&mut given, plain), take(&mut given, "identity"));
         if let Some(other) = given.as_object().and_then(|rest| rest.keys().next()) {
             let problem = format!("is not known; allowed are identity and {plain}");
-            return Err(InvalidRequest::new(format!("{identified}.{other}"), problem));
+            return Err(InvalidRequest::new(
+                format!("{identified}.{other}"),
+                problem,
+            ));
         }
         match destination {
             Some(destination) if !destination.is_null() => value[plain] = destination,
             None if existing.is_some() => {}
             Some(_) | None => {
                 let problem = "is missing; an identity is allowed only with a destination";
-                return Err(InvalidRequest::new(format!("{identified}.{plain}"), problem));
+                return Err(InvalidRequest::new(
+                    format!("{identified}.{plain}"),
+                    problem,
+                ));
             }
         }
-        let Some(identity) = identity else { return Ok(existing.cloned()) };
+        let Some(identity) = identity else {
+            return Ok(existing.cloned());
+        };
         read(identity).map_err(|invalid| invalid.under(&format!("{identified}.identity")))
     }
 
@@ -91,8 +108,14 @@ pub(super) fn settle(
     existing: Option<&SubscriptionRecord>,
 ) -> Result<ManagedIdentities, InvalidRequest> {
     Ok(ManagedIdentities {
-        delivery: DELIVERY.settle(value, existing.and_then(SubscriptionRecord::delivery_identity))?,
-        dead_letter: DEAD_LETTER.settle(value, existing.and_then(SubscriptionRecord::dead_letter_identity))?,
+        delivery: DELIVERY.settle(
+            value,
+            existing.and_then(SubscriptionRecord::delivery_identity),
+        )?,
+        dead_letter: DEAD_LETTER.settle(
+            value,
+            existing.and_then(SubscriptionRecord::dead_letter_identity),
+        )?,
     })
 }
 
@@ -112,9 +135,12 @@ pub(super) fn check(
     match identity.map(|identity| identity.kind) {
         Some(ResourceIdentityKind::UserAssigned) => Err(InvalidRequest::new(
             at("identity.type"),
-            "is \"UserAssigned\", which is not supported: the server has one identity; allowed is SystemAssigned",
+            "is \"UserAssigned\", which is not supported: the server has one identity; allowed is \
+             SystemAssigned",
         )),
-        Some(ResourceIdentityKind::SystemAssigned) if resource.is_none() && webhook.token_audience.is_none() => {
+        Some(ResourceIdentityKind::SystemAssigned)
+            if resource.is_none() && webhook.token_audience.is_none() =>
+        {
             Err(InvalidRequest::new(
                 at("destination.properties.azureActiveDirectoryApplicationIdOrUri"),
                 "is missing; it is the application that the access tokens of the identity are for",

@@ -16,20 +16,23 @@ use serde_json::Value;
 pub use self::view::{provisioned_subscription_view, subscription_view};
 pub use self::{check::fits, view::PathForm};
 use super::{
-    EditionRanges, Enumeration, InvalidRequest, canonicalize, check_name, check_same_name, drop_read_only, merge,
-    parse, read, take, text_at,
+    EditionRanges, Enumeration, InvalidRequest, canonicalize, check_name, check_same_name,
+    drop_read_only, merge, parse, read, take, text_at,
     tolerance::{FORMER_CLOUD_EVENTS, Tolerance},
     value_of,
 };
 use crate::model::subscription::destination::destination_body;
 use gridhook_api::subscription::{
-    BlobBody, DeadLetterBody, FilterBody, RetryPolicyBody, SubscriptionBody, SubscriptionBodyProperties,
+    BlobBody, DeadLetterBody, FilterBody, RetryPolicyBody, SubscriptionBody,
+    SubscriptionBodyProperties,
 };
 use gridhook_deliver::resource::Resource;
 use gridhook_event::{Name, SubscriptionId};
 use gridhook_policy::filter::Filter;
 use gridhook_record::{
-    subscription::{ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord},
+    subscription::{
+        ManagedIdentities, OnGone, RetryPolicy, StorageBlobDestination, SubscriptionRecord,
+    },
     topic::{TopicKind, TopicRecord},
 };
 
@@ -43,8 +46,14 @@ const READ_ONLY: [&str; 5] = [
 
 const ENUMERATIONS: [Enumeration; 7] = [
     ("destination.endpointType", Resource::ENDPOINT_TYPES),
-    ("destination.properties.deliveryAttributeMappings.[].type", &attribute::TYPES),
-    ("filter.advancedFilters.[].operatorType", &advanced::OPERATORS),
+    (
+        "destination.properties.deliveryAttributeMappings.[].type",
+        &attribute::TYPES,
+    ),
+    (
+        "filter.advancedFilters.[].operatorType",
+        &advanced::OPERATORS,
+    ),
     ("eventDeliverySchema", &DELIVERY_SCHEMAS),
     ("deadLetterDestination.endpointType", &[STORAGE_BLOB]),
     ("onGone", &["retry", "disable"]),
@@ -69,7 +78,11 @@ const TOLERANCE: Tolerance = Tolerance {
         "destination.properties.deliveryAttributeMappings.[].properties.isSecret",
     ],
     former: &[
-        ("eventDeliverySchema", FORMER_CLOUD_EVENTS, Some("CloudEventSchemaV1_0")),
+        (
+            "eventDeliverySchema",
+            FORMER_CLOUD_EVENTS,
+            Some("CloudEventSchemaV1_0"),
+        ),
         // The input schema of the topic, which is the default.
         ("eventDeliverySchema", "InputEventSchema", None),
     ],
@@ -86,10 +99,14 @@ const WEBHOOK: &str = "WebHook";
 const STORAGE_BLOB: &str = "StorageBlob";
 
 /// The values of `eventDeliverySchema`.
-const DELIVERY_SCHEMAS: [&str; 3] = ["EventGridSchema", "CloudEventSchemaV1_0", "CustomInputSchema"];
+const DELIVERY_SCHEMAS: [&str; 3] = [
+    "EventGridSchema",
+    "CloudEventSchemaV1_0",
+    "CustomInputSchema",
+];
 
-/// Reads the body of a PUT of the event subscription `name` of `topic`; number and version are not set. A secret of
-/// `existing` is kept if the body omits it or has it as GET shows it.
+/// Reads the body of a PUT of the event subscription `name` of `topic`; number and version are not
+/// set. A secret of `existing` is kept if the body omits it or has it as GET shows it.
 pub fn put(
     name: &Name,
     topic: &TopicRecord,
@@ -112,13 +129,17 @@ pub fn put(
         secrets::restore(properties.get_mut("destination"), existing).map_err(under)?;
         value["properties"] = properties;
     }
-    let SubscriptionBody { name: given, properties } = read(value)?;
+    let SubscriptionBody {
+        name: given,
+        properties,
+    } = read(value)?;
     check_same_name(given.as_deref(), name.as_str())?;
-    record(name, topic, ranges, properties, identities).map_err(|invalid| invalid.under("properties"))
+    record(name, topic, ranges, properties, identities)
+        .map_err(|invalid| invalid.under("properties"))
 }
 
-/// Reads the body of a PATCH of `existing`. It has no `properties` object: Azure's clients send a flat body, except for
-/// namespaces.
+/// Reads the body of a PATCH of `existing`. It has no `properties` object: Azure's clients send a
+/// flat body, except for namespaces.
 pub fn patch(
     existing: &SubscriptionRecord,
     topic: &TopicRecord,
@@ -133,8 +154,8 @@ pub fn patch(
     if patch.get("properties").is_some() {
         return Err(InvalidRequest::new(
             "properties",
-            "is not allowed in a PATCH of an event subscription: destination, filter, labels and the others stand at \
-             the top",
+            "is not allowed in a PATCH of an event subscription: destination, filter, labels and \
+             the others stand at the top",
         ));
     }
     let identities = identity::settle(&mut patch, Some(existing))?;
@@ -155,11 +176,13 @@ fn give_way(value: &mut Value, patch: &Value) {
         drop(take(value, "destination.properties.maxEventsPerBatch"));
     }
     let resource_id = &patch["deadLetterDestination"]["properties"]["resourceId"];
-    if resource_id
-        .as_str()
-        .is_some_and(|id| StorageBlobDestination::is_address(id) || check::container_of(id).is_some())
-    {
-        drop(take(value, "deadLetterDestination.properties.blobContainerName"));
+    if resource_id.as_str().is_some_and(|id| {
+        StorageBlobDestination::is_address(id) || check::container_of(id).is_some()
+    }) {
+        drop(take(
+            value,
+            "deadLetterDestination.properties.blobContainerName",
+        ));
     }
 }
 
@@ -170,7 +193,8 @@ fn settle(properties: &mut Value) -> Result<(), InvalidRequest> {
     canonicalize(properties, &ENUMERATIONS);
     let at = "deadLetterDestination.endpointType";
     if let Some(given) = text_at(properties, at).filter(|given| *given != STORAGE_BLOB) {
-        let problem = format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet");
+        let problem =
+            format!("is \"{given}\"; allowed is {STORAGE_BLOB}, others are not supported yet");
         return Err(InvalidRequest::new(at, problem));
     }
     destination::check_type(properties)
@@ -184,10 +208,20 @@ fn record(
     identities: ManagedIdentities,
 ) -> Result<SubscriptionRecord, InvalidRequest> {
     let retry = properties.retry_policy.unwrap_or_default();
-    let delivery_schema = check::delivery_schema(properties.event_delivery_schema.as_deref(), topic.input_schema)?;
-    let dead_letter = properties.dead_letter_destination.map(|given| check::dead_letter(given, ranges)).transpose()?;
-    let (webhook, resource) =
-        destination::read_destination(properties.destination, topic.input_schema, delivery_schema, ranges)?;
+    let delivery_schema = check::delivery_schema(
+        properties.event_delivery_schema.as_deref(),
+        topic.input_schema,
+    )?;
+    let dead_letter = properties
+        .dead_letter_destination
+        .map(|given| check::dead_letter(given, ranges))
+        .transpose()?;
+    let (webhook, resource) = destination::read_destination(
+        properties.destination,
+        topic.input_schema,
+        delivery_schema,
+        ranges,
+    )?;
     let (order_key, order_blocks) = check::ordering(properties.ordering, topic.input_schema)?;
     identity::check(identities.delivery.as_ref(), &webhook, resource.as_ref())?;
     let record = SubscriptionRecord {
@@ -197,31 +231,53 @@ fn record(
         queue: None,
         webhook,
         resource: resource.map(Box::new),
-        filter: check::filter(properties.filter.unwrap_or_default(), topic.input_schema, ranges)?,
+        filter: check::filter(
+            properties.filter.unwrap_or_default(),
+            topic.input_schema,
+            ranges,
+        )?,
         delivery_schema,
         transform: properties.transform.map(Box::new),
         retry: RetryPolicy {
-            max_delivery_attempts: ranges
-                .attempts
-                .check("retryPolicy.maxDeliveryAttempts", retry.max_delivery_attempts)?,
-            event_time_to_live_in_minutes: ranges
-                .time_to_live_minutes
-                .check("retryPolicy.eventTimeToLiveInMinutes", retry.event_time_to_live_in_minutes)?,
+            max_delivery_attempts: ranges.attempts.check(
+                "retryPolicy.maxDeliveryAttempts",
+                retry.max_delivery_attempts,
+            )?,
+            event_time_to_live_in_minutes: ranges.time_to_live_minutes.check(
+                "retryPolicy.eventTimeToLiveInMinutes",
+                retry.event_time_to_live_in_minutes,
+            )?,
         },
         retry_schedule: retry.schedule.map(Box::new),
-        dead_letter_in_probation: check::in_probation(properties.dead_letter_in_probation, dead_letter.as_ref())?,
+        dead_letter_in_probation: check::in_probation(
+            properties.dead_letter_in_probation,
+            dead_letter.as_ref(),
+        )?,
         on_gone: check::on_gone(properties.on_gone.as_deref())?,
         order_key: order_key.map(Box::new),
         order_blocks,
         dead_letter: dead_letter.map(Box::new),
         identities: identities.stored(),
         labels: check::labels(properties.labels.unwrap_or_default())?,
-        starts_from: properties.starts_from.as_deref().map(check::starts_from).transpose()?.map(Box::new),
-        expires: properties.expiration_time_utc.as_deref().map(check::expiration).transpose()?,
+        starts_from: properties
+            .starts_from
+            .as_deref()
+            .map(check::starts_from)
+            .transpose()?
+            .map(Box::new),
+        expires: properties
+            .expiration_time_utc
+            .as_deref()
+            .map(check::expiration)
+            .transpose()?,
         system_data: None,
     };
     check::schedule("retryPolicy.schedule", &record, ranges)?;
-    record.transform.as_deref().map(|given| transform::program(given, &record)).transpose()?;
+    record
+        .transform
+        .as_deref()
+        .map(|given| transform::program(given, &record))
+        .transpose()?;
     Ok(record)
 }
 
@@ -283,7 +339,8 @@ fn settable(record: &SubscriptionRecord) -> SubscriptionBodyProperties {
             ..blob(dead_letter)
         }),
         dead_letter_with_resource_identity: None,
-        // gridhook's own properties appear only if they were set, because Azure's clients do not know them.
+        // gridhook's own properties appear only if they were set, because Azure's clients do not
+        // know them.
         dead_letter_in_probation: dead_letter_in_probation.then_some(true),
         on_gone: (*on_gone != OnGone::default()).then(|| check::on_gone_name(*on_gone).to_owned()),
         ordering: check::ordering_body(order_key.as_deref(), *order_blocks),
@@ -299,7 +356,8 @@ fn blob(destination: &StorageBlobDestination) -> DeadLetterBody {
         delivery_retry_period_in_days: None,
         properties: BlobBody {
             resource_id: destination.resource_id.clone(),
-            blob_container_name: Some(destination.container.clone()).filter(|container| !container.is_empty()),
+            blob_container_name: Some(destination.container.clone())
+                .filter(|container| !container.is_empty()),
         },
     }
 }
@@ -312,6 +370,8 @@ fn filter_body(filter: &Filter) -> FilterBody {
         is_subject_case_sensitive: Some(filter.is_subject_case_sensitive),
         advanced_filters: (!filter.advanced_filters.is_empty())
             .then(|| filter.advanced_filters.iter().map(value_of).collect()),
-        enable_advanced_filtering_on_arrays: filter.enable_advanced_filtering_on_arrays.then_some(true),
+        enable_advanced_filtering_on_arrays: filter
+            .enable_advanced_filtering_on_arrays
+            .then_some(true),
     }
 }

@@ -1,7 +1,7 @@
 //! The secrets of a destination: hidden in views, and restored in bodies.
 //!
-//! A client that reads an event subscription and writes it back does not know the secrets. An existing secret is kept if the
-//! body has `"Hidden"`, `null` or nothing for it.
+//! A client that reads an event subscription and writes it back does not know the secrets. An
+//! existing secret is kept if the body has `"Hidden"`, `null` or nothing for it.
 
 use data_encoding::HEXLOWER;
 use serde_json::Value;
@@ -19,7 +19,9 @@ const FINGERPRINT_BYTES: usize = 2;
 
 /// Hides the secrets that sign requests.
 pub(super) fn hide_signing(Signing { secrets }: &mut Signing) {
-    secrets.iter_mut().for_each(|secret| *secret = hidden_signing(secret));
+    secrets
+        .iter_mut()
+        .for_each(|secret| *secret = hidden_signing(secret));
 }
 
 /// Hides the secrets in a list of delivery attribute mappings.
@@ -32,8 +34,9 @@ pub(crate) fn hide_attributes(mappings: &mut [Value]) {
     }
 }
 
-/// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint is too short to help
-/// anybody guess 24 random bytes, and tells an operator which of the secrets it is.
+/// A signing secret is shown by its kind and a fingerprint: `whsec_[hidden:3f2a]`. The fingerprint
+/// is too short to help anybody guess 24 random bytes, and tells an operator which of the secrets
+/// it is.
 pub(crate) fn hidden_signing(secret: &str) -> String {
     if is_hidden_signing(secret) {
         return secret.to_owned();
@@ -43,32 +46,46 @@ pub(crate) fn hidden_signing(secret: &str) -> String {
 }
 
 fn is_hidden_signing(text: &str) -> bool {
-    text.split_once("_[hidden").is_some_and(|(_, rest)| rest.ends_with(']'))
+    text.split_once("_[hidden")
+        .is_some_and(|(_, rest)| rest.ends_with(']'))
 }
 
 fn kind_of(secret: &str) -> &str {
     secret.split('_').next().unwrap_or_default()
 }
 
-/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed it, it is the only one
-/// of its kind.
+/// The one of `secrets` that `hidden` stands for. Without a fingerprint, as older servers showed
+/// it, it is the only one of its kind.
 fn hidden_secret<'a>(hidden: &str, secrets: &'a [String]) -> Result<&'a str, String> {
     let has_fingerprint = hidden.contains("[hidden:");
     let is_meant = |secret: &&String| {
-        if has_fingerprint { hidden_signing(secret) == hidden } else { kind_of(secret) == kind_of(hidden) }
+        if has_fingerprint {
+            hidden_signing(secret) == hidden
+        } else {
+            kind_of(secret) == kind_of(hidden)
+        }
     };
     let mut meant: Vec<&String> = secrets.iter().filter(is_meant).collect();
     meant.dedup();
     match meant[..] {
         [secret] => Ok(secret),
         [] => {
-            let known: Vec<String> = secrets.iter().map(|secret| hidden_signing(secret)).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Err(format!("is \"{hidden}\", which is no secret of the event subscription; it has {known}"))
+            let known: Vec<String> = secrets
+                .iter()
+                .map(|secret| hidden_signing(secret))
+                .collect();
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            Err(format!(
+                "is \"{hidden}\", which is no secret of the event subscription; it has {known}"
+            ))
         }
         _ => Err(format!(
-            "is \"{hidden}\", which stands for several secrets of the event subscription; allowed is the secret itself, or the \
-             form with its fingerprint that GET shows"
+            "is \"{hidden}\", which stands for several secrets of the event subscription; allowed \
+             is the secret itself, or the form with its fingerprint that GET shows"
         )),
     }
 }
@@ -81,9 +98,15 @@ pub(super) fn restore(
     destination: Option<&mut Value>,
     existing: Option<&SubscriptionRecord>,
 ) -> Result<(), InvalidRequest> {
-    let Some(destination) = destination else { return Ok(()) };
-    let secrets = existing.and_then(|record| record.webhook.signing.as_deref()).map(|signing| &signing.secrets[..]);
-    let given = destination.pointer_mut("/properties/signing/secrets").and_then(Value::as_array_mut);
+    let Some(destination) = destination else {
+        return Ok(());
+    };
+    let secrets = existing
+        .and_then(|record| record.webhook.signing.as_deref())
+        .map(|signing| &signing.secrets[..]);
+    let given = destination
+        .pointer_mut("/properties/signing/secrets")
+        .and_then(Value::as_array_mut);
     if let Some(given) = given {
         restore_signing(given, secrets.unwrap_or_default())?;
     }
@@ -95,9 +118,15 @@ pub(super) fn restore(
 
 fn restore_signing(given: &mut [Value], secrets: &[String]) -> Result<(), InvalidRequest> {
     for index in 0..given.len() {
-        let Some(hidden) = given[index].as_str().filter(|text| is_hidden_signing(text)) else { continue };
-        let invalid =
-            |problem: String| InvalidRequest::new(format!("destination.properties.signing.secrets[{index}]"), problem);
+        let Some(hidden) = given[index].as_str().filter(|text| is_hidden_signing(text)) else {
+            continue;
+        };
+        let invalid = |problem: String| {
+            InvalidRequest::new(
+                format!("destination.properties.signing.secrets[{index}]"),
+                problem,
+            )
+        };
         let secret = hidden_secret(hidden, secrets).map_err(invalid)?;
         if given.iter().any(|other| other == secret) {
             return Err(invalid(format!(
@@ -112,12 +141,16 @@ fn restore_signing(given: &mut [Value], secrets: &[String]) -> Result<(), Invali
 fn restore_others(destination: &mut Value, record: &SubscriptionRecord) {
     let existing = &record.webhook;
     let is_webhook = record.resource.is_none() && destination["endpointType"] == super::WEBHOOK;
-    let Some(webhook) = destination.get_mut("properties") else { return };
+    let Some(webhook) = destination.get_mut("properties") else {
+        return;
+    };
     // The query of the URL may be a secret, and GET shows the URL without it.
     if is_webhook && webhook["endpointUrl"].is_null() && webhook.is_object() {
         webhook["endpointUrl"] = existing.endpoint_url.as_str().into();
     }
-    let mappings = webhook.get_mut("deliveryAttributeMappings").and_then(Value::as_array_mut);
+    let mappings = webhook
+        .get_mut("deliveryAttributeMappings")
+        .and_then(Value::as_array_mut);
     for mapping in mappings.into_iter().flatten() {
         restore_attribute(mapping, existing);
     }
@@ -126,11 +159,19 @@ fn restore_others(destination: &mut Value, record: &SubscriptionRecord) {
 fn restore_attribute(mapping: &mut Value, existing: &Webhook) {
     let is_static = mapping["type"] == "Static";
     let name = mapping["name"].as_str().unwrap_or_default();
-    let secret = existing.delivery_properties.iter().find_map(|property| match &property.source {
-        PropertySource::Static { value, is_secret: true } if property.name.eq_ignore_ascii_case(name) => Some(value),
-        PropertySource::Static { .. } | PropertySource::Dynamic { .. } => None,
-    });
-    let Some(secret) = secret.filter(|_| is_static) else { return };
+    let secret = existing
+        .delivery_properties
+        .iter()
+        .find_map(|property| match &property.source {
+            PropertySource::Static {
+                value,
+                is_secret: true,
+            } if property.name.eq_ignore_ascii_case(name) => Some(value),
+            PropertySource::Static { .. } | PropertySource::Dynamic { .. } => None,
+        });
+    let Some(secret) = secret.filter(|_| is_static) else {
+        return;
+    };
     let properties = &mut mapping["properties"];
     if !properties.is_object() {
         *properties = Value::Object(serde_json::Map::new());

@@ -1,7 +1,8 @@
 //! The bodies of `testFilter` and `testTransform`.
 //!
-//! Each is one event, a list of events, or an object with options: `{"last": 100}`, `{"events": [...]}`, each with or
-//! without a draft: a `"filter"` or a `"transform"`. An object with only these keys is never an event in any schema.
+//! Each is one event, a list of events, or an object with options: `{"last": 100}`, `{"events":
+//! [...]}`, each with or without a draft: a `"filter"` or a `"transform"`. An object with only
+//! these keys is never an event in any schema.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::{advanced, check};
-use crate::model::{EditionRanges, Enumeration, InvalidRequest, canonicalize, exact, read as read_value};
+use crate::model::{
+    EditionRanges, Enumeration, InvalidRequest, canonicalize, exact, read as read_value,
+};
 use gridhook_api::subscription::FilterBody;
 use gridhook_policy::{filter::Filter, transform::Transform};
 use gridhook_record::topic::TopicRecord;
@@ -36,9 +39,16 @@ pub enum TestEvents {
 }
 
 /// Reads the body of `testFilter` for an event subscription of `topic`.
-pub fn filter(topic: &TopicRecord, ranges: &EditionRanges, body: &[u8]) -> Result<TestRequest<Filter>, InvalidRequest> {
-    let enumerations: [Enumeration; 1] = [("advancedFilters.[].operatorType", &advanced::OPERATORS)];
-    read(body, "filter", &enumerations, |given: FilterBody| check::filter(given, topic.input_schema, ranges))
+pub fn filter(
+    topic: &TopicRecord,
+    ranges: &EditionRanges,
+    body: &[u8],
+) -> Result<TestRequest<Filter>, InvalidRequest> {
+    let enumerations: [Enumeration; 1] =
+        [("advancedFilters.[].operatorType", &advanced::OPERATORS)];
+    read(body, "filter", &enumerations, |given: FilterBody| {
+        check::filter(given, topic.input_schema, ranges)
+    })
 }
 
 /// Reads the body of `testTransform`.
@@ -53,14 +63,26 @@ fn read<B: DeserializeOwned, D>(
     enumerations: &[Enumeration],
     check: impl Fn(B) -> Result<D, InvalidRequest>,
 ) -> Result<TestRequest<D>, InvalidRequest> {
-    let not_json = |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
+    let not_json =
+        |error: serde_json::Error| InvalidRequest::new("the body", format!("is not JSON: {error}"));
     let whole: Box<RawValue> = serde_json::from_slice(body).map_err(not_json)?;
     if !whole.get().trim_start().starts_with('{') {
-        return Ok(TestRequest { draft: None, sample: TestEvents::Given(whole) });
+        return Ok(TestRequest {
+            draft: None,
+            sample: TestEvents::Given(whole),
+        });
     }
-    let mut members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(whole.get()).map_err(not_json)?;
-    if members.is_empty() || members.keys().any(|given| !["events", key, "last"].contains(&given.as_str())) {
-        return Ok(TestRequest { draft: None, sample: TestEvents::Given(whole) });
+    let mut members: BTreeMap<String, Box<RawValue>> =
+        serde_json::from_str(whole.get()).map_err(not_json)?;
+    if members.is_empty()
+        || members
+            .keys()
+            .any(|given| !["events", key, "last"].contains(&given.as_str()))
+    {
+        return Ok(TestRequest {
+            draft: None,
+            sample: TestEvents::Given(whole),
+        });
     }
     let draft = members.remove(key).map(|draft| {
         let mut value = serde_json::from_str(draft.get())
@@ -74,17 +96,31 @@ fn read<B: DeserializeOwned, D>(
         (Some(events), None) => TestEvents::Given(events),
         (None, Some(last)) => TestEvents::Newest(read_last(&last)?),
         (None, None) => {
-            let problem = format!("has no events to test; add events, or last: 1 to {LAST_MAX} newest events");
+            let problem = format!(
+                "has no events to test; add events, or last: 1 to {LAST_MAX} newest events"
+            );
             return Err(InvalidRequest::new("the body", problem));
         }
         (Some(_), Some(_)) => {
-            return Err(InvalidRequest::new("last", "and events are both given; leave one of them out"));
+            return Err(InvalidRequest::new(
+                "last",
+                "and events are both given; leave one of them out",
+            ));
         }
     };
     Ok(TestRequest { draft, sample })
 }
 
 fn read_last(last: &RawValue) -> Result<u64, InvalidRequest> {
-    let count = last.get().parse().ok().filter(|count| (1..=LAST_MAX).contains(count));
-    count.ok_or_else(|| InvalidRequest::new("last", format!("is {}; allowed is 1 to {LAST_MAX}", last.get())))
+    let count = last
+        .get()
+        .parse()
+        .ok()
+        .filter(|count| (1..=LAST_MAX).contains(count));
+    count.ok_or_else(|| {
+        InvalidRequest::new(
+            "last",
+            format!("is {}; allowed is 1 to {LAST_MAX}", last.get()),
+        )
+    })
 }

@@ -5,12 +5,22 @@ use gridhook_policy::transform::{Program, Transform};
 use gridhook_record::subscription::SubscriptionRecord;
 
 /// Checks `transform` for an event subscription with these other properties.
-pub(crate) fn program(transform: &Transform, record: &SubscriptionRecord) -> Result<Program, InvalidRequest> {
+pub(crate) fn program(
+    transform: &Transform,
+    record: &SubscriptionRecord,
+) -> Result<Program, InvalidRequest> {
     if record.is_pulled() {
-        return Err(InvalidRequest::new("transform", "is set, and deliveryMode is Queue; allowed is Push"));
+        return Err(InvalidRequest::new(
+            "transform",
+            "is set, and deliveryMode is Queue; allowed is Push",
+        ));
     }
-    if let Some(kind) = record.endpoint_type().filter(|kind| !["WebHook", "AzureFunction"].contains(kind)) {
-        let problem = format!("is set, and the destination is {kind}; allowed are WebHook and AzureFunction");
+    if let Some(kind) = record
+        .endpoint_type()
+        .filter(|kind| !["WebHook", "AzureFunction"].contains(kind))
+    {
+        let problem =
+            format!("is set, and the destination is {kind}; allowed are WebHook and AzureFunction");
         return Err(InvalidRequest::new("transform", problem));
     }
     let batched = record.webhook.max_events_per_batch > 1;

@@ -26,22 +26,31 @@ pub enum PathForm {
 }
 
 /// The view of `record` of `topic`.
-pub fn subscription_view(record: &SubscriptionRecord, topic: &TopicRecord, form: PathForm) -> SubscriptionView {
+pub fn subscription_view(
+    record: &SubscriptionRecord,
+    topic: &TopicRecord,
+    form: PathForm,
+) -> SubscriptionView {
     let nested = match (topic.kind(), &record.filter.domain_topic) {
         (TopicKind::Topic, _) => "Microsoft.EventGrid/topics/eventSubscriptions",
-        (TopicKind::NamespaceTopic, _) => "Microsoft.EventGrid/namespaces/topics/eventSubscriptions",
+        (TopicKind::NamespaceTopic, _) => {
+            "Microsoft.EventGrid/namespaces/topics/eventSubscriptions"
+        }
         (TopicKind::Domain, None) => "Microsoft.EventGrid/domains/eventSubscriptions",
         (TopicKind::Domain, Some(_)) => "Microsoft.EventGrid/domains/topics/eventSubscriptions",
     };
     let (between, kind) = match form {
         PathForm::Nested => ("eventSubscriptions", nested),
-        PathForm::Scoped => {
-            ("providers/Microsoft.EventGrid/eventSubscriptions", "Microsoft.EventGrid/eventSubscriptions")
-        }
+        PathForm::Scoped => (
+            "providers/Microsoft.EventGrid/eventSubscriptions",
+            "Microsoft.EventGrid/eventSubscriptions",
+        ),
     };
     let topic_id = topic.resource_id_of(record.filter.domain_topic.as_deref());
     let properties = match topic.kind() {
-        TopicKind::NamespaceTopic => AnySubscriptionProperties::Namespace(Box::new(namespace::view(record))),
+        TopicKind::NamespaceTopic => {
+            AnySubscriptionProperties::Namespace(Box::new(namespace::view(record)))
+        }
         TopicKind::Topic | TopicKind::Domain => {
             AnySubscriptionProperties::Topic(Box::new(properties(record, topic_id.clone())))
         }
@@ -55,13 +64,18 @@ pub fn subscription_view(record: &SubscriptionRecord, topic: &TopicRecord, form:
     }
 }
 
-/// The view of an event subscription whose change may not be validated yet; then it has `endpointInService`.
+/// The view of an event subscription whose change may not be validated yet; then it has
+/// `endpointInService`.
 pub fn provisioned_subscription_view(
     subscription: &Provisioned,
     topic: &TopicRecord,
     form: PathForm,
 ) -> SubscriptionView {
-    let Provisioned { record, state, in_force } = subscription;
+    let Provisioned {
+        record,
+        state,
+        in_force,
+    } = subscription;
     let mut view = subscription_view(record, topic, form);
     let state = match state {
         ProvisioningState::Succeeded => return view,
@@ -70,8 +84,12 @@ pub fn provisioned_subscription_view(
     };
     let in_service = Some(in_force.as_ref().map(|record| record.destination_name()));
     let (provisioning_state, endpoint_in_service) = match &mut view.properties {
-        AnySubscriptionProperties::Namespace(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
-        AnySubscriptionProperties::Topic(of) => (&mut of.provisioning_state, &mut of.endpoint_in_service),
+        AnySubscriptionProperties::Namespace(of) => {
+            (&mut of.provisioning_state, &mut of.endpoint_in_service)
+        }
+        AnySubscriptionProperties::Topic(of) => {
+            (&mut of.provisioning_state, &mut of.endpoint_in_service)
+        }
     };
     state.clone_into(provisioning_state);
     *endpoint_in_service = in_service;
@@ -95,14 +113,23 @@ fn properties(record: &SubscriptionRecord, topic: String) -> SubscriptionViewPro
         ordering,
         starts_from,
     } = settable(record);
-    let ManagedIdentities { delivery, dead_letter } = record.identities.as_deref().cloned().unwrap_or_default();
-    let (destination, delivery_with_resource_identity) = identified(destination_view(record), delivery);
-    let (dead_letter_destination, dead_letter_with_resource_identity) = match (dead_letter_destination, dead_letter) {
-        (Some(dead_letter_destination), Some(identity)) => {
-            (None, Some(DeadLetterWithIdentity { identity: Some(identity), dead_letter_destination }))
-        }
-        (plain, _) => (plain, None),
-    };
+    let ManagedIdentities {
+        delivery,
+        dead_letter,
+    } = record.identities.as_deref().cloned().unwrap_or_default();
+    let (destination, delivery_with_resource_identity) =
+        identified(destination_view(record), delivery);
+    let (dead_letter_destination, dead_letter_with_resource_identity) =
+        match (dead_letter_destination, dead_letter) {
+            (Some(dead_letter_destination), Some(identity)) => (
+                None,
+                Some(DeadLetterWithIdentity {
+                    identity: Some(identity),
+                    dead_letter_destination,
+                }),
+            ),
+            (plain, _) => (plain, None),
+        };
     SubscriptionViewProperties {
         topic,
         provisioning_state: SUCCEEDED.to_owned(),
@@ -130,7 +157,13 @@ pub(super) fn identified(
     identity: Option<ResourceIdentity>,
 ) -> (Option<DestinationView>, Option<DeliveryWithIdentityView>) {
     match identity {
-        Some(identity) => (None, Some(DeliveryWithIdentityView { identity, destination })),
+        Some(identity) => (
+            None,
+            Some(DeliveryWithIdentityView {
+                identity,
+                destination,
+            }),
+        ),
         None => (Some(destination), None),
     }
 }

@@ -1,5 +1,5 @@
-//! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`, `inboundIpRules`,
-//! `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
+//! The properties of a topic for publishers: `disableLocalAuth`, `publicNetworkAccess`,
+//! `inboundIpRules`, `inputSchemaMapping` and `duplicateDetectionHistoryTimeWindow`.
 
 use crate::model::{InvalidRequest, duration};
 use gridhook_api::topic::{IngressBody, MappingBody, MappingType};
@@ -22,15 +22,17 @@ pub(crate) fn ingress_body(ingress: &IngressSettings) -> IngressBody {
         disable_local_auth: Some(ingress.disable_local_auth),
         public_network_access: Some(ingress.public_network_access),
         inbound_ip_rules: Some(ingress.inbound_ip_rules.clone()),
-        input_schema_mapping: mapping
-            .map(|properties| MappingBody { input_schema_mapping_type: MappingType::Json, properties }),
+        input_schema_mapping: mapping.map(|properties| MappingBody {
+            input_schema_mapping_type: MappingType::Json,
+            properties,
+        }),
         duplicate_detection_history_time_window: ingress.duplicate_window_s.map(duration::iso),
         schema_validation: ingress.declared_schema_validation(),
     }
 }
 
-/// The settings of a topic with this schema; `existing` is its mapping. As in ARM, an omitted property gets its default,
-/// except for the mapping, which is kept with the schema.
+/// The settings of a topic with this schema; `existing` is its mapping. As in ARM, an omitted
+/// property gets its default, except for the mapping, which is kept with the schema.
 pub(crate) fn settle_ingress(
     body: IngressBody,
     kind: TopicKind,
@@ -45,13 +47,17 @@ pub(crate) fn settle_ingress(
     }
     let requested = body.input_schema_mapping.map(|body| body.properties);
     let mapping = match (schema, requested) {
-        (Schema::Custom, requested) => {
-            Some(checked(kind, requested.or_else(|| existing.cloned()).unwrap_or_default())?)
-        }
+        (Schema::Custom, requested) => Some(checked(
+            kind,
+            requested.or_else(|| existing.cloned()).unwrap_or_default(),
+        )?),
         (Schema::EventGrid | Schema::CloudEvents, None) => None,
         (Schema::EventGrid | Schema::CloudEvents, Some(_)) => {
             let problem = "is for topics whose inputSchema is CustomEventSchema; leave it out";
-            return Err(InvalidRequest::new("properties.inputSchemaMapping", problem));
+            return Err(InvalidRequest::new(
+                "properties.inputSchemaMapping",
+                problem,
+            ));
         }
     };
     Ok(IngressSettings {
@@ -67,15 +73,38 @@ pub(crate) fn settle_ingress(
     })
 }
 
-fn checked(kind: TopicKind, mapping: InputSchemaMapping) -> Result<InputSchemaMapping, InvalidRequest> {
-    let InputSchemaMapping { id, topic, event_time, event_type, subject, data_version } = &mapping;
+fn checked(
+    kind: TopicKind,
+    mapping: InputSchemaMapping,
+) -> Result<InputSchemaMapping, InvalidRequest> {
+    let InputSchemaMapping {
+        id,
+        topic,
+        event_time,
+        event_type,
+        subject,
+        data_version,
+    } = &mapping;
     for (name, source) in [("id", id), ("topic", topic), ("eventTime", event_time)] {
-        if let Some(MappedField { source_field: Some(field) }) = source {
+        if let Some(MappedField {
+            source_field: Some(field),
+        }) = source
+        {
             text(name, "sourceField", field)?;
         }
     }
-    for (name, source) in [("eventType", event_type), ("subject", subject), ("dataVersion", data_version)] {
-        let Some(MappedFieldOrDefault { source_field, default_value }) = source else { continue };
+    for (name, source) in [
+        ("eventType", event_type),
+        ("subject", subject),
+        ("dataVersion", data_version),
+    ] {
+        let Some(MappedFieldOrDefault {
+            source_field,
+            default_value,
+        }) = source
+        else {
+            continue;
+        };
         if let Some(field) = source_field {
             text(name, "sourceField", field)?;
         }
@@ -87,16 +116,20 @@ fn checked(kind: TopicKind, mapping: InputSchemaMapping) -> Result<InputSchemaMa
     if kind == TopicKind::Domain && !topic.as_ref().is_some_and(says_a_topic) {
         return Err(InvalidRequest::new(
             "properties.inputSchemaMapping.properties.topic",
-            "is missing; a domain with CustomEventSchema needs its sourceField, the field with the topic of an event",
+            "is missing; a domain with CustomEventSchema needs its sourceField, the field with the \
+             topic of an event",
         ));
     }
-    let says_a_type = |source: &MappedFieldOrDefault| source.source_field.is_some() || source.default_value.is_some();
+    let says_a_type = |source: &MappedFieldOrDefault| {
+        source.source_field.is_some() || source.default_value.is_some()
+    };
     if event_type.as_ref().is_some_and(says_a_type) {
         return Ok(mapping);
     }
     Err(InvalidRequest::new(
         "properties.inputSchemaMapping.properties.eventType",
-        "is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or both",
+        "is missing; a topic with CustomEventSchema needs its sourceField, its defaultValue or \
+         both",
     ))
 }
 
@@ -105,10 +138,14 @@ fn text(property: &str, part: &str, given: &str) -> Result<(), InvalidRequest> {
     match given.chars().count() {
         // Azure's clients send an empty default instead of none.
         0 if part == "defaultValue" => Ok(()),
-        0 => Err(InvalidRequest::new(at, "is empty; leave it out or give a name")),
-        length if length > TEXT_MAX => {
-            Err(InvalidRequest::new(at, format!("has {length} characters; allowed are at most {TEXT_MAX}")))
-        }
+        0 => Err(InvalidRequest::new(
+            at,
+            "is empty; leave it out or give a name",
+        )),
+        length if length > TEXT_MAX => Err(InvalidRequest::new(
+            at,
+            format!("has {length} characters; allowed are at most {TEXT_MAX}"),
+        )),
         _ => Ok(()),
     }
 }

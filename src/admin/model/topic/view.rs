@@ -12,7 +12,10 @@ use gridhook_record::{
 /// The view of `record` on a server with this public URL.
 pub fn topic_view(record: &TopicRecord, public_url: &str) -> TopicView {
     let azure_properties = record.azure_properties.clone();
-    let (word, public_url) = (record.kind().path_segment(), public_url.trim_end_matches('/'));
+    let (word, public_url) = (
+        record.kind().path_segment(),
+        public_url.trim_end_matches('/'),
+    );
     TopicView {
         id: record.resource_id(),
         name: record.name.to_string(),
@@ -35,11 +38,17 @@ pub fn topic_view(record: &TopicRecord, public_url: &str) -> TopicView {
             metric_resource_id: record.metric_resource_id.clone(),
             ingress: ingress_body(&record.ingress),
             partition_count: record.declared_partition_count(),
-            data_residency_boundary: azure_properties.data_residency_boundary.unwrap_or(DataResidency::WithinGeopair),
+            data_residency_boundary: azure_properties
+                .data_residency_boundary
+                .unwrap_or(DataResidency::WithinGeopair),
             minimum_tls_version_allowed: azure_properties.minimum_tls_version_allowed,
             event_type_info: azure_properties.event_type_info,
-            auto_create_topic_with_first_subscription: record.domain.map(|topics| topics.auto_create),
-            auto_delete_topic_with_last_subscription: record.domain.map(|topics| topics.auto_delete),
+            auto_create_topic_with_first_subscription: record
+                .domain
+                .map(|topics| topics.auto_create),
+            auto_delete_topic_with_last_subscription: record
+                .domain
+                .map(|topics| topics.auto_delete),
             edition: record.edition.clone(),
         },
     }

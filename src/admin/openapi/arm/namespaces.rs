@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    CHANGING, OperationBuilder, Route, SchemaRegistry, delete as deleted, draft, error, paged, put as replaced,
+    CHANGING, OperationBuilder, Route, SchemaRegistry, delete as deleted, draft, error, paged,
+    put as replaced,
 };
 use gridhook_api::{
     namespace::{NamespaceBody, NamespaceTopicBody, NamespaceTopicView, NamespaceView},
@@ -14,7 +15,10 @@ use gridhook_api::{
 };
 
 pub(crate) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    paged(draft(route, "list", "List namespaces"), schemas.of::<NamespaceView>())
+    paged(
+        draft(route, "list", "List namespaces"),
+        schemas.of::<NamespaceView>(),
+    )
 }
 
 pub(crate) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -24,58 +28,105 @@ pub(crate) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuild
 
 pub(crate) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<NamespaceBody>(), schemas.of::<NamespaceView>());
-    replaced(draft(route, "put", "Create or replace a namespace"), schemas)
-        .body(false, &body, json!({"location": "local", "sku": {"name": "Standard", "capacity": 1}}))
-        .answer(201, "The created or changed resource", &view)
+    replaced(
+        draft(route, "put", "Create or replace a namespace"),
+        schemas,
+    )
+    .body(
+        false,
+        &body,
+        json!({"location": "local", "sku": {"name": "Standard", "capacity": 1}}),
+    )
+    .answer(201, "The created or changed resource", &view)
 }
 
 pub(crate) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (body, view) = (schemas.of::<NamespaceBody>(), schemas.of::<NamespaceView>());
     draft(route, "patch", "Change a namespace with a JSON merge patch")
-        .body(false, &body, json!({"location": "local", "sku": {"name": "Standard", "capacity": 1}}))
+        .body(
+            false,
+            &body,
+            json!({"location": "local", "sku": {"name": "Standard", "capacity": 1}}),
+        )
         .answer(200, "The changed resource", &view)
         .errors(&CHANGING, &error())
 }
 
 pub(crate) fn delete(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
-    deleted(route, "Delete a namespace, its topics and their event subscriptions")
+    deleted(
+        route,
+        "Delete a namespace, its topics and their event subscriptions",
+    )
 }
 
 pub(crate) fn list_topics(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    paged(draft(route, "list", "List the topics of a namespace"), schemas.of::<NamespaceTopicView>())
+    paged(
+        draft(route, "list", "List the topics of a namespace"),
+        schemas.of::<NamespaceTopicView>(),
+    )
 }
 
 pub(crate) fn get_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let view = schemas.of::<NamespaceTopicView>();
-    draft(route, "get", "Get a topic of a namespace").answer(200, "The resource, without its keys", &view)
+    draft(route, "get", "Get a topic of a namespace").answer(
+        200,
+        "The resource, without its keys",
+        &view,
+    )
 }
 
 pub(crate) fn put_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let (body, view) = (schemas.of::<NamespaceTopicBody>(), schemas.of::<NamespaceTopicView>());
-    replaced(draft(route, "put", "Create or replace a topic of a namespace"), schemas)
-        .body(false, &body, json!({"properties": {"eventRetentionInDays": 1}}))
-        .answer(201, "The created or changed resource", &view)
+    let (body, view) = (
+        schemas.of::<NamespaceTopicBody>(),
+        schemas.of::<NamespaceTopicView>(),
+    );
+    replaced(
+        draft(route, "put", "Create or replace a topic of a namespace"),
+        schemas,
+    )
+    .body(
+        false,
+        &body,
+        json!({"properties": {"eventRetentionInDays": 1}}),
+    )
+    .answer(201, "The created or changed resource", &view)
 }
 
 pub(crate) fn patch_topic(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let (body, view) = (schemas.of::<NamespaceTopicBody>(), schemas.of::<NamespaceTopicView>());
-    draft(route, "patch", "Change a topic of a namespace with a JSON merge patch")
-        .body(false, &body, json!({"properties": {"eventRetentionInDays": 1}}))
-        .answer(200, "The changed resource", &view)
-        .errors(&CHANGING, &error())
+    let (body, view) = (
+        schemas.of::<NamespaceTopicBody>(),
+        schemas.of::<NamespaceTopicView>(),
+    );
+    draft(
+        route,
+        "patch",
+        "Change a topic of a namespace with a JSON merge patch",
+    )
+    .body(
+        false,
+        &body,
+        json!({"properties": {"eventRetentionInDays": 1}}),
+    )
+    .answer(200, "The changed resource", &view)
+    .errors(&CHANGING, &error())
 }
 
 pub(crate) fn delete_topic(route: &Route, _: &mut SchemaRegistry) -> OperationBuilder {
-    deleted(route, "Delete a topic of a namespace and its event subscriptions")
+    deleted(
+        route,
+        "Delete a topic of a namespace and its event subscriptions",
+    )
 }
 
 /// The view of an event subscription of a namespace topic.
 fn subscription_view(schemas: &mut SchemaRegistry) -> Value {
     let properties = schemas.of::<NamespaceSubscriptionProperties>();
-    let description =
-        "Properties as they are set, with `endpointBaseUrl` instead of `endpointUrl`, and `provisioningState`";
+    let description = "Properties as they are set, with `endpointBaseUrl` instead of \
+        `endpointUrl`, and `provisioningState`";
     let properties = json!({"description": description, "anyOf": [properties, {"type": "object"}]});
-    schemas.made::<SubscriptionView>("NamespaceSubscription", |schema| schema["properties"]["properties"] = properties)
+    schemas.made::<SubscriptionView>("NamespaceSubscription", |schema| {
+        schema["properties"]["properties"] = properties
+    })
 }
 
 pub(crate) fn list_subscriptions(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -84,25 +135,50 @@ pub(crate) fn list_subscriptions(route: &Route, schemas: &mut SchemaRegistry) ->
 }
 
 pub(crate) fn get_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let (summary, view) = ("Get an event subscription of a topic of a namespace", subscription_view(schemas));
+    let (summary, view) = (
+        "Get an event subscription of a topic of a namespace",
+        subscription_view(schemas),
+    );
     draft(route, "get", summary).answer(200, "The event subscription, without secrets", &view)
 }
 
 pub(crate) fn put_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let (body, view) = (schemas.of::<NamespaceSubscriptionBody>(), subscription_view(schemas));
+    let (body, view) = (
+        schemas.of::<NamespaceSubscriptionBody>(),
+        subscription_view(schemas),
+    );
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/heat"}});
     let push = json!({"deliveryMode": "Push", "push": {"destination": destination}});
-    replaced(draft(route, "put", "Create or replace an event subscription"), schemas)
-        .body(true, &body, json!({"properties": {"deliveryConfiguration": push}}))
-        .answer(201, "The created or changed event subscription, in force", &view)
+    replaced(
+        draft(route, "put", "Create or replace an event subscription"),
+        schemas,
+    )
+    .body(
+        true,
+        &body,
+        json!({"properties": {"deliveryConfiguration": push}}),
+    )
+    .answer(
+        201,
+        "The created or changed event subscription, in force",
+        &view,
+    )
 }
 
 pub(crate) fn patch_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     // A merge patch has no required properties.
     let properties = json!({"description": "Properties to change", "type": "object"});
     let body = json!({"type": "object", "properties": {"properties": properties}});
-    draft(route, "patch", "Change an event subscription with a JSON merge patch")
-        .body(false, &body, json!({"properties": {"expirationTimeUtc": "2040-01-01T00:00:00Z"}}))
-        .answer(200, "The changed resource", &subscription_view(schemas))
-        .errors(&CHANGING, &error())
+    draft(
+        route,
+        "patch",
+        "Change an event subscription with a JSON merge patch",
+    )
+    .body(
+        false,
+        &body,
+        json!({"properties": {"expirationTimeUtc": "2040-01-01T00:00:00Z"}}),
+    )
+    .answer(200, "The changed resource", &subscription_view(schemas))
+    .errors(&CHANGING, &error())
 }

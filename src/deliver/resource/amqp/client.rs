@@ -1,15 +1,18 @@
 //! The AMQP client: lapin. All subscriptions of an arbiter share one connection to a broker.
 //!
-//! Invariant: a channel has one request at a time. A broker closes the channel of a message that it refuses, and with it
-//! everything that was sent there.
+//! Invariant: a channel has one request at a time. A broker closes the channel of a message that it
+//! refuses, and with it everything that was sent there.
 
 use std::{cell::RefCell, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Error, ErrorKind, ExchangeKind,
-    options::{BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueDeclareOptions},
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Error, ErrorKind,
+    ExchangeKind,
+    options::{
+        BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueDeclareOptions,
+    },
     tcp::{AMQPUriTcpExt, RustlsConnector},
     types::{AMQPValue, FieldTable, ShortString},
     uri::{AMQPAuthority, AMQPUri, AMQPUserInfo},
@@ -22,8 +25,8 @@ use crate::{
     failure::failure,
     request::RequestError,
     resource::{
-        EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, shared::Shared, unreached,
-        within,
+        EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
+        shared::Shared, unreached, within,
     },
 };
 use gridhook_event::WallTime;
@@ -36,8 +39,9 @@ const NOT_FOUND: u16 = 404;
 const NOT_ALLOWED: u16 = 530;
 const PRECONDITION_FAILED: u16 = 406;
 
-/// The status of a message that no queue takes. Not 404, which means a deleted destination and is not tried again: a broker
-/// answers so, too, while the node of a queue restarts and until a consumer declares its queue again.
+/// The status of a message that no queue takes. Not 404, which means a deleted destination and is
+/// not tried again: a broker answers so, too, while the node of a queue restarts and until a
+/// consumer declares its queue again.
 const NO_ROUTE_STATUS: u16 = 503;
 
 /// `delivery-mode` of a persistent message.
@@ -48,8 +52,13 @@ thread_local! {
 }
 
 /// A publisher for the exchange.
-pub(super) fn connect(at: &Opening<'_>, exchange: &str, routing_key: &str) -> Result<Rc<dyn Sender>, String> {
-    let link = LINKS.with(|links| links.get(at.service().name.clone(), || Link::new(at).map(Rc::new)))?;
+pub(super) fn connect(
+    at: &Opening<'_>,
+    exchange: &str,
+    routing_key: &str,
+) -> Result<Rc<dyn Sender>, String> {
+    let link =
+        LINKS.with(|links| links.get(at.service().name.clone(), || Link::new(at).map(Rc::new)))?;
     let short = |text: &str| ShortString::try_new(text).map_err(|error| error.to_string());
     Ok(Rc::new(Publisher {
         link,
@@ -76,29 +85,53 @@ impl Link {
         let service = at.service();
         let url = &service.url;
         let is_tls = url.scheme() == "amqps";
-        let login = match (service.credential("username"), service.credential("password")) {
+        let login = match (
+            service.credential("username"),
+            service.credential("password"),
+        ) {
             (Some(username), Some(password)) => (username, password),
             (None, None) => ("guest", "guest"),
-            _ => return Err(format!("delivery.resources.{} needs username and password, or neither", service.name)),
+            _ => {
+                return Err(format!(
+                    "delivery.resources.{} needs username and password, or neither",
+                    service.name
+                ));
+            }
         };
         let host = url.host_str().unwrap_or_default();
         let port = url.port().unwrap_or(if is_tls { 5671 } else { 5672 });
-        let vhost = percent_decode_str(url.path().trim_start_matches('/')).decode_utf8_lossy().into_owned();
+        let vhost = percent_decode_str(url.path().trim_start_matches('/'))
+            .decode_utf8_lossy()
+            .into_owned();
         let mut tls = rustls::ClientConfig::clone(&at.options.trust.config());
         // They are those of HTTP.
         tls.alpn_protocols.clear();
         let uri = AMQPUri {
             authority: AMQPAuthority {
-                userinfo: AMQPUserInfo { username: login.0.to_owned(), password: login.1.to_owned() },
+                userinfo: AMQPUserInfo {
+                    username: login.0.to_owned(),
+                    password: login.1.to_owned(),
+                },
                 host: host.to_owned(),
                 port,
             },
-            vhost: if vhost.is_empty() { "/".to_owned() } else { vhost },
+            vhost: if vhost.is_empty() {
+                "/".to_owned()
+            } else {
+                vhost
+            },
             ..AMQPUri::default()
         };
         let address = format!("{}://{host}:{port}", url.scheme());
         let service = service.name.clone();
-        Ok(Self { service, uri, address, tls: Arc::new(tls).into(), is_tls, open: Mutex::new(None) })
+        Ok(Self {
+            service,
+            uri,
+            address,
+            tls: Arc::new(tls).into(),
+            is_tls,
+            open: Mutex::new(None),
+        })
     }
 
     /// A new channel with confirms, on a new connection if there is none.
@@ -109,7 +142,9 @@ impl Link {
             None => open.insert(self.connection().await?),
         };
         let channel = connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        channel
+            .confirm_select(ConfirmSelectOptions::default())
+            .await?;
         Ok(channel)
     }
 
@@ -122,7 +157,11 @@ impl Link {
             runtime,
             async move |uri, runtime| {
                 let stream = uri.connect_async(&runtime).await?;
-                if is_tls { Ok(stream.into_rustls(&tls, &uri.authority.host).await?) } else { Ok(stream) }
+                if is_tls {
+                    Ok(stream.into_rustls(&tls, &uri.authority.host).await?)
+                } else {
+                    Ok(stream)
+                }
             },
             properties,
         )
@@ -135,10 +174,13 @@ impl Link {
         match error.kind() {
             ErrorKind::ProtocolError(error) => match error.get_id() {
                 NOT_FOUND => result_of(404, text),
-                // The answer to a wrong password, and to an exchange or a virtual host that the user may not write to.
+                // The answer to a wrong password, and to an exchange or a virtual host that the
+                // user may not write to.
                 ACCESS_REFUSED | NOT_ALLOWED => credential_refused(&self.service, &text),
                 CONTENT_TOO_LARGE => result_of(413, text),
-                PRECONDITION_FAILED if error.get_message().as_str().contains("size") => result_of(413, text),
+                PRECONDITION_FAILED if error.get_message().as_str().contains("size") => {
+                    result_of(413, text)
+                }
                 PRECONDITION_FAILED => result_of(400, text),
                 _ => failure(Failure::GenericError, text),
             },
@@ -186,19 +228,29 @@ impl Publisher {
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(&self, messages: Vec<Message>, results: &EventResults) -> Result<(), RequestResult> {
+    async fn publish(
+        &self,
+        messages: Vec<Message>,
+        results: &EventResults,
+    ) -> Result<(), RequestResult> {
         let failed = |error| self.link.result(&error);
         let mut idle = std::iter::from_fn(|| self.idle.borrow_mut().pop());
         let channel = match idle.find(|channel| channel.status().connected()) {
             Some(channel) => channel,
             None => self.link.channel().await.map_err(failed)?,
         };
-        let options = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let options = BasicPublishOptions {
+            mandatory: true,
+            ..BasicPublishOptions::default()
+        };
         let mut confirms = Vec::with_capacity(messages.len());
         let mut problem = None;
         for (properties, body) in messages {
             let (exchange, key) = (self.exchange.clone(), self.routing_key.clone());
-            match channel.basic_publish(exchange, key, options, &body, properties).await {
+            match channel
+                .basic_publish(exchange, key, options, &body, properties)
+                .await
+            {
                 Ok(confirm) => confirms.push(confirm),
                 // Those before it may be confirmed all the same.
                 Err(error) => {
@@ -211,11 +263,17 @@ impl Publisher {
             match confirm.await.map_err(failed)? {
                 Confirmation::Ack(None) => results.deliver(index),
                 Confirmation::Ack(Some(returned)) => {
-                    let text = format!("no queue takes the routing key {}: {}", self.routing_key, returned.reply_text);
+                    let text = format!(
+                        "no queue takes the routing key {}: {}",
+                        self.routing_key, returned.reply_text
+                    );
                     results.fail(index, &result_of(NO_ROUTE_STATUS, text));
                 }
                 Confirmation::Nack(_) => {
-                    results.fail(index, &failure(Failure::Full, "the queue refused the message".to_owned()));
+                    results.fail(
+                        index,
+                        &failure(Failure::Full, "the queue refused the message".to_owned()),
+                    );
                 }
                 Confirmation::NotRequested => unreachable!("the channel has confirms"),
             }
@@ -234,11 +292,27 @@ impl Publisher {
         let channel = self.link.channel().await?;
         let (exchange, queue) = (self.exchange.clone(), self.routing_key.clone());
         if self.exchange.as_str().is_empty() {
-            let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-            channel.queue_declare(queue, options, FieldTable::default()).await.map(drop)
+            let options = QueueDeclareOptions {
+                passive: true,
+                ..QueueDeclareOptions::default()
+            };
+            channel
+                .queue_declare(queue, options, FieldTable::default())
+                .await
+                .map(drop)
         } else {
-            let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-            channel.exchange_declare(exchange, ExchangeKind::Topic, options, FieldTable::default()).await
+            let options = ExchangeDeclareOptions {
+                passive: true,
+                ..ExchangeDeclareOptions::default()
+            };
+            channel
+                .exchange_declare(
+                    exchange,
+                    ExchangeKind::Topic,
+                    options,
+                    FieldTable::default(),
+                )
+                .await
         }
     }
 }
@@ -249,12 +323,20 @@ impl Sender for Publisher {
         let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
-            let publish = async |messages, results: &EventResults| self.publish(messages, results).await;
-            (within(wait, &self.link.address, results, messages, publish).await, None)
+            let publish =
+                async |messages, results: &EventResults| self.publish(messages, results).await;
+            (
+                within(wait, &self.link.address, results, messages, publish).await,
+                None,
+            )
         })
     }
 
     fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
-        Box::pin(async { self.find().await.map_err(|error| self.link.result(&error).detail) })
+        Box::pin(async {
+            self.find()
+                .await
+                .map_err(|error| self.link.result(&error).detail)
+        })
     }
 }

@@ -1,14 +1,16 @@
 //! The Kafka producer: idempotent, over the connections of [`cluster`].
 //!
-//! - A request is repeated at most for [`RETRIES_MAX`] while it is known that the broker did not take it; then it fails, and
-//!   the subscription decides. After a failure the connections are made anew.
-//! - If the answer is lost, the broker may have the records. The request is then repeated with the same sequence number until
-//!   the time limit of the response, and the broker drops what it has already.
-//! - So a partition has one request at a time. A request that ends without an answer ends the session of the partition: the
-//!   next one has a new producer id.
-//! - The client does not authenticate again on an open connection (KIP-368), and a broker closes connections whose token has
-//!   expired. So new connections are made with each new access token of the server's identity, which is fetched ahead of that
-//!   time.
+//! - A request is repeated at most for [`RETRIES_MAX`] while it is known that the broker did not
+//!   take it; then it fails, and the subscription decides. After a failure the connections are made
+//!   anew.
+//! - If the answer is lost, the broker may have the records. The request is then repeated with the
+//!   same sequence number until the time limit of the response, and the broker drops what it has
+//!   already.
+//! - So a partition has one request at a time. A request that ends without an answer ends the
+//!   session of the partition: the next one has a new producer id.
+//! - The client does not authenticate again on an open connection (KIP-368), and a broker closes
+//!   connections whose token has expired. So new connections are made with each new access token of
+//!   the server's identity, which is fetched ahead of that time.
 
 mod cluster;
 mod protocol;
@@ -44,7 +46,10 @@ use crate::{
     failure::failure,
     identity::{AccessToken, TokenFailure},
     request::RequestError,
-    resource::{EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, unreached, within},
+    resource::{
+        EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of,
+        unreached, within,
+    },
 };
 use gridhook_event::{Schema, WallTime};
 use gridhook_policy::{
@@ -65,7 +70,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// A producer for the topic.
-pub(super) fn connect(at: &Opening<'_>, topic: &str, mode: ContentMode) -> Result<Rc<dyn Sender>, String> {
+pub(super) fn connect(
+    at: &Opening<'_>,
+    topic: &str,
+    mode: ContentMode,
+) -> Result<Rc<dyn Sender>, String> {
     Ok(Rc::new(Producer {
         cluster: Rc::new(Cluster::of(at)?),
         topic: topic.to_owned(),
@@ -194,7 +203,9 @@ impl Producer {
         let mut open = self.open.lock().await;
         let token = match &self.cluster.login {
             Login::Fixed(_) => None,
-            Login::Tokens(tokens) => Some(tokens.token(None, wall).await.map_err(Problem::Token)?.0),
+            Login::Tokens(tokens) => {
+                Some(tokens.token(None, wall).await.map_err(Problem::Token)?.0)
+            }
         };
         let is_same = |open: &&Rc<OpenTopic>| match (&open.token, &token) {
             (Some(there), Some(token)) => Arc::ptr_eq(there, token),
@@ -214,7 +225,12 @@ impl Producer {
     }
 
     /// Forgets the access token that the broker refused.
-    async fn forget_refused(&self, problem: &Problem, token: Option<&Arc<AccessToken>>, wall: WallTime) {
+    async fn forget_refused(
+        &self,
+        problem: &Problem,
+        token: Option<&Arc<AccessToken>>,
+        wall: WallTime,
+    ) {
         if let (Login::Tokens(tokens), Some(token), Some(401)) =
             (&self.cluster.login, token, self.result(problem).status)
         {
@@ -241,24 +257,43 @@ impl Producer {
     }
 
     /// Writes the events, each partition's in one request.
-    async fn produce(&self, batch: Batch, limit: Limit, results: &EventResults) -> Result<(), RequestResult> {
+    async fn produce(
+        &self,
+        batch: Batch,
+        limit: Limit,
+        results: &EventResults,
+    ) -> Result<(), RequestResult> {
         let open = self.ready(limit.wall).await?;
         let batches = self.encode(&batch, open.count());
         let batches = batches.map_err(|error| failure(Failure::GenericError, error.to_string()))?;
         // The records have the events now.
         drop(batch);
-        let write =
-            async |(index, part): (usize, PartitionPart)| match self.write(open.id(index), part.records, limit).await {
-                Ok(()) => part.events.into_iter().for_each(|event| results.deliver(event)),
-                Err(failed) => part.events.into_iter().for_each(|event| results.fail(event, &failed)),
-            };
-        // To the end, although one of them fails: records that arrive after the request was repeated would be out of order.
+        let write = async |(index, part): (usize, PartitionPart)| match self
+            .write(open.id(index), part.records, limit)
+            .await
+        {
+            Ok(()) => part
+                .events
+                .into_iter()
+                .for_each(|event| results.deliver(event)),
+            Err(failed) => part
+                .events
+                .into_iter()
+                .for_each(|event| results.fail(event, &failed)),
+        };
+        // To the end, although one of them fails: records that arrive after the request was
+        // repeated would be out of order.
         join_all(batches.into_iter().map(write)).await;
         Ok(())
     }
 
     /// Writes records to a partition, once even if the answer is lost.
-    async fn write(&self, partition: i32, mut records: RecordBatch, limit: Limit) -> Result<(), RequestResult> {
+    async fn write(
+        &self,
+        partition: i32,
+        mut records: RecordBatch,
+        limit: Limit,
+    ) -> Result<(), RequestResult> {
         let state = Rc::clone(self.partitions.borrow_mut().entry(partition).or_default());
         let mut state = state.lock().await;
         if let Some(until) = state.throttled_until.take() {
@@ -268,7 +303,15 @@ impl Producer {
         let mut session = state.session.take();
         let (began, mut pauses, mut is_in_doubt) = (Instant::now(), Pauses(PAUSE), false);
         loop {
-            let problem = match self.attempt(partition, &mut records, &mut session, limit.wall, &mut is_in_doubt).await
+            let problem = match self
+                .attempt(
+                    partition,
+                    &mut records,
+                    &mut session,
+                    limit.wall,
+                    &mut is_in_doubt,
+                )
+                .await
             {
                 Ok(throttle) => {
                     state.session = session.map(|session| session.behind(records.count()));
@@ -281,7 +324,11 @@ impl Producer {
                 session = None;
             }
             let is_repeatable = is_in_doubt && session.is_some_and(Session::is_idempotent);
-            let end = if is_repeatable { limit.until } else { limit.until.min(began + RETRIES_MAX) };
+            let end = if is_repeatable {
+                limit.until
+            } else {
+                limit.until.min(began + RETRIES_MAX)
+            };
             if !problem.is_temporary() || !pauses.next_by(end).await {
                 state.session = session.filter(|_| !is_in_doubt);
                 return Err(self.result(&problem));
@@ -289,8 +336,8 @@ impl Producer {
         }
     }
 
-    /// Sends a request once. Returns how long the broker wants no other. `is_in_doubt` becomes true if the broker may have
-    /// the records although the request has failed.
+    /// Sends a request once. Returns how long the broker wants no other. `is_in_doubt` becomes true
+    /// if the broker may have the records although the request has failed.
     async fn attempt(
         &self,
         partition: i32,
@@ -306,8 +353,16 @@ impl Producer {
                 Some(session) => session,
                 None => *session.insert(new_session(link).await?),
             };
-            let request = Produce { topic: &self.topic, partition, batch: records.sealed(session) };
-            let response = link.request(request).await.map_err(Problem::from).and_then(throttle_of);
+            let request = Produce {
+                topic: &self.topic,
+                partition,
+                batch: records.sealed(session),
+            };
+            let response = link
+                .request(request)
+                .await
+                .map_err(Problem::from)
+                .and_then(throttle_of);
             *is_in_doubt |= response.as_ref().is_err_and(Problem::is_in_doubt);
             response
         };
@@ -315,16 +370,20 @@ impl Producer {
         match &sent {
             Ok(_) => {}
             // The connection is as good as before.
-            Err(Problem::Broker(BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge)) => {}
+            Err(Problem::Broker(
+                BrokerError::MessageTooLarge | BrokerError::RecordListTooLarge,
+            )) => {}
             Err(problem) => {
                 self.discard(&open).await;
-                self.forget_refused(problem, open.token.as_ref(), wall).await;
+                self.forget_refused(problem, open.token.as_ref(), wall)
+                    .await;
             }
         }
         sent
     }
 
-    /// Ends the use of these connections: the next request makes others, to the partitions as they are then.
+    /// Ends the use of these connections: the next request makes others, to the partitions as they
+    /// are then.
     async fn discard(&self, used: &Rc<OpenTopic>) {
         let mut open = self.open.lock().await;
         // Another request may have made new ones meanwhile.
@@ -334,11 +393,18 @@ impl Producer {
     }
 
     /// The records of the events, by the index of their partition among `count`.
-    fn encode(&self, batch: &Batch, count: usize) -> Result<BTreeMap<usize, PartitionPart>, RequestError> {
+    fn encode(
+        &self,
+        batch: &Batch,
+        count: usize,
+    ) -> Result<BTreeMap<usize, PartitionPart>, RequestError> {
         let schema = self.target.schema;
         let is_binary = self.mode == ContentMode::Binary && schema == Schema::CloudEvents;
         let turn = self.turn.replace(self.turn.get().wrapping_add(1)) % count;
-        let of_batch = batch.headers.iter().map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
+        let of_batch = batch
+            .headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()));
         let mut common: BTreeMap<String, Vec<u8>> = of_batch.collect();
         if !is_binary {
             common.insert("content-type".to_owned(), content_type(schema).into());
@@ -346,12 +412,23 @@ impl Producer {
         let timestamp = batch.wall.since_epoch().as_millis() as u64;
         if !is_binary && self.target.properties.is_empty() {
             let headers: RecordHeaders = common.iter().collect();
-            let bytes = batch.events.iter().map(|event| event.wire_len() + headers.len() + RECORD_OVERHEAD).sum();
+            let bytes = batch
+                .events
+                .iter()
+                .map(|event| event.wire_len() + headers.len() + RECORD_OVERHEAD)
+                .sum();
             let mut records = RecordBatch::new(timestamp, bytes);
             for event in &batch.events {
                 records.push(None, Some(&delivered_bytes(event, schema)?), &headers);
             }
-            return Ok([(turn, PartitionPart { records, events: (0..batch.events.len()).collect() })].into());
+            return Ok([(
+                turn,
+                PartitionPart {
+                    records,
+                    events: (0..batch.events.len()).collect(),
+                },
+            )]
+            .into());
         }
         let mut batches: BTreeMap<usize, PartitionPart> = BTreeMap::new();
         for (event_index, event) in batch.events.iter().enumerate() {
@@ -367,10 +444,14 @@ impl Producer {
             let data = is_binary.then(|| binary(&wire, &mut headers));
             let value = data.as_ref().map_or(Some(&*wire), Option::as_deref);
             let index = key.as_deref().map_or(turn, |key| partition_of(key, count));
-            let new_part = || PartitionPart { records: RecordBatch::new(timestamp, 0), events: Vec::new() };
+            let new_part = || PartitionPart {
+                records: RecordBatch::new(timestamp, 0),
+                events: Vec::new(),
+            };
             let part = batches.entry(index).or_insert_with(new_part);
             part.events.push(event_index);
-            part.records.push(key.as_deref(), value, &headers.iter().collect());
+            part.records
+                .push(key.as_deref(), value, &headers.iter().collect());
         }
         Ok(batches)
     }
@@ -380,7 +461,9 @@ impl Producer {
         let at = self.cluster.address();
         match problem {
             Problem::Connection(text) => unreached(Failure::SocketError, format!("{at}: {text}")),
-            Problem::Login(text) => credential_refused(&self.cluster.service, &format!("{at}: {text}")),
+            Problem::Login(text) => {
+                credential_refused(&self.cluster.service, &format!("{at}: {text}"))
+            }
             Problem::Token(problem @ TokenFailure::Refused(_)) => {
                 credential_refused(&self.cluster.service, &format!("{at}: {problem}"))
             }
@@ -388,9 +471,10 @@ impl Producer {
                 failure(Failure::GenericError, format!("{at}: {problem}"))
             }
             Problem::Version(text) => failure(Failure::GenericError, format!("{at}: {text}")),
-            Problem::Broker(BrokerError::UnknownTopicOrPartition) => {
-                result_of(404, format!("{at}: the topic {} does not exist", self.topic))
-            }
+            Problem::Broker(BrokerError::UnknownTopicOrPartition) => result_of(
+                404,
+                format!("{at}: the topic {} does not exist", self.topic),
+            ),
             Problem::Broker(
                 error @ (BrokerError::TopicAuthorizationFailed
                 | BrokerError::ClusterAuthorizationFailed
@@ -411,7 +495,9 @@ impl Producer {
 
 /// Whether the partition has the records, and how long the broker wants no other request.
 fn throttle_of(response: Produced) -> Result<Option<Duration>, Problem> {
-    let Some(error) = response.partition else { return Err(Problem::Connection("the response is empty".to_owned())) };
+    let Some(error) = response.partition else {
+        return Err(Problem::Connection("the response is empty".to_owned()));
+    };
     match error {
         // The broker has had the records since an earlier request.
         None | Some(BrokerError::DuplicateSequenceNumber) => {
@@ -425,16 +511,26 @@ impl Sender for Producer {
     fn send(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
         Box::pin(async move {
             let wait = batch.wait;
-            let limit = Limit { wall: batch.wall, until: Instant::now() + wait };
+            let limit = Limit {
+                wall: batch.wall,
+                until: Instant::now() + wait,
+            };
             let results = EventResults::new(&batch);
-            let produce = async |batch, results: &EventResults| self.produce(batch, limit, results).await;
-            (within(wait, &self.cluster.address(), results, Ok(batch), produce).await, None)
+            let produce =
+                async |batch, results: &EventResults| self.produce(batch, limit, results).await;
+            (
+                within(wait, &self.cluster.address(), results, Ok(batch), produce).await,
+                None,
+            )
         })
     }
 
     fn reach(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async move {
-            let open = self.opened(wall).await.map_err(|problem| self.result(&problem).detail)?;
+            let open = self
+                .opened(wall)
+                .await
+                .map_err(|problem| self.result(&problem).detail)?;
             if open.count() == 0 {
                 self.discard(&open).await;
                 return Err(format!("the topic {} does not exist", self.topic));
@@ -446,7 +542,9 @@ impl Sender for Producer {
 
 /// The data of a CloudEvent; its attributes become headers.
 fn binary(wire: &[u8], headers: &mut BTreeMap<String, Vec<u8>>) -> Option<Vec<u8>> {
-    let Ok(Value::Object(event)) = serde_json::from_slice(wire) else { return Some(wire.to_vec()) };
+    let Ok(Value::Object(event)) = serde_json::from_slice(wire) else {
+        return Some(wire.to_vec());
+    };
     let mut data = None;
     for (name, value) in event {
         match name.as_str() {
@@ -454,15 +552,27 @@ fn binary(wire: &[u8], headers: &mut BTreeMap<String, Vec<u8>>) -> Option<Vec<u8
                 // JSON has its form, also if it is a string.
                 data = Some(value.to_string().into_bytes());
             }
-            "data_base64" => data = BASE64_STANDARD.decode(value.as_str().unwrap_or_default()).ok(),
+            "data_base64" => {
+                data = BASE64_STANDARD
+                    .decode(value.as_str().unwrap_or_default())
+                    .ok()
+            }
             _ => {
-                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                let name = if name == "datacontenttype" { "content-type".to_owned() } else { format!("ce_{name}") };
+                let text = value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned);
+                let name = if name == "datacontenttype" {
+                    "content-type".to_owned()
+                } else {
+                    format!("ce_{name}")
+                };
                 headers.insert(name, text.into_bytes());
             }
         }
     }
-    headers.entry("content-type".to_owned()).or_insert_with(|| b"application/json".to_vec());
+    headers
+        .entry("content-type".to_owned())
+        .or_insert_with(|| b"application/json".to_vec());
     data
 }
 
@@ -479,7 +589,10 @@ fn partition_of(key: &[u8], count: usize) -> usize {
         hash = hash.wrapping_mul(M) ^ mix(u32::from_le_bytes(*word));
     }
     if !rest.is_empty() {
-        let tail = rest.iter().rev().fold(0, |tail: u32, byte| (tail << 8) | u32::from(*byte));
+        let tail = rest
+            .iter()
+            .rev()
+            .fold(0, |tail: u32, byte| (tail << 8) | u32::from(*byte));
         hash = (hash ^ tail).wrapping_mul(M);
     }
     hash = (hash ^ (hash >> 13)).wrapping_mul(M);

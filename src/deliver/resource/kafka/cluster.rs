@@ -12,7 +12,9 @@ use tokio_rustls::TlsConnector;
 
 use super::{
     protocol::{BrokerError, Link, ProtocolError},
-    requests::{ClusterMetadata, InitProducerId, Metadata, Partition, SaslAuthenticate, SaslHandshake},
+    requests::{
+        ClusterMetadata, InitProducerId, Metadata, Partition, SaslAuthenticate, SaslHandshake,
+    },
     wire::Session,
 };
 use crate::{
@@ -87,15 +89,26 @@ impl Credentials {
         let offered = link.request(SaslHandshake { mechanism }).await?;
         if let Some(error) = offered.error {
             let names = offered.names.join(", ");
-            return Err(Problem::Login(format!("{error:?}: {mechanism} is not among {names}")));
+            return Err(Problem::Login(format!(
+                "{error:?}: {mechanism} is not among {names}"
+            )));
         }
-        let reply = link.request(SaslAuthenticate { message: self.message() }).await?;
+        let reply = link
+            .request(SaslAuthenticate {
+                message: self.message(),
+            })
+            .await?;
         if let Some(error) = reply.error {
-            return Err(Problem::Login(format!("{error:?}: {}", reply.error_message)));
+            return Err(Problem::Login(format!(
+                "{error:?}: {}",
+                reply.error_message
+            )));
         }
         // OAUTHBEARER says in its own message why it refuses a token; one that it takes has none.
         if !reply.message.is_empty() {
-            let problem = String::from_utf8_lossy(&reply.message).escape_debug().to_string();
+            let problem = String::from_utf8_lossy(&reply.message)
+                .escape_debug()
+                .to_string();
             return Err(Problem::Login(format!("{mechanism}: {problem}")));
         }
         Ok(())
@@ -114,7 +127,12 @@ impl Login {
     fn of(at: &Opening<'_>) -> Result<Self, String> {
         let service = at.service();
         let credential = |name| service.credential(name).map(str::to_owned);
-        match (at.tokens()?, credential("token"), credential("username"), credential("password")) {
+        match (
+            at.tokens()?,
+            credential("token"),
+            credential("username"),
+            credential("password"),
+        ) {
             (Some(tokens), None, None, None) => Ok(Self::Tokens(tokens)),
             (None, Some(token), None, None) => Ok(Self::Fixed(Some(Credentials::Bearer { token }))),
             (None, None, Some(username), Some(password)) => {
@@ -122,7 +140,8 @@ impl Login {
             }
             (None, None, None, None) => Ok(Self::Fixed(None)),
             _ => Err(format!(
-                "delivery.resources.{} needs username and password, or token, or token_audience, or none of them",
+                "delivery.resources.{} needs username and password, or token, or token_audience, \
+                 or none of them",
                 service.name
             )),
         }
@@ -167,7 +186,14 @@ impl Cluster {
         let ClusterMetadata { brokers, topics } = link.request(Metadata { topic }).await?;
         let brokers = brokers.into_iter().map(|broker| {
             let port = u16::try_from(broker.port).unwrap_or_default();
-            (broker.id, Broker { host: broker.host, port, link: OnceCell::new() })
+            (
+                broker.id,
+                Broker {
+                    host: broker.host,
+                    port,
+                    link: OnceCell::new(),
+                },
+            )
         });
         let brokers = brokers.collect();
         let mut partitions = Vec::new();
@@ -179,10 +205,20 @@ impl Cluster {
             }
         }
         partitions.sort_unstable_by_key(|partition| partition.id);
-        Ok(OpenTopic { cluster: Rc::clone(self), token, partitions, brokers })
+        Ok(OpenTopic {
+            cluster: Rc::clone(self),
+            token,
+            partitions,
+            brokers,
+        })
     }
 
-    async fn connect(&self, host: &str, port: u16, token: Option<&Arc<AccessToken>>) -> Result<Link, Problem> {
+    async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        token: Option<&Arc<AccessToken>>,
+    ) -> Result<Link, Problem> {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let tcp = TcpStream::connect((host, port)).await?;
         tcp.set_nodelay(true)?;
@@ -197,7 +233,9 @@ impl Cluster {
         let link = Link::open(stream).await?;
         let credentials = match &self.login {
             Login::Fixed(credentials) => credentials.clone(),
-            Login::Tokens(_) => token.map(|token| Credentials::Bearer { token: token.expose().to_owned() }),
+            Login::Tokens(_) => token.map(|token| Credentials::Bearer {
+                token: token.expose().to_owned(),
+            }),
         };
         if let Some(credentials) = credentials {
             credentials.log_in(&link).await?;
@@ -238,13 +276,20 @@ impl OpenTopic {
         let found = self.partitions.iter().find(|known| known.id == partition);
         let found = found.ok_or(Problem::Broker(BrokerError::UnknownTopicOrPartition))?;
         // A partition without a leader waits for its election.
-        let broker = self.brokers.get(&found.leader).ok_or(Problem::Broker(BrokerError::LeaderNotAvailable))?;
-        let connect = || self.cluster.connect(&broker.host, broker.port, self.token.as_ref());
+        let broker = self
+            .brokers
+            .get(&found.leader)
+            .ok_or(Problem::Broker(BrokerError::LeaderNotAvailable))?;
+        let connect = || {
+            self.cluster
+                .connect(&broker.host, broker.port, self.token.as_ref())
+        };
         broker.link.get_or_try_init(connect).await
     }
 }
 
-/// A new producer id. A cluster that gives none, because it is old or does not allow it, gets records without one.
+/// A new producer id. A cluster that gives none, because it is old or does not allow it, gets
+/// records without one.
 pub(super) async fn new_session(link: &Link) -> Result<Session, Problem> {
     let refused = match link.request(InitProducerId).await.map_err(Problem::from) {
         Ok(Ok(producer)) => return Ok(Session::new(producer)),
@@ -253,7 +298,8 @@ pub(super) async fn new_session(link: &Link) -> Result<Session, Problem> {
     };
     match refused {
         Problem::Version(_) | Problem::Broker(BrokerError::ClusterAuthorizationFailed) => {
-            tracing::warn!(problem = ?refused, "the Kafka cluster gives no producer id; a repeated request may repeat records");
+            tracing::warn!(problem = ?refused, "the Kafka cluster gives no producer id; a repeated \
+                request may repeat records");
             Ok(Session::without_id())
         }
         problem => Err(problem),

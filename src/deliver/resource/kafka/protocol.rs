@@ -1,8 +1,9 @@
-//! A connection to a Kafka broker: requests and their responses, in the framing of Kafka's protocol guide
-//! (<https://kafka.apache.org/protocol>), in versions before "flexible" ones.
+//! A connection to a Kafka broker: requests and their responses, in the framing of Kafka's protocol
+//! guide (<https://kafka.apache.org/protocol>), in versions before "flexible" ones.
 //!
-//! Requests follow one another on a connection without waiting; the correlation id says which a response belongs to. A
-//! request whose caller no longer waits is written and read to its end, so that the others stay intact.
+//! Requests follow one another on a connection without waiting; the correlation id says which a
+//! response belongs to. A request whose caller no longer waits is written and read to its end, so
+//! that the others stay intact.
 
 use std::{
     cell::{Cell, RefCell},
@@ -190,14 +191,19 @@ struct ApiVersions;
 
 impl Request for ApiVersions {
     type Response = HashMap<i16, RangeInclusive<i16>>;
-    const API: Api = Api { key: 18, name: "ApiVersions", versions: 0..=0 };
+    const API: Api = Api {
+        key: 18,
+        name: "ApiVersions",
+        versions: 0..=0,
+    };
 
     fn write(&self, _: i16, _: &mut Vec<u8>) {}
 
     fn read_response(_: i16, response: &mut Reader<'_>) -> Result<Self::Response, Truncated> {
         // A broker without this version says so, and lists what it has all the same (KIP-511).
         let _error = response.read_error()?;
-        let ranges = response.read_array(|range| Ok((range.read_i16()?, range.read_i16()?..=range.read_i16()?)))?;
+        let ranges = response
+            .read_array(|range| Ok((range.read_i16()?, range.read_i16()?..=range.read_i16()?)))?;
         Ok(ranges.into_iter().collect())
     }
 }
@@ -241,20 +247,33 @@ impl Drop for Link {
 
 impl Link {
     /// Speaks over this stream, and asks the broker for its versions.
-    pub(super) async fn open(stream: impl AsyncRead + AsyncWrite + 'static) -> Result<Self, ProtocolError> {
+    pub(super) async fn open(
+        stream: impl AsyncRead + AsyncWrite + 'static,
+    ) -> Result<Self, ProtocolError> {
         let (frames, queue) = mpsc::unbounded_channel();
         let pending = Rc::new(RefCell::new(Pending::Open(HashMap::new())));
         let task = actix_rt::spawn(run_connection(stream, queue, Rc::clone(&pending)));
         let first = HashMap::from([(ApiVersions::API.key, ApiVersions::API.versions)]);
-        let mut link = Self { frames, pending, next_id: Cell::new(0), versions: first, task };
+        let mut link = Self {
+            frames,
+            pending,
+            next_id: Cell::new(0),
+            versions: first,
+            task,
+        };
         link.versions = link.request(ApiVersions).await?;
         Ok(link)
     }
 
     /// Sends a request in the newest version that both have, and waits for its response.
-    pub(super) async fn request<R: Request>(&self, request: R) -> Result<R::Response, ProtocolError> {
+    pub(super) async fn request<R: Request>(
+        &self,
+        request: R,
+    ) -> Result<R::Response, ProtocolError> {
         let api = R::API;
-        let version = self.common_version(&api).ok_or(ProtocolError::NoVersion(api.name))?;
+        let version = self
+            .common_version(&api)
+            .ok_or(ProtocolError::NoVersion(api.name))?;
         let id = self.next_id();
         let (sender, receiver) = oneshot::channel();
         match &mut *self.pending.borrow_mut() {
@@ -262,9 +281,12 @@ impl Link {
             ended @ Pending::Ended(_) => return Err(ended.cause()),
         };
         // The task that takes it may have ended; then it has dropped the sender of the response.
-        self.frames.send(encode_frame(&api, version, id, &request)).ok();
+        self.frames
+            .send(encode_frame(&api, version, id, &request))
+            .ok();
         let response = receiver.await.map_err(|_| self.pending.borrow().cause())?;
-        R::read_response(version, &mut Reader(&response)).map_err(|Truncated| ProtocolError::Malformed(api.name))
+        R::read_response(version, &mut Reader(&response))
+            .map_err(|Truncated| ProtocolError::Malformed(api.name))
     }
 
     fn common_version(&self, api: &Api) -> Option<i16> {
@@ -314,20 +336,29 @@ async fn run_connection(
     }
 }
 
-async fn read_responses(mut reader: impl AsyncRead + Unpin, pending: &RefCell<Pending>) -> Result<(), ProtocolError> {
+async fn read_responses(
+    mut reader: impl AsyncRead + Unpin,
+    pending: &RefCell<Pending>,
+) -> Result<(), ProtocolError> {
     loop {
         let length = usize::try_from(reader.read_i32().await?).unwrap_or(usize::MAX);
         if !(size_of::<i32>()..=RESPONSE_BYTES_MAX).contains(&length) {
-            let problem =
-                format!("the broker sent a response of {length} bytes; at most {RESPONSE_BYTES_MAX} are read");
+            let problem = format!(
+                "the broker sent a response of {length} bytes; at most {RESPONSE_BYTES_MAX} are \
+                 read"
+            );
             return Err(ProtocolError::Ended(problem));
         }
         let id = reader.read_i32().await?;
         let mut response = vec![0; length - size_of::<i32>()];
         reader.read_exact(&mut response).await?;
-        let Pending::Open(waiting) = &mut *pending.borrow_mut() else { return Ok(()) };
+        let Pending::Open(waiting) = &mut *pending.borrow_mut() else {
+            return Ok(());
+        };
         let Some(sender) = waiting.remove(&id) else {
-            return Err(ProtocolError::Ended(format!("the broker sent a response to no request ({id})")));
+            return Err(ProtocolError::Ended(format!(
+                "the broker sent a response to no request ({id})"
+            )));
         };
         // Nobody waits for it if its request was given up.
         sender.send(response).ok();

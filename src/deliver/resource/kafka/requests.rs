@@ -29,14 +29,21 @@ pub(super) struct SaslMechanisms {
 impl Request for SaslHandshake {
     type Response = SaslMechanisms;
     // Version 0 is for logins outside of the protocol's framing.
-    const API: Api = Api { key: 17, name: "SaslHandshake", versions: 1..=1 };
+    const API: Api = Api {
+        key: 17,
+        name: "SaslHandshake",
+        versions: 1..=1,
+    };
 
     fn write(&self, _: i16, out: &mut Vec<u8>) {
         put_string(out, self.mechanism);
     }
 
     fn read_response(_: i16, response: &mut Reader<'_>) -> Result<SaslMechanisms, Truncated> {
-        Ok(SaslMechanisms { error: response.read_error()?, names: response.read_array(Reader::read_string)? })
+        Ok(SaslMechanisms {
+            error: response.read_error()?,
+            names: response.read_array(Reader::read_string)?,
+        })
     }
 }
 
@@ -55,7 +62,11 @@ pub(super) struct SaslReply {
 
 impl Request for SaslAuthenticate {
     type Response = SaslReply;
-    const API: Api = Api { key: 36, name: "SaslAuthenticate", versions: 0..=1 };
+    const API: Api = Api {
+        key: 36,
+        name: "SaslAuthenticate",
+        versions: 0..=1,
+    };
 
     fn write(&self, _: i16, out: &mut Vec<u8>) {
         out.extend((self.message.len() as i32).to_be_bytes());
@@ -103,7 +114,11 @@ pub(super) struct Partition {
 impl Request for Metadata<'_> {
     type Response = ClusterMetadata;
     // From version 4 on, a request can say that no topic is to be made.
-    const API: Api = Api { key: 3, name: "Metadata", versions: 1..=4 };
+    const API: Api = Api {
+        key: 3,
+        name: "Metadata",
+        versions: 1..=4,
+    };
 
     fn write(&self, version: i16, out: &mut Vec<u8>) {
         out.extend(ONE.to_be_bytes());
@@ -113,13 +128,19 @@ impl Request for Metadata<'_> {
         }
     }
 
-    fn read_response(version: i16, response: &mut Reader<'_>) -> Result<ClusterMetadata, Truncated> {
+    fn read_response(
+        version: i16,
+        response: &mut Reader<'_>,
+    ) -> Result<ClusterMetadata, Truncated> {
         if version >= 3 {
             let _throttle = response.read_i32()?;
         }
         let brokers = response.read_array(|broker| {
-            let address =
-                BrokerAddress { id: broker.read_i32()?, host: broker.read_string()?, port: broker.read_i32()? };
+            let address = BrokerAddress {
+                id: broker.read_i32()?,
+                host: broker.read_string()?,
+                port: broker.read_i32()?,
+            };
             let _rack = broker.read_string()?;
             Ok(address)
         })?;
@@ -152,7 +173,11 @@ pub(super) struct InitProducerId;
 
 impl Request for InitProducerId {
     type Response = Result<ProducerId, BrokerError>;
-    const API: Api = Api { key: 22, name: "InitProducerId", versions: 0..=1 };
+    const API: Api = Api {
+        key: 22,
+        name: "InitProducerId",
+        versions: 0..=1,
+    };
 
     fn write(&self, _: i16, out: &mut Vec<u8>) {
         out.extend(NULL_STRING.to_be_bytes());
@@ -163,7 +188,10 @@ impl Request for InitProducerId {
     fn read_response(_: i16, response: &mut Reader<'_>) -> Result<Self::Response, Truncated> {
         let _throttle = response.read_i32()?;
         let error = response.read_error()?;
-        let producer = ProducerId { id: response.read_i64()?, epoch: response.read_i16()? };
+        let producer = ProducerId {
+            id: response.read_i64()?,
+            epoch: response.read_i16()?,
+        };
         Ok(error.map_or(Ok(producer), Err))
     }
 }
@@ -187,7 +215,11 @@ pub(super) struct Produced {
 impl Request for Produce<'_> {
     type Response = Produced;
     // From the first version with these records to the last whose response has the same fields.
-    const API: Api = Api { key: 0, name: "Produce", versions: 3..=7 };
+    const API: Api = Api {
+        key: 0,
+        name: "Produce",
+        versions: 3..=7,
+    };
 
     fn write(&self, _: i16, out: &mut Vec<u8>) {
         out.reserve_exact(32 + self.topic.len() + self.batch.len());
@@ -207,12 +239,19 @@ impl Request for Produce<'_> {
             let _name = topic.read_string()?;
             topic.read_array(|partition| read_partition(version, partition))
         })?;
-        let throttle = Duration::from_millis(u64::try_from(response.read_i32()?).unwrap_or_default());
-        Ok(Produced { partition: topics.into_iter().flatten().next(), throttle })
+        let throttle =
+            Duration::from_millis(u64::try_from(response.read_i32()?).unwrap_or_default());
+        Ok(Produced {
+            partition: topics.into_iter().flatten().next(),
+            throttle,
+        })
     }
 }
 
-fn read_partition(version: i16, response: &mut Reader<'_>) -> Result<Option<BrokerError>, Truncated> {
+fn read_partition(
+    version: i16,
+    response: &mut Reader<'_>,
+) -> Result<Option<BrokerError>, Truncated> {
     let _index = response.read_i32()?;
     let error = response.read_error()?;
     let _base_offset = response.read_i64()?;

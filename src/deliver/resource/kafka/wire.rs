@@ -1,5 +1,5 @@
-//! Records as a broker stores them (the format with magic 2), of an idempotent producer (KIP-98): with its id and a sequence
-//! number. They are encoded straight from the bytes of the events.
+//! Records as a broker stores them (the format with magic 2), of an idempotent producer (KIP-98):
+//! with its id and a sequence number. They are encoded straight from the bytes of the events.
 
 /// The producer id of a producer that is not idempotent, and its sequence number.
 const NO_PRODUCER: (ProducerId, i32) = (ProducerId { id: -1, epoch: -1 }, -1);
@@ -22,10 +22,14 @@ pub(super) struct Session {
 impl Session {
     /// That of a producer with a new id.
     pub(super) fn new(producer: ProducerId) -> Self {
-        Self { producer, sequence: 0 }
+        Self {
+            producer,
+            sequence: 0,
+        }
     }
 
-    /// That of a producer without an id: the broker takes whatever it gets, also what it has already.
+    /// That of a producer without an id: the broker takes whatever it gets, also what it has
+    /// already.
     pub(super) fn without_id() -> Self {
         let (producer, sequence) = NO_PRODUCER;
         Self { producer, sequence }
@@ -42,7 +46,10 @@ impl Session {
             return self;
         }
         // After the largest number comes 0.
-        Self { sequence: self.sequence.wrapping_add(count) & i32::MAX, ..self }
+        Self {
+            sequence: self.sequence.wrapping_add(count) & i32::MAX,
+            ..self
+        }
     }
 }
 
@@ -71,7 +78,9 @@ impl RecordHeaders {
 impl<N: AsRef<str>, V: AsRef<[u8]>> FromIterator<(N, V)> for RecordHeaders {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(pairs: I) -> Self {
         let mut headers = Self::default();
-        pairs.into_iter().for_each(|(name, value)| headers.push(name.as_ref(), value.as_ref()));
+        pairs
+            .into_iter()
+            .for_each(|(name, value)| headers.push(name.as_ref(), value.as_ref()));
         headers
     }
 }
@@ -106,7 +115,8 @@ pub(super) struct RecordBatch {
 }
 
 impl RecordBatch {
-    /// No records. All get this timestamp, in milliseconds since 1970. `capacity` is how many bytes they have.
+    /// No records. All get this timestamp, in milliseconds since 1970. `capacity` is how many bytes
+    /// they have.
     pub(super) fn new(timestamp: u64, capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(at::RECORDS + capacity);
         bytes.resize(at::RECORDS, 0);
@@ -125,13 +135,25 @@ impl RecordBatch {
     }
 
     /// Adds a record.
-    pub(super) fn push(&mut self, key: Option<&[u8]>, value: Option<&[u8]>, headers: &RecordHeaders) {
+    pub(super) fn push(
+        &mut self,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &RecordHeaders,
+    ) {
         let offset = i64::from(self.count);
-        let sized =
-            |part: Option<&[u8]>| part.map_or(varint_len(-1), |part| varint_len(part.len() as i64) + part.len());
+        let sized = |part: Option<&[u8]>| {
+            part.map_or(varint_len(-1), |part| {
+                varint_len(part.len() as i64) + part.len()
+            })
+        };
         // One byte of attributes, and one for the difference of its timestamp: 0.
-        let length =
-            2 + varint_len(offset) + sized(key) + sized(value) + varint_len(headers.count) + headers.bytes.len();
+        let length = 2
+            + varint_len(offset)
+            + sized(key)
+            + sized(value)
+            + varint_len(headers.count)
+            + headers.bytes.len();
         let out = &mut self.bytes;
         put_varint(out, length as i64);
         out.extend([0, 0]);
@@ -148,7 +170,10 @@ impl RecordBatch {
     /// The bytes of the batch at this position of a producer.
     pub(super) fn sealed(&mut self, session: Session) -> &[u8] {
         let Session { producer, sequence } = session;
-        self.put(at::LENGTH, ((self.bytes.len() - at::LEADER_EPOCH) as i32).to_be_bytes());
+        self.put(
+            at::LENGTH,
+            ((self.bytes.len() - at::LEADER_EPOCH) as i32).to_be_bytes(),
+        );
         self.put(at::LAST_OFFSET, (self.count - 1).to_be_bytes());
         self.put(at::PRODUCER_ID, producer.id.to_be_bytes());
         self.put(at::PRODUCER_EPOCH, producer.epoch.to_be_bytes());

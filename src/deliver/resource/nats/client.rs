@@ -18,8 +18,8 @@ use crate::{
     failure::failure,
     request::RequestError,
     resource::{
-        Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused, result_of, shared::Shared,
-        unreached, within,
+        Connection, EventResults, Opening, ResourceTarget, content_type, credential_refused,
+        result_of, shared::Shared, unreached, within,
     },
 };
 use gridhook_event::WallTime;
@@ -44,12 +44,17 @@ thread_local! {
 /// A publisher for the subject.
 pub(super) fn connect(at: &Opening<'_>, subject: &str) -> Result<Rc<dyn Sender>, String> {
     let service = at.service();
-    let link = LINKS.with(|links| links.get(service.name.clone(), || Link::new(at).map(Rc::new)))?;
-    Ok(Rc::new(Publisher { link, subject: subject.to_owned(), target: at.target.clone() }))
+    let link =
+        LINKS.with(|links| links.get(service.name.clone(), || Link::new(at).map(Rc::new)))?;
+    Ok(Rc::new(Publisher {
+        link,
+        subject: subject.to_owned(),
+        target: at.target.clone(),
+    }))
 }
 
-/// A connection to a server, made when it is needed. A lost one is made again with the next request: the retry schedule
-/// decides when.
+/// A connection to a server, made when it is needed. A lost one is made again with the next
+/// request: the retry schedule decides when.
 struct Link {
     /// The name of its table in the settings.
     service: String,
@@ -82,7 +87,11 @@ impl Link {
         }
         let connecting = Wire::connect(&self.url, &self.login, Arc::clone(&self.tls));
         let Ok(connected) = timeout(CONNECT_TIMEOUT, connecting).await else {
-            let text = format!("{}: no connection within {} s", self.url, CONNECT_TIMEOUT.as_secs());
+            let text = format!(
+                "{}: no connection within {} s",
+                self.url,
+                CONNECT_TIMEOUT.as_secs()
+            );
             return Err(unreached(Failure::TimedOut, text));
         };
         let wire = connected.map_err(|error| {
@@ -97,22 +106,33 @@ impl Link {
     }
 }
 
-/// How the client authenticates: with a credentials file, with a token, with a user name and a password, or not at all.
+/// How the client authenticates: with a credentials file, with a token, with a user name and a
+/// password, or not at all.
 fn login(service: &Connection) -> Result<Login, String> {
     let credential = |name| service.credential(name).map(str::to_owned);
-    match (credential("credentials"), credential("token"), credential("username"), credential("password")) {
+    match (
+        credential("credentials"),
+        credential("token"),
+        credential("username"),
+        credential("password"),
+    ) {
         (Some(file), None, None, None) => {
             let credentials = Credentials::parse(&file);
-            let credentials = credentials.map(|credentials| Login::Credentials(Rc::new(credentials)));
+            let credentials =
+                credentials.map(|credentials| Login::Credentials(Rc::new(credentials)));
             credentials.ok_or_else(|| {
-                format!("delivery.resources.{}.credentials is no credentials file of NATS", service.name)
+                format!(
+                    "delivery.resources.{}.credentials is no credentials file of NATS",
+                    service.name
+                )
             })
         }
         (None, Some(token), None, None) => Ok(Login::Token(token)),
         (None, None, Some(user), Some(password)) => Ok(Login::Password { user, password }),
         (None, None, None, None) => Ok(Login::None),
         _ => Err(format!(
-            "delivery.resources.{} needs credentials, or a token, or username and password, or none of them",
+            "delivery.resources.{} needs credentials, or a token, or username and password, or \
+             none of them",
             service.name
         )),
     }
@@ -138,13 +158,19 @@ impl Publisher {
         batch.events.iter().map(message).collect()
     }
 
-    async fn publish(&self, messages: Vec<OutgoingMessage>, results: &EventResults) -> Result<(), RequestResult> {
+    async fn publish(
+        &self,
+        messages: Vec<OutgoingMessage>,
+        results: &EventResults,
+    ) -> Result<(), RequestResult> {
         let wire = self.link.wire().await?;
         let note = |index, reply: &Reply| match self.check_reply(reply) {
             Ok(()) => results.deliver(index),
             Err(result) => results.fail(index, &result),
         };
-        wire.request(&self.subject, messages, note).await.map_err(|error| self.failure(&error))
+        wire.request(&self.subject, messages, note)
+            .await
+            .map_err(|error| self.failure(&error))
     }
 
     fn failure(&self, error: &WireError) -> RequestResult {
@@ -156,9 +182,13 @@ impl Publisher {
     }
 
     /// Checks an acknowledgement. An error has the HTTP status that means the same.
-    #[expect(clippy::result_large_err, reason = "an error ends the request, and is rare")]
+    #[expect(
+        clippy::result_large_err,
+        reason = "an error ends the request, and is rare"
+    )]
     fn check_reply(&self, reply: &Reply) -> Result<(), RequestResult> {
-        // NATS' own status. Not 404, which is not tried again: a stream takes nothing while it elects its leader.
+        // NATS' own status. Not 404, which is not tried again: a stream takes nothing while it
+        // elects its leader.
         if reply.has_no_responders {
             return Err(result_of(503, no_stream(&self.subject)));
         }
@@ -167,9 +197,13 @@ impl Publisher {
         if error.is_null() && acknowledgement["stream"].is_string() {
             return Ok(());
         }
-        let reason = error["description"].as_str().unwrap_or("the answer is no acknowledgement of JetStream");
+        let reason = error["description"]
+            .as_str()
+            .unwrap_or("the answer is no acknowledgement of JetStream");
         let text = format!("{}: {reason}", self.link.url);
-        let status = error["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        let status = error["code"]
+            .as_u64()
+            .and_then(|code| u16::try_from(code).ok());
         Err(match (error["err_code"].as_u64(), status) {
             (Some(MESSAGE_TOO_LARGE), _) => result_of(413, text),
             (Some(STORE_FAILED), _) => failure(Failure::Full, text),
@@ -188,13 +222,25 @@ impl Publisher {
             has_no_responders = reply.has_no_responders;
             streams = serde_json::from_slice(&reply.payload).unwrap_or_default();
         };
-        let asked = wire.request("$JS.API.STREAM.NAMES", vec![OutgoingMessage::new(question)], note).await;
+        let asked = wire
+            .request(
+                "$JS.API.STREAM.NAMES",
+                vec![OutgoingMessage::new(question)],
+                note,
+            )
+            .await;
         asked.map_err(|error| format!("{}: {error}", self.link.url))?;
         if has_no_responders {
             return Err(format!("{}: the server has no JetStream", self.link.url));
         }
-        let is_taken = streams["streams"].as_array().is_some_and(|streams| !streams.is_empty());
-        if is_taken { Ok(()) } else { Err(no_stream(&self.subject)) }
+        let is_taken = streams["streams"]
+            .as_array()
+            .is_some_and(|streams| !streams.is_empty());
+        if is_taken {
+            Ok(())
+        } else {
+            Err(no_stream(&self.subject))
+        }
     }
 }
 
@@ -208,15 +254,25 @@ impl Sender for Publisher {
         let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
-            let publish = async |messages, results: &EventResults| self.publish(messages, results).await;
-            (within(wait, self.link.url.as_str(), results, messages, publish).await, None)
+            let publish =
+                async |messages, results: &EventResults| self.publish(messages, results).await;
+            (
+                within(wait, self.link.url.as_str(), results, messages, publish).await,
+                None,
+            )
         })
     }
 
     fn reach(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let found = timeout(REACH_TIMEOUT, self.find_stream()).await;
-            found.unwrap_or_else(|_| Err(format!("{}: no answer within {} s", self.link.url, REACH_TIMEOUT.as_secs())))
+            found.unwrap_or_else(|_| {
+                Err(format!(
+                    "{}: no answer within {} s",
+                    self.link.url,
+                    REACH_TIMEOUT.as_secs()
+                ))
+            })
         })
     }
 }

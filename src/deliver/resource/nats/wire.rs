@@ -1,7 +1,7 @@
 //! A connection to a NATS server, which publishes messages and waits for their acknowledgements.
 //!
-//! NATS' own client keeps whatever a server sends until a message is whole, so that a server can fill the memory. Here
-//! a line and a message have a maximum; beyond it the connection is closed.
+//! NATS' own client keeps whatever a server sends until a message is whole, so that a server can
+//! fill the memory. Here a line and a message have a maximum; beyond it the connection is closed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -59,19 +59,28 @@ impl Credentials {
         let jwt = blocks.find_map(|(name, text)| (name == "NATS USER JWT").then_some(text))?;
         let mut blocks = file.split("-----BEGIN ").skip(1).filter_map(block);
         let seed = blocks.find_map(|(name, text)| (name == "USER NKEY SEED").then_some(text))?;
-        Some(Self { jwt: jwt.to_owned(), key: key_of_seed(seed)? })
+        Some(Self {
+            jwt: jwt.to_owned(),
+            key: key_of_seed(seed)?,
+        })
     }
 }
 
 /// The name of a block of a credentials file, and its first line.
 fn block(text: &str) -> Option<(&str, &str)> {
     let (name, rest) = text.split_once("-----")?;
-    Some((name, rest.lines().map(str::trim).find(|line| !line.is_empty())?))
+    Some((
+        name,
+        rest.lines().map(str::trim).find(|line| !line.is_empty())?,
+    ))
 }
 
 /// The key of a seed: two bytes that say that it is a user's, 32 bytes of the seed, and a checksum.
 fn key_of_seed(seed: &str) -> Option<Ed25519KeyPair> {
-    let bytes = BASE32_NOPAD.decode(seed.as_bytes()).ok().filter(|_| seed.starts_with("SU"))?;
+    let bytes = BASE32_NOPAD
+        .decode(seed.as_bytes())
+        .ok()
+        .filter(|_| seed.starts_with("SU"))?;
     let (content, checksum) = bytes.split_at_checked(34)?;
     if checksum != crc16(content).to_le_bytes() {
         return None;
@@ -81,8 +90,16 @@ fn key_of_seed(seed: &str) -> Option<Ed25519KeyPair> {
 
 /// CRC-16/XMODEM, as NATS has it.
 fn crc16(bytes: &[u8]) -> u16 {
-    let step = |crc: u16, _| if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
-    bytes.iter().fold(0, |crc, byte| (0..8).fold(crc ^ (u16::from(*byte) << 8), step))
+    let step = |crc: u16, _| {
+        if crc & 0x8000 == 0 {
+            crc << 1
+        } else {
+            (crc << 1) ^ 0x1021
+        }
+    };
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), step)
+    })
 }
 
 /// Why there is no connection, or no acknowledgement.
@@ -117,13 +134,20 @@ pub(super) struct OutgoingMessage {
 impl OutgoingMessage {
     /// A message without headers.
     pub(super) fn new(payload: Bytes) -> Self {
-        Self { headers: "NATS/1.0\r\n".to_owned(), payload }
+        Self {
+            headers: "NATS/1.0\r\n".to_owned(),
+            payload,
+        }
     }
 
     /// Adds a header. Line breaks in it become spaces.
     pub(super) fn add_header(&mut self, name: &str, value: &str) {
         let plain = |text: &str| text.replace(['\r', '\n'], " ");
-        self.headers.push_str(&format!("{}: {}\r\n", plain(name).replace(':', "-"), plain(value)));
+        self.headers.push_str(&format!(
+            "{}: {}\r\n",
+            plain(name).replace(':', "-"),
+            plain(value)
+        ));
     }
 }
 
@@ -175,10 +199,16 @@ struct WireState {
 
 impl Wire {
     /// Connects and logs in.
-    pub(super) async fn connect(url: &Url, login: &Login, tls: Arc<ClientConfig>) -> Result<Self, WireError> {
+    pub(super) async fn connect(
+        url: &Url,
+        login: &Login,
+        tls: Arc<ClientConfig>,
+    ) -> Result<Self, WireError> {
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         let addresses = tokio::net::lookup_host((host, url.port().unwrap_or(PORT))).await;
-        let addresses: Vec<_> = addresses.map_err(|error| WireError::UnknownName(Rc::new(error)))?.collect();
+        let addresses: Vec<_> = addresses
+            .map_err(|error| WireError::UnknownName(Rc::new(error)))?
+            .collect();
         let stream = TcpStream::connect(&*addresses).await?;
         stream.set_nodelay(true)?;
         let mut stream: BoxedStream = Box::new(stream);
@@ -194,7 +224,10 @@ impl Wire {
             stream = Box::new(TlsConnector::from(tls).connect(name, stream).await?);
         }
         let inbox = format!("_INBOX.{:032x}", fastrand::u128(..));
-        let head = format!("CONNECT {}\r\nSUB {inbox}.* 1\r\nPING\r\n", connect_options(login, &info));
+        let head = format!(
+            "CONNECT {}\r\nSUB {inbox}.* 1\r\nPING\r\n",
+            connect_options(login, &info)
+        );
         stream.write_all(head.as_bytes()).await?;
         stream.flush().await?;
         loop {
@@ -213,7 +246,12 @@ impl Wire {
             is_lost: Cell::new(false),
         });
         let task = actix_rt::spawn(follow(Rc::clone(&shared), reader, buffer));
-        Ok(Self { shared, task, inbox, max_payload: info.max_payload })
+        Ok(Self {
+            shared,
+            task,
+            inbox,
+            max_payload: info.max_payload,
+        })
     }
 
     /// Whether the connection has ended.
@@ -221,8 +259,8 @@ impl Wire {
         self.shared.is_lost.get()
     }
 
-    /// Publishes messages to `subject`, and passes each reply to `note` with the index of its message, also if the connection
-    /// is lost before the others.
+    /// Publishes messages to `subject`, and passes each reply to `note` with the index of its
+    /// message, also if the connection is lost before the others.
     pub(super) async fn request(
         &self,
         subject: &str,
@@ -230,22 +268,35 @@ impl Wire {
         mut note: impl FnMut(usize, &Reply),
     ) -> Result<(), WireError> {
         let size = |message: &OutgoingMessage| message.headers.len() + 2 + message.payload.len();
-        if messages.iter().any(|message| size(message) > self.max_payload) {
+        if messages
+            .iter()
+            .any(|message| size(message) > self.max_payload)
+        {
             return Err(WireError::TooLarge(self.max_payload));
         }
-        let mut waiting = WaitingReplies { shared: &self.shared, numbers: Vec::new() };
+        let mut waiting = WaitingReplies {
+            shared: &self.shared,
+            numbers: Vec::new(),
+        };
         let mut replies = Vec::with_capacity(messages.len());
         {
             let mut writer = self.shared.writer.lock().await;
-            let Some(writer) = writer.as_mut() else { return Err(WireError::Lost) };
+            let Some(writer) = writer.as_mut() else {
+                return Err(WireError::Lost);
+            };
             // Half a message of a caller that gave up would be the beginning of the next one.
-            let mut whole = WholeWrite { is_lost: &self.shared.is_lost, has_ended: false };
+            let mut whole = WholeWrite {
+                is_lost: &self.shared.is_lost,
+                has_ended: false,
+            };
             for message in messages {
                 replies.push(waiting.add());
                 let number = waiting.numbers.last().copied().unwrap_or_default();
                 let (head_len, len) = (message.headers.len() + 2, size(&message));
-                let line =
-                    format!("HPUB {subject} {}.{number} {head_len} {len}\r\n{}\r\n", self.inbox, message.headers);
+                let line = format!(
+                    "HPUB {subject} {}.{number} {head_len} {len}\r\n{}\r\n",
+                    self.inbox, message.headers
+                );
                 writer.write_all(line.as_bytes()).await?;
                 writer.write_all(&message.payload).await?;
                 writer.write_all(b"\r\n").await?;
@@ -319,7 +370,9 @@ fn connect_options(login: &Login, info: &ServerInfo) -> Value {
             options["pass"] = password.as_str().into();
         }
         Login::Credentials(credentials) => {
-            let signature = credentials.key.sign(info.nonce.as_deref().unwrap_or_default().as_bytes());
+            let signature = credentials
+                .key
+                .sign(info.nonce.as_deref().unwrap_or_default().as_bytes());
             options["jwt"] = credentials.jwt.as_str().into();
             options["sig"] = BASE64_URL_SAFE_NO_PAD.encode(signature).into();
         }
@@ -331,10 +384,21 @@ fn connect_options(login: &Login, info: &ServerInfo) -> Value {
 async fn follow(shared: Rc<WireState>, mut reader: ReadHalf<BoxedStream>, mut buffer: BytesMut) {
     loop {
         match read_op(&mut reader, &mut buffer).await {
-            Ok(Op::Message { subject, status, payload }) => {
-                let number = subject.rsplit('.').next().and_then(|number| number.parse().ok());
-                let waiter = number.and_then(|number: u64| shared.waiting.borrow_mut().remove(&number));
-                let reply = Reply { has_no_responders: status.as_deref() == Some(NO_RESPONDERS), payload };
+            Ok(Op::Message {
+                subject,
+                status,
+                payload,
+            }) => {
+                let number = subject
+                    .rsplit('.')
+                    .next()
+                    .and_then(|number| number.parse().ok());
+                let waiter =
+                    number.and_then(|number: u64| shared.waiting.borrow_mut().remove(&number));
+                let reply = Reply {
+                    has_no_responders: status.as_deref() == Some(NO_RESPONDERS),
+                    payload,
+                };
                 waiter.map(|waiter| waiter.send(reply));
             }
             Ok(Op::Ping) => {
@@ -367,10 +431,17 @@ enum Op {
     Ping,
     Pong,
     Error(String),
-    Message { subject: String, status: Option<String>, payload: Bytes },
+    Message {
+        subject: String,
+        status: Option<String>,
+        payload: Bytes,
+    },
 }
 
-async fn read_op(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> Result<Op, WireError> {
+async fn read_op(
+    stream: &mut (impl AsyncRead + Unpin),
+    buffer: &mut BytesMut,
+) -> Result<Op, WireError> {
     let end = loop {
         if let Some(end) = buffer.windows(2).position(|pair| pair == b"\r\n") {
             break end;
@@ -382,24 +453,29 @@ async fn read_op(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -
     };
     let line = buffer.split_to(end);
     buffer.advance(2);
-    let line = std::str::from_utf8(&line).map_err(|_| WireError::Protocol("a line is not UTF-8"))?;
+    let line =
+        std::str::from_utf8(&line).map_err(|_| WireError::Protocol("a line is not UTF-8"))?;
     let (verb, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     match verb.to_ascii_uppercase().as_str() {
         "INFO" => {
-            let info = serde_json::from_str(rest).map_err(|_| WireError::Protocol("INFO is not JSON"))?;
+            let info =
+                serde_json::from_str(rest).map_err(|_| WireError::Protocol("INFO is not JSON"))?;
             Ok(Op::Info(info))
         }
         "PING" => Ok(Op::Ping),
         "PONG" => Ok(Op::Pong),
         "+OK" => Ok(Op::Ok),
-        "-ERR" => Ok(Op::Error(rest.trim_matches('\'').chars().take(200).collect())),
+        "-ERR" => Ok(Op::Error(
+            rest.trim_matches('\'').chars().take(200).collect(),
+        )),
         "MSG" => read_message(stream, buffer, rest, false).await,
         "HMSG" => read_message(stream, buffer, rest, true).await,
         _ => Err(WireError::Protocol("an unknown operation")),
     }
 }
 
-/// Reads the rest of `MSG subject sid [reply] bytes`, or of `HMSG subject sid [reply] header-bytes bytes`.
+/// Reads the rest of `MSG subject sid [reply] bytes`, or of `HMSG subject sid [reply] header-bytes
+/// bytes`.
 async fn read_message(
     stream: &mut (impl AsyncRead + Unpin),
     buffer: &mut BytesMut,
@@ -410,7 +486,12 @@ async fn read_message(
     let mut words = line.split_ascii_whitespace();
     let subject = words.next().ok_or(MALFORMED)?.to_owned();
     let numbers: Vec<&str> = words.rev().take(1 + usize::from(has_headers)).collect();
-    let parse = |index: usize| numbers.get(index).and_then(|number| number.parse::<usize>().ok()).ok_or(MALFORMED);
+    let parse = |index: usize| {
+        numbers
+            .get(index)
+            .and_then(|number| number.parse::<usize>().ok())
+            .ok_or(MALFORMED)
+    };
     let len = parse(0)?;
     let head_len = if has_headers { parse(1)? } else { 0 };
     if len > MESSAGE_BYTES_MAX {
@@ -426,12 +507,24 @@ async fn read_message(
     let payload = buffer.split_to(len - head_len).freeze();
     buffer.advance(2);
     let head = String::from_utf8_lossy(&head);
-    let status = head.lines().next().and_then(|line| line.strip_prefix("NATS/1.0"));
-    let status = status.and_then(|status| status.split_ascii_whitespace().next()).map(str::to_owned);
-    Ok(Op::Message { subject, status, payload: Bytes::copy_from_slice(&payload) })
+    let status = head
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix("NATS/1.0"));
+    let status = status
+        .and_then(|status| status.split_ascii_whitespace().next())
+        .map(str::to_owned);
+    Ok(Op::Message {
+        subject,
+        status,
+        payload: Bytes::copy_from_slice(&payload),
+    })
 }
 
-async fn read_more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> Result<(), WireError> {
+async fn read_more(
+    stream: &mut (impl AsyncRead + Unpin),
+    buffer: &mut BytesMut,
+) -> Result<(), WireError> {
     buffer.reserve(8 * 1024);
     match stream.read_buf(buffer).await? {
         0 => Err(WireError::Lost),

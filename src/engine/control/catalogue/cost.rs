@@ -1,14 +1,17 @@
 //! What a check of data costs, found from its schema before any data is read.
 //!
-//! The cost is a number of steps: one for each keyword and value that is compared, and for each character of a text one for
-//! each position of a pattern, because a pattern may be at all of its positions at once. Data of n bytes has at most n/2
-//! values, and the members of an object are parts of its bytes, so a schema costs at most `times * n + plus` steps.
+//! The cost is a number of steps: one for each keyword and value that is compared, and for each
+//! character of a text one for each position of a pattern, because a pattern may be at all of its
+//! positions at once. Data of n bytes has at most n/2 values, and the members of an object are
+//! parts of its bytes, so a schema costs at most `times * n + plus` steps.
 //!
-//! The bound grows with each level of schemas that are evaluated again, so nested ones have none that is small enough.
+//! The bound grows with each level of schemas that are evaluated again, so nested ones have none
+//! that is small enough.
 
 use serde_json::Value;
 
-/// A schema with `unevaluatedProperties` or `unevaluatedItems` evaluates the schemas beside them up to this often.
+/// A schema with `unevaluatedProperties` or `unevaluatedItems` evaluates the schemas beside them up
+/// to this often.
 pub(super) const UNEVALUATED: f64 = 4.0;
 
 /// Maximum positions of a pattern, with repetitions written out.
@@ -23,14 +26,23 @@ pub(super) struct CheckCost {
 
 impl CheckCost {
     /// Of a keyword that looks at a value once.
-    pub(super) const STEP: Self = Self { times: 0.0, plus: 1.0 };
+    pub(super) const STEP: Self = Self {
+        times: 0.0,
+        plus: 1.0,
+    };
 
     /// Of a comparison of the elements of an array: few are compared in pairs, many are hashed.
-    pub(super) const UNIQUE: Self = Self { times: 16.0, plus: 1.0 };
+    pub(super) const UNIQUE: Self = Self {
+        times: 16.0,
+        plus: 1.0,
+    };
 
     /// Of a comparison with all values in `value`.
     pub(super) fn of_values(value: &Value) -> Self {
-        Self { times: 0.0, plus: count_values(value) as f64 }
+        Self {
+            times: 0.0,
+            plus: count_values(value) as f64,
+        }
     }
 
     /// The bound for data of this length.
@@ -39,22 +51,34 @@ impl CheckCost {
     }
 
     pub(super) fn scaled(self, by: f64) -> Self {
-        Self { times: self.times * by, plus: self.plus * by }
+        Self {
+            times: self.times * by,
+            plus: self.plus * by,
+        }
     }
 
     /// Of this schema and another for the same data.
     pub(super) fn and(self, other: Self) -> Self {
-        Self { times: self.times + other.times, plus: self.plus + other.plus }
+        Self {
+            times: self.times + other.times,
+            plus: self.plus + other.plus,
+        }
     }
 
     /// Of this schema and another for different parts of the data.
     pub(super) fn beside(self, other: Self) -> Self {
-        Self { times: self.times.max(other.times), plus: self.plus + other.plus }
+        Self {
+            times: self.times.max(other.times),
+            plus: self.plus + other.plus,
+        }
     }
 
     /// Of this schema for each part of the data. A part has two bytes or more.
     pub(super) fn each(self) -> Self {
-        Self { times: self.times + self.plus / 2.0, plus: 1.0 }
+        Self {
+            times: self.times + self.plus / 2.0,
+            plus: 1.0,
+        }
     }
 }
 
@@ -71,22 +95,29 @@ fn count_values(value: &Value) -> usize {
 /// # Errors
 /// It has too many positions.
 pub(super) fn pattern(pattern: &str) -> Result<CheckCost, String> {
-    let positions = PatternReader { rest: pattern.as_bytes() }.alternatives(0);
+    let positions = PatternReader {
+        rest: pattern.as_bytes(),
+    }
+    .alternatives(0);
     if positions > POSITIONS_MAX {
         let shown: String = pattern.chars().take(64).collect();
         return Err(format!(
-            "has the pattern \"{}\" with {positions} positions, its repetitions written out; allowed are {POSITIONS_MAX}",
+            "has the pattern \"{}\" with {positions} positions, its repetitions written out; \
+             allowed are {POSITIONS_MAX}",
             shown.escape_debug()
         ));
     }
-    Ok(CheckCost { times: positions as f64, plus: 1.0 })
+    Ok(CheckCost {
+        times: positions as f64,
+        plus: 1.0,
+    })
 }
 
 /// Maximum groups inside each other. More count as too many positions.
 const GROUPS_MAX: usize = 64;
 
-/// Counts the positions of a pattern: its characters and classes, with repetitions written out. It need not be valid: an
-/// invalid one is not compiled.
+/// Counts the positions of a pattern: its characters and classes, with repetitions written out. It
+/// need not be valid: an invalid one is not compiled.
 struct PatternReader<'p> {
     rest: &'p [u8],
 }
@@ -125,7 +156,10 @@ impl PatternReader<'_> {
             return;
         }
         self.next();
-        while self.next().is_some_and(|byte| !matches!(byte, b':' | b'=' | b'!' | b'>')) {}
+        while self
+            .next()
+            .is_some_and(|byte| !matches!(byte, b':' | b'=' | b'!' | b'>'))
+        {}
     }
 
     /// A class in brackets.
@@ -166,7 +200,9 @@ impl PatternReader<'_> {
     fn bounds(&mut self) -> Option<usize> {
         let end = self.rest.iter().position(|byte| *byte == b'}')?;
         let inside = std::str::from_utf8(&self.rest[1..end]).ok()?;
-        let numbers = inside.split(',').map(|number| number.trim().parse::<usize>());
+        let numbers = inside
+            .split(',')
+            .map(|number| number.trim().parse::<usize>());
         let most = numbers.filter_map(Result::ok).max()?;
         self.rest = &self.rest[end + 1..];
         Some(most.max(1))

@@ -1,7 +1,8 @@
 //! Changes of topics and subscriptions.
 //!
-//! A change is durable before it takes effect. Changes run one at a time, because each may assign numbers. A change
-//! runs to completion even if its client disconnects: what is durable must also take effect.
+//! A change is durable before it takes effect. Changes run one at a time, because each may assign
+//! numbers. A change runs to completion even if its client disconnects: what is durable must also
+//! take effect.
 
 use std::{
     num::NonZeroU32,
@@ -44,7 +45,10 @@ pub(super) enum ValidationPermission {
 
 impl Registry {
     /// Creates a topic or replaces its record. Assigns the partition.
-    pub async fn put_topic(self: &Arc<Self>, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
+    pub async fn put_topic(
+        self: &Arc<Self>,
+        record: TopicRecord,
+    ) -> Result<Arc<TopicHandle>, Error> {
         let registry = Arc::clone(self);
         run_detached(async move { registry.make_topic(record).await }).await
     }
@@ -55,9 +59,9 @@ impl Registry {
         run_detached(async move { registry.remove_topic(&name).await }).await
     }
 
-    /// Creates a subscription, which begins behind the newest event, or replaces its record. Assigns the number and the
-    /// version. Does not validate the endpoint: if [`Registry::needs_validation`] says so, call [`Registry::validate`]
-    /// instead.
+    /// Creates a subscription, which begins behind the newest event, or replaces its record.
+    /// Assigns the number and the version. Does not validate the endpoint: if
+    /// [`Registry::needs_validation`] says so, call [`Registry::validate`] instead.
     pub async fn put_subscription(
         self: &Arc<Self>,
         topic: &str,
@@ -65,28 +69,51 @@ impl Registry {
         basis: ChangeBasis,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        run_detached(async move { registry.make_subscription(&topic, record, ValidationPermission::Kept, basis).await })
-            .await
+        run_detached(async move {
+            registry
+                .make_subscription(&topic, record, ValidationPermission::Kept, basis)
+                .await
+        })
+        .await
     }
 
-    /// Creates or changes an event subscription of a spread topic that another shard leads, and has validated the endpoint of.
-    pub async fn put_follower(self: &Arc<Self>, topic: &str, record: SubscriptionRecord) -> Result<(), Error> {
+    /// Creates or changes an event subscription of a spread topic that another shard leads, and has
+    /// validated the endpoint of.
+    pub async fn put_follower(
+        self: &Arc<Self>,
+        topic: &str,
+        record: SubscriptionRecord,
+    ) -> Result<(), Error> {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
         let permission = ValidationPermission::Granted(record.webhook.allowed_rate);
-        let change = async move { registry.make_subscription(&topic, record, permission, ChangeBasis::Any).await };
+        let change = async move {
+            registry
+                .make_subscription(&topic, record, permission, ChangeBasis::Any)
+                .await
+        };
         run_detached(change).await.map(drop)
     }
 
     /// Deletes a subscription and cancels its pending deliveries. False if it does not exist.
-    pub async fn delete_subscription(self: &Arc<Self>, topic: &str, name: &str) -> Result<bool, Error> {
+    pub async fn delete_subscription(
+        self: &Arc<Self>,
+        topic: &str,
+        name: &str,
+    ) -> Result<bool, Error> {
         let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
         run_detached(async move { registry.remove_subscription(&topic, &name, None).await }).await
     }
 
     /// Deletes a subscription if it has expired. False if it has not, or does not exist.
-    pub async fn expire(self: &Arc<Self>, topic: &str, name: &str, now: Timestamp) -> Result<bool, Error> {
+    pub async fn expire(
+        self: &Arc<Self>,
+        topic: &str,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
         let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
-        run_detached(async move { registry.remove_subscription(&topic, &name, Some(now)).await }).await
+        run_detached(async move { registry.remove_subscription(&topic, &name, Some(now)).await })
+            .await
     }
 
     /// Waits until a subscription gets an expiration time.
@@ -94,10 +121,18 @@ impl Registry {
         self.expiry.notified().await;
     }
 
-    /// Deletes what no record names: a crash interrupted a change of several shards. There may be only one now.
+    /// Deletes what no record names: a crash interrupted a change of several shards. There may be
+    /// only one now.
     pub(super) fn discard_unnamed(&mut self, subscriptions: impl Iterator<Item = SubscriptionKey>) {
-        let named = self.partitions.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let partitions = self.journal.partitions().into_iter().filter(|partition| !named.contains_key(partition));
+        let named = self
+            .partitions
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let partitions = self
+            .journal
+            .partitions()
+            .into_iter()
+            .filter(|partition| !named.contains_key(partition));
         let mut changes: Vec<MetaChange> = subscriptions.map(MetaChange::Unsubscribe).collect();
         changes.extend(partitions.map(MetaChange::DeletePartition));
         if !changes.is_empty() {
@@ -114,17 +149,35 @@ impl Registry {
         let key = record.key();
         let Some(topic) = self.topic(&key) else {
             let max = self.rules.topics_max;
-            if self.topics.read().unwrap_or_else(PoisonError::into_inner).len() >= max {
-                let full = format!("The maximum of {max} topics and domains is reached (limits.topics).");
+            if self
+                .topics
+                .read()
+                .unwrap_or_else(PoisonError::into_inner)
+                .len()
+                >= max
+            {
+                let full =
+                    format!("The maximum of {max} topics and domains is reached (limits.topics).");
                 return Err(Error::Full(full));
             }
             let partition = PartitionId(numbers.partitions + 1);
-            let next = NextNumbers { partitions: partition.0, ..*numbers };
+            let next = NextNumbers {
+                partitions: partition.0,
+                ..*numbers
+            };
             record.partitions = vec![partition];
             let put = MetaChange::Put(MetaKind::Topic, key, json(&record));
             // A number is assigned once, even if the change is refused: some of it may be written.
             *numbers = next;
-            write_changes(&self.journal, vec![MetaChange::CreatePartition(partition), put, put_numbers(next)]).await?;
+            write_changes(
+                &self.journal,
+                vec![
+                    MetaChange::CreatePartition(partition),
+                    put,
+                    put_numbers(next),
+                ],
+            )
+            .await?;
             let topic = self.new_topic(record)?;
             self.insert(Arc::clone(&topic));
             return Ok(topic);
@@ -133,9 +186,16 @@ impl Registry {
         let record = Arc::new(record);
         let mut plans = Vec::new();
         for child in topic.children() {
-            plans.push((Arc::clone(&child), self.plan(&record, Arc::clone(&child.shared.plan().record))?));
+            plans.push((
+                Arc::clone(&child),
+                self.plan(&record, Arc::clone(&child.shared.plan().record))?,
+            ));
         }
-        write_changes(&self.journal, vec![MetaChange::Put(MetaKind::Topic, key, json(&*record))]).await?;
+        write_changes(
+            &self.journal,
+            vec![MetaChange::Put(MetaKind::Topic, key, json(&*record))],
+        )
+        .await?;
         topic.set_record(record);
         for (child, plan) in plans {
             child.shared.set_plan(plan);
@@ -146,7 +206,9 @@ impl Registry {
 
     async fn remove_topic(&self, name: &str) -> Result<bool, Error> {
         let _guard = self.numbers.lock().await;
-        let Some(topic) = self.topic(name) else { return Ok(false) };
+        let Some(topic) = self.topic(name) else {
+            return Ok(false);
+        };
         write_changes(&self.journal, Self::deletion(&topic)).await?;
         self.forget(&topic);
         Ok(true)
@@ -155,19 +217,42 @@ impl Registry {
     /// The changes that delete a topic and everything below it.
     pub(super) fn deletion(topic: &Arc<TopicHandle>) -> Vec<MetaChange> {
         let key = topic.record().key();
-        let mut changes =
-            vec![MetaChange::Delete(MetaKind::Topic, key.clone()), MetaChange::DeletePartition(topic.partition())];
-        changes.extend(topic.domain_topics().iter().map(|below| domain::delete(topic, &below.name)));
-        changes.extend(topic.children().iter().flat_map(|child| unsubscribe(&key, child)));
-        changes.extend(topic.proposals().iter().filter_map(|proposal| topic.withdraw(&proposal.record.key())));
+        let mut changes = vec![
+            MetaChange::Delete(MetaKind::Topic, key.clone()),
+            MetaChange::DeletePartition(topic.partition()),
+        ];
+        changes.extend(
+            topic
+                .domain_topics()
+                .iter()
+                .map(|below| domain::delete(topic, &below.name)),
+        );
+        changes.extend(
+            topic
+                .children()
+                .iter()
+                .flat_map(|child| unsubscribe(&key, child)),
+        );
+        changes.extend(
+            topic
+                .proposals()
+                .iter()
+                .filter_map(|proposal| topic.withdraw(&proposal.record.key())),
+        );
         changes
     }
 
     /// Removes a deleted topic from memory, stops its actors and notifies its endpoints.
     pub(super) fn forget(&self, topic: &Arc<TopicHandle>) {
         let (key, children) = (topic.record().key(), topic.children());
-        self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
-        self.partitions.write().unwrap_or_else(PoisonError::into_inner).remove(&topic.partition());
+        self.topics
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&key);
+        self.partitions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&topic.partition());
         topic.end();
         for child in children {
             self.notify_deleted(topic, &child.shared.plan());
@@ -191,9 +276,13 @@ impl Registry {
         let domain_topic = self.auto_created_topic(&topic, &record)?;
         record.webhook.allowed_rate = match permission {
             ValidationPermission::Granted(rate) => rate,
-            ValidationPermission::Kept => {
-                inherited_rate(before.as_ref().map(|child| child.shared.plan().record.clone()).as_deref(), &record)
-            }
+            ValidationPermission::Kept => inherited_rate(
+                before
+                    .as_ref()
+                    .map(|child| child.shared.plan().record.clone())
+                    .as_deref(),
+                &record,
+            ),
         };
         let mut changes = Vec::new();
         let mut next = *numbers;
@@ -202,7 +291,9 @@ impl Registry {
                 record.number = child.number();
                 record.version = child.shared.plan().record.version + 1;
                 // The beginning never changes.
-                record.starts_from.clone_from(&child.shared.plan().record.starts_from);
+                record
+                    .starts_from
+                    .clone_from(&child.shared.plan().record.starts_from);
             }
             None => {
                 self.check_subscription_limit(&topic, &key)?;
@@ -210,18 +301,34 @@ impl Registry {
                 record.number = SubscriptionId(next.subscriptions);
                 record.version = 1;
                 let start = topic.start(record.starts_from.as_deref()).await?;
-                let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
+                let subscription_key = SubscriptionKey {
+                    partition: topic.partition(),
+                    subscription: record.number,
+                };
                 changes.push(MetaChange::Subscribe(subscription_key, start));
                 changes.push(put_numbers(next));
             }
         }
         let record = Arc::new(record);
         let plan = self.plan(&topic.record(), Arc::clone(&record))?;
-        plan.check(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
-        let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
-        let known = before.as_ref().map(|child| Arc::clone(&child.shared.plan().record));
-        changes.extend(filter_versions::change(&self.journal, subscription_key, known.as_deref(), &record).await?);
-        changes.push(MetaChange::Put(MetaKind::Subscription, name, json(&*record)));
+        plan.check(&self.rules.delivery)
+            .map_err(|error| Error::Refused(error.to_string()))?;
+        let subscription_key = SubscriptionKey {
+            partition: topic.partition(),
+            subscription: record.number,
+        };
+        let known = before
+            .as_ref()
+            .map(|child| Arc::clone(&child.shared.plan().record));
+        changes.extend(
+            filter_versions::change(&self.journal, subscription_key, known.as_deref(), &record)
+                .await?,
+        );
+        changes.push(MetaChange::Put(
+            MetaKind::Subscription,
+            name,
+            json(&*record),
+        ));
         changes.extend(topic.withdraw(&key));
         changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
         *numbers = next;
@@ -235,12 +342,17 @@ impl Registry {
                 "Microsoft.EventGrid.SubscriptionUpdated"
             }
             None => {
-                // Without its cursor, which the journal has just written, it would have no backlog until its actor runs.
-                topic.add_child(plan, self.journal.reads().cursor(subscription_key).await.ok());
+                // Without its cursor, which the journal has just written, it would have no backlog
+                // until its actor runs.
+                topic.add_child(
+                    plan,
+                    self.journal.reads().cursor(subscription_key).await.ok(),
+                );
                 "Microsoft.EventGrid.SubscriptionCreated"
             }
         };
-        // Not before: between the two calls a reader would find neither the proposal nor the subscription.
+        // Not before: between the two calls a reader would find neither the proposal nor the
+        // subscription.
         topic.set_proposal(None, &key);
         topic.changed();
         self.report_change(event_type, &topic, &record);
@@ -250,35 +362,71 @@ impl Registry {
         Ok(record)
     }
 
-    /// Checks the maximum number of subscriptions of a topic. Proposals count: each needs only a confirmation.
-    pub(super) fn check_subscription_limit(&self, topic: &TopicHandle, key: &str) -> Result<(), Error> {
+    /// Checks the maximum number of subscriptions of a topic. Proposals count: each needs only a
+    /// confirmation.
+    pub(super) fn check_subscription_limit(
+        &self,
+        topic: &TopicHandle,
+        key: &str,
+    ) -> Result<(), Error> {
         let max = self.rules.subscriptions_max;
-        let proposed = topic.proposals().iter().filter(|proposal| proposal.record.key() != key).count();
+        let proposed = topic
+            .proposals()
+            .iter()
+            .filter(|proposal| proposal.record.key() != key)
+            .count();
         if topic.child_named(key).is_some() || topic.children().len() + proposed < max {
             return Ok(());
         }
-        let (kind, name) = (if topic.record().is_domain() { "domain" } else { "topic" }, topic.record().name.clone());
+        let (kind, name) = (
+            if topic.record().is_domain() {
+                "domain"
+            } else {
+                "topic"
+            },
+            topic.record().name.clone(),
+        );
         Err(Error::Full(format!(
-            "The {kind} {name} has the maximum of {max} event subscriptions (limits.subscriptions_per_topic)."
+            "The {kind} {name} has the maximum of {max} event subscriptions \
+             (limits.subscriptions_per_topic)."
         )))
     }
 
     /// Removes a subscription and its proposal; with `by`, only what has expired by then.
-    async fn remove_subscription(&self, topic: &str, name: &str, by: Option<Timestamp>) -> Result<bool, Error> {
+    async fn remove_subscription(
+        &self,
+        topic: &str,
+        name: &str,
+        by: Option<Timestamp>,
+    ) -> Result<bool, Error> {
         let _guard = self.numbers.lock().await;
         let topic = self.known(topic)?;
-        let is_gone = |expires: Option<Timestamp>| by.is_none_or(|by| expires.is_some_and(|expires| expires <= by));
+        let is_gone = |expires: Option<Timestamp>| {
+            by.is_none_or(|by| expires.is_some_and(|expires| expires <= by))
+        };
         let (in_force, proposed) = (topic.child_named(name), topic.proposal(name));
-        let child = in_force.as_ref().filter(|child| is_gone(child.shared.plan().record.expires));
-        let proposal = proposed.as_ref().filter(|proposal| is_gone(proposal.record.expires));
+        let child = in_force
+            .as_ref()
+            .filter(|child| is_gone(child.shared.plan().record.expires));
+        let proposal = proposed
+            .as_ref()
+            .filter(|proposal| is_gone(proposal.record.expires));
         let key = topic.record().key();
-        let mut changes: Vec<MetaChange> = proposal.and_then(|_| topic.withdraw(name)).into_iter().collect();
+        let mut changes: Vec<MetaChange> = proposal
+            .and_then(|_| topic.withdraw(name))
+            .into_iter()
+            .collect();
         changes.extend(child.into_iter().flat_map(|child| unsubscribe(&key, child)));
         if changes.is_empty() {
             return Ok(false);
         }
-        let stays = in_force.is_some() != child.is_some() || proposed.is_some() != proposal.is_some();
-        let domain_topic = if stays { None } else { domain::auto_deleted_topic(&topic, name) };
+        let stays =
+            in_force.is_some() != child.is_some() || proposed.is_some() != proposal.is_some();
+        let domain_topic = if stays {
+            None
+        } else {
+            domain::auto_deleted_topic(&topic, name)
+        };
         changes.extend(domain_topic.iter().map(|name| domain::delete(&topic, name)));
         write_changes(&self.journal, changes).await?;
         if proposal.is_some() {
@@ -296,7 +444,8 @@ impl Registry {
     }
 }
 
-/// Runs a change in a task of its own. A handler is dropped with its connection and would leave the change half done.
+/// Runs a change in a task of its own. A handler is dropped with its connection and would leave the
+/// change half done.
 pub(super) async fn run_detached<T: 'static>(
     change: impl Future<Output = Result<T, Error>> + 'static,
 ) -> Result<T, Error> {
@@ -305,12 +454,16 @@ pub(super) async fn run_detached<T: 'static>(
         None => actix_rt::spawn(change),
     };
     // A change that panicked may have been written to the journal.
-    task.await.unwrap_or(Err(Error::Journal(journal::Error::Closed)))
+    task.await
+        .unwrap_or(Err(Error::Journal(journal::Error::Closed)))
 }
 
 pub(super) fn unsubscribe(topic_key: &str, child: &SubscriptionHandle) -> Vec<MetaChange> {
     let name = format!("{topic_key}/{}", child.shared.plan().record.key());
-    vec![MetaChange::Delete(MetaKind::Subscription, name), MetaChange::Unsubscribe(child.shared.subscription_key)]
+    vec![
+        MetaChange::Delete(MetaKind::Subscription, name),
+        MetaChange::Unsubscribe(child.shared.subscription_key),
+    ]
 }
 
 pub fn json(record: &impl Serialize) -> Bytes {

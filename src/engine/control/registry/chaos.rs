@@ -27,25 +27,42 @@ pub enum TaskKill {
 
 impl Registry {
     /// Injects a fault into an actor.
-    #[expect(clippy::disallowed_methods, reason = "sent once; an actor that has ended needs no fault")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "sent once; an actor that has ended needs no fault"
+    )]
     pub fn inject(&self, victim: &ChaosVictim, fault: ActorFault) -> Result<(), Error> {
         match victim {
             ChaosVictim::Topic(topic) => {
                 let topic = self.known(topic)?;
                 let mailbox = topic.mailbox().ok_or_else(|| idle("actor of this topic"))?;
-                mailbox.do_send(Inject { fault, mark: topic.history().intended_stop() });
+                mailbox.do_send(Inject {
+                    fault,
+                    mark: topic.history().intended_stop(),
+                });
             }
             ChaosVictim::Subscription(topic, name) => {
                 let child = known_child(&*self.known(topic)?, name)?;
-                let mailbox = child.shared.mailbox().ok_or_else(|| idle("actor of this subscription"))?;
-                mailbox.do_send(Inject { fault, mark: child.history.intended_stop() });
+                let mailbox = child
+                    .shared
+                    .mailbox()
+                    .ok_or_else(|| idle("actor of this subscription"))?;
+                mailbox.do_send(Inject {
+                    fault,
+                    mark: child.history.intended_stop(),
+                });
             }
         }
         Ok(())
     }
 
     /// Ends the task of a request.
-    pub fn kill_delivery(&self, topic: &str, subscription: &str, by: TaskKill) -> Result<(), Error> {
+    pub fn kill_delivery(
+        &self,
+        topic: &str,
+        subscription: &str,
+        by: TaskKill,
+    ) -> Result<(), Error> {
         let child = known_child(&*self.known(topic)?, subscription)?;
         match by {
             TaskKill::Panic => child.shared.doom_delivery(),
@@ -63,7 +80,10 @@ impl Registry {
         };
         let running = |topic: &Arc<TopicHandle>| {
             let key = topic.record().key();
-            let children = topic.children().into_iter().filter(|child| child.shared.mailbox().is_some());
+            let children = topic
+                .children()
+                .into_iter()
+                .filter(|child| child.shared.mailbox().is_some());
             let name = |child: Arc<SubscriptionHandle>| {
                 ChaosVictim::Subscription(key.clone(), child.shared.plan().record.key())
             };
@@ -75,25 +95,44 @@ impl Registry {
     }
 
     /// The target of response faults: all subscriptions, those of a topic, or one.
-    pub fn fault_target(&self, topic: Option<&str>, subscription: Option<&str>) -> Result<FaultTarget, Error> {
-        let Some(topic) = topic else { return Ok(FaultTarget::All) };
+    pub fn fault_target(
+        &self,
+        topic: Option<&str>,
+        subscription: Option<&str>,
+    ) -> Result<FaultTarget, Error> {
+        let Some(topic) = topic else {
+            return Ok(FaultTarget::All);
+        };
         let topic = self.known(topic)?;
         Ok(match subscription {
             None => FaultTarget::Topic(topic.partition()),
-            Some(name) => FaultTarget::Subscription(known_child(&topic, name)?.shared.subscription_key),
+            Some(name) => {
+                FaultTarget::Subscription(known_child(&topic, name)?.shared.subscription_key)
+            }
         })
     }
 
     /// Makes an event panic the actor that processes it, this many times.
-    pub fn poison(&self, topic: &str, subscription: &str, event_id: &str, times: u32) -> Result<(), Error> {
-        known_child(&*self.known(topic)?, subscription)?.shared.poison(event_id, times);
+    pub fn poison(
+        &self,
+        topic: &str,
+        subscription: &str,
+        event_id: &str,
+        times: u32,
+    ) -> Result<(), Error> {
+        known_child(&*self.known(topic)?, subscription)?
+            .shared
+            .poison(event_id, times);
         Ok(())
     }
 
     /// Removes the faults of a subscription.
     pub fn clear_faults(&self, topic: &str, subscription: &str) {
         // A deleted subscription has none.
-        if let Some(child) = self.topic(topic).and_then(|topic| topic.child_named(subscription)) {
+        if let Some(child) = self
+            .topic(topic)
+            .and_then(|topic| topic.child_named(subscription))
+        {
             child.shared.clear_faults();
         }
     }

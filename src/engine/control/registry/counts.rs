@@ -1,4 +1,5 @@
-//! Snapshots of all subscriptions of a topic, for metrics. Sends nothing to actors and reads no disk.
+//! Snapshots of all subscriptions of a topic, for metrics. Sends nothing to actors and reads no
+//! disk.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,11 +7,14 @@ use super::{SubscriptionHandle, TopicHandle};
 use crate::{fanout::meter::TopicMeter, supervision::IncarnationEnds};
 use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::LogTail};
 use gridhook_journal as journal;
-use gridhook_policy::record::{Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind};
+use gridhook_policy::record::{
+    Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind,
+};
 use gridhook_record::subscription::SubscriptionRecord;
 use gridhook_subscription::SubscriptionMeasures;
 
-/// A subscription at one moment. It borrows the state, so a visit of thousands keeps only what it makes of each.
+/// A subscription at one moment. It borrows the state, so a visit of thousands keeps only what it
+/// makes of each.
 #[derive(Debug)]
 pub struct SubscriptionCensus<'a> {
     /// Its number.
@@ -44,7 +48,8 @@ pub struct SubscriptionCensus<'a> {
 /// The figures of a subscription that a list of thousands shows.
 #[derive(Clone, Debug)]
 pub struct SubscriptionSnapshot {
-    /// Its handle. The record is read from there by need, because it is in memory of its own, far from the figures.
+    /// Its handle. The record is read from there by need, because it is in memory of its own, far
+    /// from the figures.
     child: Arc<SubscriptionHandle>,
     /// Outcomes of published events.
     pub counters: Counters,
@@ -72,7 +77,12 @@ impl SubscriptionSnapshot {
         let in_flight = child.shared.in_flight();
         child.shared.read_state(|state| {
             let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
-            let Cursor { counters, health, held, .. } = state.cursor;
+            let Cursor {
+                counters,
+                health,
+                held,
+                ..
+            } = state.cursor;
             Self {
                 child: Arc::clone(&child),
                 counters,
@@ -83,7 +93,13 @@ impl SubscriptionSnapshot {
                 backlog,
                 unread,
                 in_flight,
-                received: state.cursor.counts.leases.get(&StepKind::Received).copied().unwrap_or_default(),
+                received: state
+                    .cursor
+                    .counts
+                    .leases
+                    .get(&StepKind::Received)
+                    .copied()
+                    .unwrap_or_default(),
             }
         })
     }
@@ -108,17 +124,21 @@ impl SubscriptionSnapshot {
         self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting() == 0
     }
 
-    /// The number of responses by range of response times; empty if no request was sent since the process started.
+    /// The number of responses by range of response times; empty if no request was sent since the
+    /// process started.
     pub fn response_times(&self) -> Vec<u64> {
         self.child.shared.response_times()
     }
 }
 
 impl TopicHandle {
-    /// Snapshots of all subscriptions, by the key of their records, each taken when the iterator comes to it.
+    /// Snapshots of all subscriptions, by the key of their records, each taken when the iterator
+    /// comes to it.
     pub fn snapshots(&self) -> impl Iterator<Item = SubscriptionSnapshot> {
         let end = self.log_end();
-        self.children().into_iter().map(move |child| SubscriptionSnapshot::of(child, end))
+        self.children()
+            .into_iter()
+            .map(move |child| SubscriptionSnapshot::of(child, end))
     }
 
     /// The jobs that have not ended, with the record of their subscription.
@@ -126,24 +146,34 @@ impl TopicHandle {
         let open = |child: &Arc<SubscriptionHandle>| {
             let record = Arc::clone(&child.shared.plan().record);
             let jobs = child.shared.read_state(|state| state.cursor.jobs.clone());
-            jobs.into_iter().map(move |job| (Arc::clone(&record), job)).collect::<Vec<_>>()
+            jobs.into_iter()
+                .map(move |job| (Arc::clone(&record), job))
+                .collect::<Vec<_>>()
         };
         self.children().iter().flat_map(open).collect()
     }
 
     /// The snapshot of one subscription, by the key of its record in any case.
     pub fn snapshot(&self, name: &str) -> Option<SubscriptionSnapshot> {
-        self.child_named(name).map(|child| SubscriptionSnapshot::of(child, self.log_end()))
+        self.child_named(name)
+            .map(|child| SubscriptionSnapshot::of(child, self.log_end()))
     }
 
     /// Visits all subscriptions, by the key of their records.
     pub fn census(&self, mut visit: impl FnMut(SubscriptionCensus<'_>)) {
-        self.children().iter().for_each(|child| self.counted(child, &mut visit));
+        self.children()
+            .iter()
+            .for_each(|child| self.counted(child, &mut visit));
     }
 
     /// What `visit` makes of one subscription, by the key of its record in any case.
-    pub fn count<T>(&self, name: &str, visit: impl FnOnce(SubscriptionCensus<'_>) -> T) -> Option<T> {
-        self.child_named(name).map(|child| self.counted(&child, visit))
+    pub fn count<T>(
+        &self,
+        name: &str,
+        visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
+    ) -> Option<T> {
+        self.child_named(name)
+            .map(|child| self.counted(&child, visit))
     }
 
     /// Visits the number, the cursor and the backlog of each subscription.
@@ -159,7 +189,10 @@ impl TopicHandle {
 
     /// Number and bytes of the events that the topic has accepted since it was created.
     pub fn taken(&self) -> LogTail {
-        self.journal.end(self.partition()).map(|end| end.running).unwrap_or_default()
+        self.journal
+            .end(self.partition())
+            .map(|end| end.running)
+            .unwrap_or_default()
     }
 
     /// Counters of its publishers.
@@ -173,16 +206,31 @@ impl TopicHandle {
     /// If the log cannot be read.
     pub async fn appended_at(&self, seq: Seq) -> Result<Option<Timestamp>, journal::Error> {
         // Reads one chunk by a seek.
-        let slice = self.journal.reads().log(self.partition(), seq, seq.plus(1), 1).await?;
+        let slice = self
+            .journal
+            .reads()
+            .log(self.partition(), seq, seq.plus(1), 1)
+            .await?;
         Ok(slice.chunks.first().map(|chunk| chunk.appended))
     }
 
-    fn counted<T>(&self, child: &SubscriptionHandle, visit: impl FnOnce(SubscriptionCensus<'_>) -> T) -> T {
+    fn counted<T>(
+        &self,
+        child: &SubscriptionHandle,
+        visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
+    ) -> T {
         let (shared, plan, end) = (&child.shared, child.shared.plan(), self.log_end());
         // Everything that has a lock of its own is read before the state is locked.
-        let (in_flight, late_requests, quarantined) =
-            (shared.in_flight(), shared.late_requests(), shared.quarantined_count());
-        let (incarnation, ends, measured) = (child.history.incarnation(), child.history.ends(), shared.measured());
+        let (in_flight, late_requests, quarantined) = (
+            shared.in_flight(),
+            shared.late_requests(),
+            shared.quarantined_count(),
+        );
+        let (incarnation, ends, measured) = (
+            child.history.incarnation(),
+            child.history.ends(),
+            shared.measured(),
+        );
         shared.read_state(|state| {
             let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
             visit(SubscriptionCensus {

@@ -1,8 +1,8 @@
 //! The topics of a domain.
 //!
-//! A domain is one log with one actor, and each of its events names its topic. A domain topic costs only a record, and
-//! an event for a topic that does not exist is accepted. Domain topics may be created with their first subscription and
-//! deleted with their last.
+//! A domain is one log with one actor, and each of its events names its topic. A domain topic costs
+//! only a record, and an event for a topic that does not exist is accepted. Domain topics may be
+//! created with their first subscription and deleted with their last.
 
 use std::{
     collections::BTreeMap,
@@ -29,21 +29,35 @@ pub(super) type DomainTopics = BTreeMap<String, DomainTopic>;
 impl TopicHandle {
     /// The topics of this domain, by name.
     pub fn domain_topics(&self) -> Vec<DomainTopic> {
-        self.domain_topics.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.domain_topics
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// A topic of this domain, by name.
     pub fn domain_topic(&self, name: &str) -> Option<DomainTopic> {
-        let topics = self.domain_topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = self
+            .domain_topics
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         topics.get(&name.to_ascii_lowercase()).cloned()
     }
 
     pub(super) fn set_domain_topic(&self, topic: DomainTopic) {
-        self.domain_topics.write().unwrap_or_else(PoisonError::into_inner).insert(topic.name.key(), topic);
+        self.domain_topics
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(topic.name.key(), topic);
     }
 
     pub(super) fn remove_domain_topic(&self, name: &Name) {
-        self.domain_topics.write().unwrap_or_else(PoisonError::into_inner).remove(&name.key());
+        self.domain_topics
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&name.key());
     }
 }
 
@@ -70,12 +84,18 @@ impl Registry {
     }
 
     /// Deletes a topic of a domain and its subscriptions. False if it does not exist.
-    pub async fn delete_domain_topic(self: &Arc<Self>, domain: &str, name: &str) -> Result<bool, Error> {
+    pub async fn delete_domain_topic(
+        self: &Arc<Self>,
+        domain: &str,
+        name: &str,
+    ) -> Result<bool, Error> {
         let (registry, domain, name) = (Arc::clone(self), domain.to_owned(), name.to_owned());
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
             let domain = registry.known(&domain)?;
-            let Some(DomainTopic { name, .. }) = domain.domain_topic(&name) else { return Ok(false) };
+            let Some(DomainTopic { name, .. }) = domain.domain_topic(&name) else {
+                return Ok(false);
+            };
             let key = domain.record().key();
             let mut gone = domain.children();
             gone.retain(|child| is_of(&child.shared.plan().record, Some(name.as_str())));
@@ -83,7 +103,11 @@ impl Registry {
             proposed.retain(|proposal| is_of(&proposal.record, Some(name.as_str())));
             let mut changes = vec![delete(&domain, &name)];
             changes.extend(gone.iter().flat_map(|child| unsubscribe(&key, child)));
-            changes.extend(proposed.iter().filter_map(|proposal| domain.withdraw(&proposal.record.key())));
+            changes.extend(
+                proposed
+                    .iter()
+                    .filter_map(|proposal| domain.withdraw(&proposal.record.key())),
+            );
             write_changes(&registry.journal, changes).await?;
             for proposal in &proposed {
                 domain.set_proposal(None, &proposal.record.key());
@@ -101,9 +125,13 @@ impl Registry {
         .await
     }
 
-    /// The subscriptions of a topic or a domain, as clients see them; with `domain_topic`, those of this topic of the
-    /// domain.
-    pub fn provisioned_of(&self, topic: &TopicHandle, domain_topic: Option<&str>) -> Vec<Provisioned> {
+    /// The subscriptions of a topic or a domain, as clients see them; with `domain_topic`, those of
+    /// this topic of the domain.
+    pub fn provisioned_of(
+        &self,
+        topic: &TopicHandle,
+        domain_topic: Option<&str>,
+    ) -> Vec<Provisioned> {
         let mut all = self.all_provisioned(topic);
         all.retain(|one| is_of(&one.record, domain_topic));
         all
@@ -115,26 +143,46 @@ impl Registry {
         domain: &TopicHandle,
         subscription: &SubscriptionRecord,
     ) -> Result<Option<DomainTopic>, Error> {
-        let Some(name) = &subscription.filter.domain_topic else { return Ok(None) };
+        let Some(name) = &subscription.filter.domain_topic else {
+            return Ok(None);
+        };
         if domain.domain_topic(name).is_some() {
             return Ok(None);
         }
-        if !domain.record().domain.is_some_and(|topics| topics.auto_create) {
+        if !domain
+            .record()
+            .domain
+            .is_some_and(|topics| topics.auto_create)
+        {
             return Err(Error::Unknown(format!(
-                "the domain has no topic '{name}', and autoCreateTopicWithFirstSubscription is false: PUT the topic first"
+                "the domain has no topic '{name}', and autoCreateTopicWithFirstSubscription is \
+                 false: PUT the topic first"
             )));
         }
         self.check_domain_topic_limit(domain)?;
-        let system_data = subscription.system_data.as_ref().map(|SystemData { modified, .. }| SystemData {
-            created: Some(modified.clone()),
-            modified: modified.clone(),
-        });
-        Ok(Some(DomainTopic { name: Name::new(name), system_data }))
+        let system_data =
+            subscription
+                .system_data
+                .as_ref()
+                .map(|SystemData { modified, .. }| SystemData {
+                    created: Some(modified.clone()),
+                    modified: modified.clone(),
+                });
+        Ok(Some(DomainTopic {
+            name: Name::new(name),
+            system_data,
+        }))
     }
 
     fn check_domain_topic_limit(&self, domain: &TopicHandle) -> Result<(), Error> {
         let max = self.rules.domain_topics_max;
-        if domain.domain_topics.read().unwrap_or_else(PoisonError::into_inner).len() < max {
+        if domain
+            .domain_topics
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+            < max
+        {
             return Ok(());
         }
         Err(Error::Full(format!(
@@ -149,16 +197,30 @@ pub(super) fn auto_deleted_topic(domain: &TopicHandle, key: &str) -> Option<Name
     // A subscription's name has no slash.
     let (name, _) = key.rsplit_once('/')?;
     let name = domain.domain_topic(name)?.name;
-    let goes = domain.record().domain.is_some_and(|topics| topics.auto_delete);
+    let goes = domain
+        .record()
+        .domain
+        .is_some_and(|topics| topics.auto_delete);
     let mut records = domain.subscriptions();
-    records.extend(domain.proposals().iter().map(|proposal| Arc::clone(&proposal.record)));
-    let is_other = |one: &SubscriptionRecord| is_of(one, Some(name.as_str())) && !one.key().eq_ignore_ascii_case(key);
+    records.extend(
+        domain
+            .proposals()
+            .iter()
+            .map(|proposal| Arc::clone(&proposal.record)),
+    );
+    let is_other = |one: &SubscriptionRecord| {
+        is_of(one, Some(name.as_str())) && !one.key().eq_ignore_ascii_case(key)
+    };
     let alone = !records.iter().any(|one| is_other(one));
     (goes && alone).then_some(name)
 }
 
 pub(super) fn put(domain: &TopicHandle, topic: &DomainTopic) -> MetaChange {
-    MetaChange::Put(MetaKind::DomainTopic, record_name(domain, &topic.name), json(topic))
+    MetaChange::Put(
+        MetaKind::DomainTopic,
+        record_name(domain, &topic.name),
+        json(topic),
+    )
 }
 
 pub(super) fn delete(domain: &TopicHandle, name: &Name) -> MetaChange {

@@ -34,19 +34,28 @@ impl TopicHandle {
     }
 
     /// The first events of a range, and the rest of it.
-    pub async fn events_of(&self, range: Range<Seq>) -> Result<(Vec<Event>, Range<Seq>), journal::Error> {
-        let slice = self.journal.reads().log(self.partition(), range.start, range.end, SLICE_BYTES).await?;
+    pub async fn events_of(
+        &self,
+        range: Range<Seq>,
+    ) -> Result<(Vec<Event>, Range<Seq>), journal::Error> {
+        let slice = self
+            .journal
+            .reads()
+            .log(self.partition(), range.start, range.end, SLICE_BYTES)
+            .await?;
         let mut events = Vec::new();
         for chunk in slice.chunks {
-            let chunk = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
+            let chunk = chunk
+                .events()
+                .map_err(|error| journal::Error::Damaged(error.to_string()))?;
             events.extend(chunk.into_iter().filter(|event| range.contains(&event.seq)));
         }
         // Guards against a slice that does not advance.
         Ok((events, slice.upto.max(range.start.plus(1))..range.end))
     }
 
-    /// The events before `before`, newest first: up to `count` for which `line` makes something. A page may be shorter, or
-    /// empty, where few events are wanted.
+    /// The events before `before`, newest first: up to `count` for which `line` makes something. A
+    /// page may be shorter, or empty, where few events are wanted.
     pub async fn events_before<T>(
         &self,
         before: Option<Seq>,
@@ -62,13 +71,21 @@ impl TopicHandle {
             let mut rest = from..end;
             while !rest.is_empty() {
                 let (events, next) = self.events_of(rest).await?;
-                window.extend(events.iter().filter_map(|event| Some((event.seq, line(event)?))));
+                window.extend(
+                    events
+                        .iter()
+                        .filter_map(|event| Some((event.seq, line(event)?))),
+                );
                 rest = next;
             }
             for (seq, line) in window.into_iter().rev() {
                 events.push(line);
                 if events.len() == count {
-                    return Ok(EventPage { events, next: (seq > floor).then_some(seq), log });
+                    return Ok(EventPage {
+                        events,
+                        next: (seq > floor).then_some(seq),
+                        log,
+                    });
                 }
             }
             end = from;
@@ -76,7 +93,11 @@ impl TopicHandle {
                 break;
             }
         }
-        Ok(EventPage { events, next: (end > floor).then_some(end), log })
+        Ok(EventPage {
+            events,
+            next: (end > floor).then_some(end),
+            log,
+        })
     }
 
     /// The event with this sequence; [`None`] if the log does not have it.
@@ -91,7 +112,12 @@ impl TopicHandle {
     /// The beginning and the end of the log.
     pub async fn log_range(&self) -> Result<Range<Seq>, journal::Error> {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        let floor = self.journal.reads().floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
+        let floor = self
+            .journal
+            .reads()
+            .floor(self.partition())
+            .await?
+            .ok_or(journal::Error::Unknown)?;
         Ok(floor..end)
     }
 }

@@ -1,5 +1,5 @@
-//! The registry of topics and subscriptions: the control plane changes them ([`Registry::put_topic`] and others), all
-//! modules look them up.
+//! The registry of topics and subscriptions: the control plane changes them
+//! ([`Registry::put_topic`] and others), all modules look them up.
 
 mod change;
 mod chaos;
@@ -31,7 +31,8 @@ pub use self::{
     validation::{ChangeBasis, ValidationOutcome, ValidationRefusal},
 };
 use crate::control::{
-    resource_groups::ResourceGroups, system_events::SystemEvents, tokens::Tokens, validation::EndpointValidator,
+    resource_groups::ResourceGroups, system_events::SystemEvents, tokens::Tokens,
+    validation::EndpointValidator,
 };
 use gridhook_event::{PartitionId, Seq, SubscriptionKey, chunk::Chunk};
 use gridhook_journal as journal;
@@ -122,21 +123,30 @@ pub struct Registry {
     resource_groups: ResourceGroups,
 }
 
-/// Topics whose actor must be started, for [`actor_factory::run`](crate::supervision::actor_factory::run).
+/// Topics whose actor must be started, for
+/// [`actor_factory::run`](crate::supervision::actor_factory::run).
 pub type StartQueue = mpsc::UnboundedReceiver<Arc<TopicHandle>>;
 
 impl Registry {
     /// Reads all records from the store. Blocks; for the start.
-    pub fn recover(journal: Journal, rules: RegistryRules, tail_bytes: usize) -> Result<(Self, StartQueue), Error> {
+    pub fn recover(
+        journal: Journal,
+        rules: RegistryRules,
+        tail_bytes: usize,
+    ) -> Result<(Self, StartQueue), Error> {
         let (starts, started) = mpsc::unbounded_channel();
         let reads = journal.reads();
         let numbers = match reads.all_meta(MetaKind::Numbers)?.into_iter().next() {
             Some((name, value)) => parse(&name, &value)?,
             None => NextNumbers::default(),
         };
-        let mut cursors: HashMap<SubscriptionKey, Cursor> = reads.all_cursors()?.into_iter().collect();
+        let mut cursors: HashMap<SubscriptionKey, Cursor> =
+            reads.all_cursors()?.into_iter().collect();
         let (partition, subscription) = reads.largest_numbers()?;
-        let subscription = cursors.keys().map(|key| key.subscription).fold(subscription, Ord::max);
+        let subscription = cursors
+            .keys()
+            .map(|key| key.subscription)
+            .fold(subscription, Ord::max);
         let mut registry = Self {
             journal: journal.clone(),
             rules,
@@ -161,21 +171,38 @@ impl Registry {
             registry.insert(registry.new_topic(record)?);
         }
         for (name, value) in reads.all_meta(MetaKind::DomainTopic)? {
-            registry.owner_of(&name)?.set_domain_topic(parse(&name, &value)?);
+            registry
+                .owner_of(&name)?
+                .set_domain_topic(parse(&name, &value)?);
         }
         for (name, value) in reads.all_meta(MetaKind::Subscription)? {
             let record: SubscriptionRecord = parse(&name, &value)?;
-            let unreadable = |reason: &str| Error::Unreadable { name: name.clone(), reason: reason.to_owned() };
+            let unreadable = |reason: &str| Error::Unreadable {
+                name: name.clone(),
+                reason: reason.to_owned(),
+            };
             let topic = registry.owner_of(&name)?;
-            let subscription_key = SubscriptionKey { partition: topic.partition(), subscription: record.number };
-            let cursor = cursors.remove(&subscription_key).ok_or_else(|| unreadable("its cursor is missing"))?;
-            topic.add_child(registry.plan(&topic.record(), Arc::new(record))?, Some(cursor));
+            let subscription_key = SubscriptionKey {
+                partition: topic.partition(),
+                subscription: record.number,
+            };
+            let cursor = cursors
+                .remove(&subscription_key)
+                .ok_or_else(|| unreadable("its cursor is missing"))?;
+            topic.add_child(
+                registry.plan(&topic.record(), Arc::new(record))?,
+                Some(cursor),
+            );
         }
         registry.discard_unnamed(cursors.into_keys());
         registry.recover_proposals()?;
         for topic in registry.topics() {
             let end = topic.log_end().unwrap_or(Seq::FIRST);
-            if topic.children().iter().any(|child| !child.shared.is_idle(end)) {
+            if topic
+                .children()
+                .iter()
+                .any(|child| !child.shared.is_idle(end))
+            {
                 topic.ensure_running();
             }
         }
@@ -184,13 +211,23 @@ impl Registry {
 
     /// The topic or the domain of a record, by the record's name.
     fn owner_of(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
-        let topic = name.split_once('/').and_then(|(topic, _)| self.topic(topic));
-        topic.ok_or_else(|| Error::Unreadable { name: name.to_owned(), reason: "its topic is missing".to_owned() })
+        let topic = name
+            .split_once('/')
+            .and_then(|(topic, _)| self.topic(topic));
+        topic.ok_or_else(|| Error::Unreadable {
+            name: name.to_owned(),
+            reason: "its topic is missing".to_owned(),
+        })
     }
 
-    /// A topic by its name, or a domain by the [key](gridhook_record::topic::key) of its name, in any case.
+    /// A topic by its name, or a domain by the [key](gridhook_record::topic::key) of its name, in
+    /// any case.
     pub fn topic(&self, name: &str) -> Option<Arc<TopicHandle>> {
-        self.topics.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
+        self.topics
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&name.to_ascii_lowercase())
+            .cloned()
     }
 
     /// All topics, domains and topics of namespaces, by key.
@@ -198,18 +235,26 @@ impl Registry {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let mut topics: Vec<(&String, &Arc<TopicHandle>)> = topics.iter().collect();
         topics.sort_unstable_by_key(|(name, _)| *name);
-        topics.into_iter().map(|(_, topic)| Arc::clone(topic)).collect()
+        topics
+            .into_iter()
+            .map(|(_, topic)| Arc::clone(topic))
+            .collect()
     }
 
     /// The topic of a partition.
     pub fn owner(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
-        self.partitions.read().unwrap_or_else(PoisonError::into_inner).get(&partition).cloned()
+        self.partitions
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&partition)
+            .cloned()
     }
 
     /// Passes durable chunks on to the topic and the feed.
     pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
         for chunk in &chunks {
-            self.feed.publish(|| FeedEvent::Published(partition, chunk.clone()));
+            self.feed
+                .publish(|| FeedEvent::Published(partition, chunk.clone()));
         }
         // The topic may have been deleted.
         if let Some(topic) = self.owner(partition) {
@@ -218,40 +263,66 @@ impl Registry {
     }
 
     /// The shared state of a subscription, by number.
-    pub fn shared(&self, SubscriptionKey { partition, subscription }: SubscriptionKey) -> Option<Arc<SharedState>> {
-        Some(Arc::clone(&self.owner(partition)?.child(subscription)?.shared))
+    pub fn shared(
+        &self,
+        SubscriptionKey {
+            partition,
+            subscription,
+        }: SubscriptionKey,
+    ) -> Option<Arc<SharedState>> {
+        Some(Arc::clone(
+            &self.owner(partition)?.child(subscription)?.shared,
+        ))
     }
 
     /// Passes a command to a subscription. It is durable when this returns.
-    pub async fn command(&self, topic: &str, subscription: &str, command: Command) -> Result<CommandResult, Error> {
+    pub async fn command(
+        &self,
+        topic: &str,
+        subscription: &str,
+        command: Command,
+    ) -> Result<CommandResult, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         let done = child.shared.command(command);
         topic.changed();
-        done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)
+        done.await
+            .map_err(|_| journal::Error::Closed)?
+            .map_err(Error::CommandRefused)
     }
 
     /// Brings retries of a subscription forward. Returns their number once they are durably due.
     ///
     /// # Errors
     /// Like [`Self::command`].
-    pub async fn retry(&self, topic: &str, subscription: &str, request: RetryRequest) -> Result<u64, Error> {
+    pub async fn retry(
+        &self,
+        topic: &str,
+        subscription: &str,
+        request: RetryRequest,
+    ) -> Result<u64, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         let done = child.shared.retry(request);
         topic.changed();
-        let result = done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)?;
+        let result = done
+            .await
+            .map_err(|_| journal::Error::Closed)?
+            .map_err(Error::CommandRefused)?;
         Ok(result.events)
     }
 
-    /// Passes dead letters to a redrive job of a subscription. They are durably pending when the future completes.
+    /// Passes dead letters to a redrive job of a subscription. They are durably pending when the
+    /// future completes.
     pub fn redrive_page(
         &self,
         subscription_key: SubscriptionKey,
         page: RedrivePage,
     ) -> impl Future<Output = Result<CommandResult, Error>> + Send + use<> {
-        let handed =
-            self.owner(subscription_key.partition).zip(self.shared(subscription_key)).map(|(topic, shared)| {
+        let handed = self
+            .owner(subscription_key.partition)
+            .zip(self.shared(subscription_key))
+            .map(|(topic, shared)| {
                 let done = shared.redrive_page(page);
                 topic.changed();
                 done
@@ -259,7 +330,9 @@ impl Registry {
         async move {
             let unknown = || Error::Unknown("there is no such event subscription".to_owned());
             let done = handed.ok_or_else(unknown)?;
-            done.await.map_err(|_| journal::Error::Closed)?.map_err(Error::CommandRefused)
+            done.await
+                .map_err(|_| journal::Error::Closed)?
+                .map_err(Error::CommandRefused)
         }
     }
 
@@ -268,10 +341,24 @@ impl Registry {
         self.system_events.get_or_init(|| events);
     }
 
-    fn report_change(&self, event_type: &'static str, topic: &TopicHandle, subscription: &SubscriptionRecord) {
+    fn report_change(
+        &self,
+        event_type: &'static str,
+        topic: &TopicHandle,
+        subscription: &SubscriptionRecord,
+    ) {
         // The shard that leads a spread topic reports the change for all.
-        if let Some(events) = self.system_events.get().filter(|_| !topic.record().is_follower) {
-            events.report_subscription(event_type, &topic.record(), subscription, serde_json::json!({}));
+        if let Some(events) = self
+            .system_events
+            .get()
+            .filter(|_| !topic.record().is_follower)
+        {
+            events.report_subscription(
+                event_type,
+                &topic.record(),
+                subscription,
+                serde_json::json!({}),
+            );
         }
     }
 
@@ -300,7 +387,11 @@ impl Registry {
 
     /// How many requests are in flight, or answered and not yet durable.
     pub fn in_flight(&self) -> usize {
-        self.topics().iter().flat_map(|topic| topic.children()).map(|child| child.shared.in_flight()).sum()
+        self.topics()
+            .iter()
+            .flat_map(|topic| topic.children())
+            .map(|child| child.shared.in_flight())
+            .sum()
     }
 
     /// The settings for all topics.
@@ -309,29 +400,52 @@ impl Registry {
     }
 
     fn known(&self, name: &str) -> Result<Arc<TopicHandle>, Error> {
-        self.topic(name).ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
+        self.topic(name)
+            .ok_or_else(|| Error::Unknown(format!("there is no topic '{name}'")))
     }
 
     fn edition(&self, name: &str) -> Result<Arc<Edition>, Error> {
         self.rules.editions.get(name).cloned().ok_or_else(|| {
-            let known = self.rules.editions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            Error::Refused(format!("the edition '{}' does not exist; allowed: {known}", name.escape_debug()))
+            let known = self
+                .rules
+                .editions
+                .keys()
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
+            Error::Refused(format!(
+                "the edition '{}' does not exist; allowed: {known}",
+                name.escape_debug()
+            ))
         })
     }
 
     /// The edition of the topic, with the subscription's own schedule if it has one.
-    fn edition_for(&self, topic: &TopicRecord, record: &SubscriptionRecord) -> Result<Arc<Edition>, Error> {
+    fn edition_for(
+        &self,
+        topic: &TopicRecord,
+        record: &SubscriptionRecord,
+    ) -> Result<Arc<Edition>, Error> {
         let edition = self.edition(&topic.edition)?;
         let retry = match record.retry_schedule.as_deref() {
             None => return Ok(edition),
             Some(RetryScheduleSpec::Edition(name)) => self.edition(name)?.retry.clone(),
-            Some(RetryScheduleSpec::Waits(waits)) => edition.retry.with_waits(waits).map_err(Error::Refused)?,
+            Some(RetryScheduleSpec::Waits(waits)) => {
+                edition.retry.with_waits(waits).map_err(Error::Refused)?
+            }
         };
-        Ok(Arc::new(Edition { retry, ..Edition::clone(&edition) }))
+        Ok(Arc::new(Edition {
+            retry,
+            ..Edition::clone(&edition)
+        }))
     }
 
     /// The delivery plan of a subscription.
-    fn plan(&self, topic: &TopicRecord, record: Arc<SubscriptionRecord>) -> Result<Arc<DeliveryPlan>, Error> {
+    fn plan(
+        &self,
+        topic: &TopicRecord,
+        record: Arc<SubscriptionRecord>,
+    ) -> Result<Arc<DeliveryPlan>, Error> {
         let edition = self.edition_for(topic, &record)?;
         let plan = DeliveryPlan::new(record, topic.input_schema, edition, &self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
@@ -340,27 +454,47 @@ impl Registry {
 
     fn new_topic(&self, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
         let (budget, journal) = (Arc::clone(&self.budget), self.journal.clone());
-        Ok(Arc::new(TopicHandle::new(Arc::new(record), budget, journal, self.starts.clone())?))
+        Ok(Arc::new(TopicHandle::new(
+            Arc::new(record),
+            budget,
+            journal,
+            self.starts.clone(),
+        )?))
     }
 
     fn insert(&self, topic: Arc<TopicHandle>) {
         let key = topic.record().key();
-        self.partitions.write().unwrap_or_else(PoisonError::into_inner).insert(topic.partition(), Arc::clone(&topic));
-        self.topics.write().unwrap_or_else(PoisonError::into_inner).insert(key, topic);
+        self.partitions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(topic.partition(), Arc::clone(&topic));
+        self.topics
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(key, topic);
     }
 }
 
 fn known_child(topic: &TopicHandle, name: &str) -> Result<Arc<SubscriptionHandle>, Error> {
-    topic.child_named(name).ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
+    topic
+        .child_named(name)
+        .ok_or_else(|| Error::Unknown(format!("there is no event subscription '{name}'")))
 }
 
-pub(in crate::control) fn parse<T: for<'de> Deserialize<'de>>(name: &str, value: &[u8]) -> Result<T, Error> {
+pub(in crate::control) fn parse<T: for<'de> Deserialize<'de>>(
+    name: &str,
+    value: &[u8],
+) -> Result<T, Error> {
     serde_json::from_slice(value).map_err(|error| {
         let mut reason = error.to_string();
         // The next change of the record would lose the unknown field.
         if reason.contains("unknown field") {
-            reason += ". A newer gridhook wrote it: run that version, or restore a backup made by this version";
+            reason += ". A newer gridhook wrote it: run that version, or restore a backup made by \
+                this version";
         }
-        Error::Unreadable { name: name.to_owned(), reason }
+        Error::Unreadable {
+            name: name.to_owned(),
+            reason,
+        }
     })
 }

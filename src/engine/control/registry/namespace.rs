@@ -14,19 +14,34 @@ use gridhook_store::keys::MetaKind;
 impl Registry {
     /// A namespace by its name, in any case.
     pub fn namespace(&self, name: &str) -> Option<Arc<NamespaceRecord>> {
-        let namespaces = self.namespaces.read().unwrap_or_else(PoisonError::into_inner);
+        let namespaces = self
+            .namespaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         namespaces.get(&name.to_ascii_lowercase()).cloned()
     }
 
     /// All namespaces, by name.
     pub fn namespaces(&self) -> Vec<Arc<NamespaceRecord>> {
-        self.namespaces.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.namespaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// The only namespace, if there is exactly one.
     pub fn sole_namespace(&self) -> Option<Arc<NamespaceRecord>> {
-        let namespaces = self.namespaces.read().unwrap_or_else(PoisonError::into_inner);
-        namespaces.values().next().filter(|_| namespaces.len() == 1).cloned()
+        let namespaces = self
+            .namespaces
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        namespaces
+            .values()
+            .next()
+            .filter(|_| namespaces.len() == 1)
+            .cloned()
     }
 
     /// The topics of a namespace, by name.
@@ -37,7 +52,10 @@ impl Registry {
     }
 
     /// Creates a namespace or replaces its record.
-    pub async fn put_namespace(self: &Arc<Self>, record: NamespaceRecord) -> Result<Arc<NamespaceRecord>, Error> {
+    pub async fn put_namespace(
+        self: &Arc<Self>,
+        record: NamespaceRecord,
+    ) -> Result<Arc<NamespaceRecord>, Error> {
         let registry = Arc::clone(self);
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
@@ -65,7 +83,11 @@ impl Registry {
             let mut changes = vec![MetaChange::Delete(MetaKind::Namespace, name.clone())];
             changes.extend(topics.iter().flat_map(Registry::deletion));
             write_changes(&registry.journal, changes).await?;
-            registry.namespaces.write().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            registry
+                .namespaces
+                .write()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&name);
             for topic in &topics {
                 registry.forget(topic);
             }
@@ -76,7 +98,10 @@ impl Registry {
 
     pub(super) fn insert_namespace(&self, record: NamespaceRecord) -> Arc<NamespaceRecord> {
         let record = Arc::new(record);
-        let mut namespaces = self.namespaces.write().unwrap_or_else(PoisonError::into_inner);
+        let mut namespaces = self
+            .namespaces
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         namespaces.insert(record.key(), Arc::clone(&record));
         record
     }
@@ -84,14 +109,17 @@ impl Registry {
     /// Checks that the namespace of a topic exists.
     pub(super) fn check_namespace(&self, topic: &TopicRecord) -> Result<(), Error> {
         match &topic.namespace {
-            Some(namespace) if self.namespace(namespace.name.as_str()).is_none() => {
-                Err(Error::Unknown(format!("there is no namespace '{}'", namespace.name)))
-            }
+            Some(namespace) if self.namespace(namespace.name.as_str()).is_none() => Err(
+                Error::Unknown(format!("there is no namespace '{}'", namespace.name)),
+            ),
             Some(_) | None => Ok(()),
         }
     }
 }
 
 fn is_of(topic: &TopicRecord, namespace: &str) -> bool {
-    topic.namespace.as_ref().is_some_and(|of| of.name.as_str().eq_ignore_ascii_case(namespace))
+    topic
+        .namespace
+        .as_ref()
+        .is_some_and(|of| of.name.as_str().eq_ignore_ascii_case(namespace))
 }

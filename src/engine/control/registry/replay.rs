@@ -1,7 +1,7 @@
 //! Replays of a part of the log.
 //!
-//! The part is found and guarded before the subscription gets the command: the log is not trimmed below a guard. Once the
-//! start of the job is durable, the job's lane keeps it.
+//! The part is found and guarded before the subscription gets the command: the log is not trimmed
+//! below a guard. Once the start of the job is durable, the job's lane keeps it.
 
 use std::sync::Arc;
 
@@ -61,15 +61,28 @@ impl Registry {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
         let (guard, end) = topic.find(part).await?;
-        let mut content = ReplayContent { from: guard.from, end, events: 0, matching: 0 };
+        let mut content = ReplayContent {
+            from: guard.from,
+            end,
+            events: 0,
+            matching: 0,
+        };
         let plan = child.shared.plan();
         let mut from = guard.from;
         while from < end {
-            let LogSlice { chunks, upto, .. } =
-                topic.journal.reads().log(topic.partition(), from, end, SLICE_BYTES).await?;
+            let LogSlice { chunks, upto, .. } = topic
+                .journal
+                .reads()
+                .log(topic.partition(), from, end, SLICE_BYTES)
+                .await?;
             for chunk in chunks {
-                let events = chunk.events().map_err(|error| journal::Error::Damaged(error.to_string()))?;
-                for event in events.iter().filter(|event| (from..end).contains(&event.seq)) {
+                let events = chunk
+                    .events()
+                    .map_err(|error| journal::Error::Damaged(error.to_string()))?;
+                for event in events
+                    .iter()
+                    .filter(|event| (from..end).contains(&event.seq))
+                {
                     content.events += 1;
                     content.matching += u64::from(plan.filter().matches(event));
                 }
@@ -80,7 +93,8 @@ impl Registry {
         Ok(content)
     }
 
-    /// Begins a replay of this part, at most `rate` events per second. It is durable when this returns.
+    /// Begins a replay of this part, at most `rate` events per second. It is durable when this
+    /// returns.
     pub async fn replay(
         &self,
         topic: &str,
@@ -92,13 +106,23 @@ impl Registry {
         known_child(&topic, subscription)?;
         // Guarded until this returns.
         let (guard, end) = topic.find(part).await?;
-        let kind = JobKind::Replay { from: guard.from, end };
-        let begun = self.command(key, subscription, Command::Job(JobCommand::Start { kind, rate })).await?;
+        let kind = JobKind::Replay {
+            from: guard.from,
+            end,
+        };
+        let begun = self
+            .command(
+                key,
+                subscription,
+                Command::Job(JobCommand::Start { kind, rate }),
+            )
+            .await?;
         let lane = begun.job.ok_or(journal::Error::Closed)?;
         self.job(key, subscription, lane).await
     }
 
-    /// The jobs of a subscription, newest last: those that run, and those that have ended and are still stored.
+    /// The jobs of a subscription, newest last: those that run, and those that have ended and are
+    /// still stored.
     pub async fn jobs(&self, topic: &str, subscription: &str) -> Result<Vec<Job>, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
@@ -108,16 +132,26 @@ impl Registry {
     /// One job of a subscription.
     pub async fn job(&self, topic: &str, subscription: &str, lane: Lane) -> Result<Job, Error> {
         let jobs = self.jobs(topic, subscription).await?;
-        jobs.into_iter().find(|job| job.lane == lane).ok_or_else(|| {
-            Error::Unknown(format!("there is no replay {} of the event subscription '{subscription}'", lane.0))
-        })
+        jobs.into_iter()
+            .find(|job| job.lane == lane)
+            .ok_or_else(|| {
+                Error::Unknown(format!(
+                    "there is no replay {} of the event subscription '{subscription}'",
+                    lane.0
+                ))
+            })
     }
 }
 
-/// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps the ended one.
+/// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps
+/// the ended one.
 async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
     let SubscriptionState { cursor, ending, .. } = child.shared.state();
-    let mut jobs = topic.journal.reads().ended_jobs(child.shared.subscription_key).await?;
+    let mut jobs = topic
+        .journal
+        .reads()
+        .ended_jobs(child.shared.subscription_key)
+        .await?;
     jobs.extend(ending.into_iter().chain(cursor.jobs));
     jobs.sort_by_key(|job| (job.began, job.lane, !job.state.has_ended()));
     jobs.dedup_by_key(|job| (job.began, job.lane));
@@ -127,11 +161,16 @@ async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Resul
 impl TopicHandle {
     /// Finds a part of the log and keeps it. Returns the end of the part, too.
     async fn find(&self, part: ReplayRange) -> Result<(LogGuard, Seq), Error> {
-        let next = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?.next;
+        let next = self
+            .journal
+            .end(self.partition())
+            .ok_or(journal::Error::Unknown)?
+            .next;
         let all = self.journal.keep(self.partition(), Seq::FIRST).await?;
         if all.from >= next {
             return Err(Error::Refused(
-                "the log is empty; the setting journal.retention limits how long events are kept".to_owned(),
+                "the log is empty; the setting journal.retention limits how long events are kept"
+                    .to_owned(),
             ));
         }
         let from = match part.from {
@@ -151,8 +190,15 @@ impl TopicHandle {
             None => false,
         };
         if gone || from >= end {
-            let reason = if gone { "the log was trimmed there" } else { "the range contains no event" };
-            return Err(Error::Refused(format!("{reason}; {}", self.stored(all.from, next).await?)));
+            let reason = if gone {
+                "the log was trimmed there"
+            } else {
+                "the range contains no event"
+            };
+            return Err(Error::Refused(format!(
+                "{reason}; {}",
+                self.stored(all.from, next).await?
+            )));
         }
         let guard = self.journal.keep(self.partition(), from).await?;
         Ok((guard, end))
@@ -160,18 +206,28 @@ impl TopicHandle {
 
     /// Where a new subscription with `startsFrom` begins; [`None`] without it.
     pub(super) async fn start(&self, from: Option<&StartsFrom>) -> Result<Option<Seq>, Error> {
-        let Some(&StartsFrom { at, .. }) = from else { return Ok(None) };
-        let end = self.journal.end(self.partition()).ok_or(journal::Error::Unknown)?;
+        let Some(&StartsFrom { at, .. }) = from else {
+            return Ok(None);
+        };
+        let end = self
+            .journal
+            .end(self.partition())
+            .ok_or(journal::Error::Unknown)?;
         let start = self.resolve(ReplayPoint::Since(at), end.next).await?;
         if let Some(bound) = self.journal.limits().backlog {
             // Everything from the start is backlog, which must leave room for publishers.
             let most = bound.bytes / u64::from(self.record().partition_count.max(1));
-            let first = self.journal.reads().last_bytes(self.partition(), end, most / 2).await?;
+            let first = self
+                .journal
+                .reads()
+                .last_bytes(self.partition(), end, most / 2)
+                .await?;
             if start < first.at {
                 let since = first.appended.unwrap_or(at);
                 return Err(Error::Refused(format!(
-                    "startsFrom is {at}, and what was published since is more than half of journal.backlog_max; allowed \
-                     is {since} or later, and POST …/replays for what was published before"
+                    "startsFrom is {at}, and what was published since is more than half of \
+                     journal.backlog_max; allowed is {since} or later, and POST …/replays for what \
+                     was published before"
                 )));
             }
         }
@@ -181,15 +237,25 @@ impl TopicHandle {
     /// The stored range, for an error text.
     async fn stored(&self, from: Seq, next: Seq) -> Result<String, Error> {
         let (first, last) = (from.0, next.0.saturating_sub(1));
-        let (since, upto) = (self.appended_at(from).await?, self.appended_at(Seq(last)).await?);
+        let (since, upto) = (
+            self.appended_at(from).await?,
+            self.appended_at(Seq(last)).await?,
+        );
         let (since, upto) = (since.unwrap_or_default(), upto.unwrap_or_default());
-        Ok(format!("stored events are {first} to {last}, appended from {since} to {upto}"))
+        Ok(format!(
+            "stored events are {first} to {last}, appended from {since} to {upto}"
+        ))
     }
 
     async fn resolve(&self, point: ReplayPoint, next: Seq) -> Result<Seq, Error> {
         match point {
             ReplayPoint::At(seq) => Ok(seq),
-            ReplayPoint::Since(at) => Ok(self.journal.reads().position(self.partition(), next, at).await?.at),
+            ReplayPoint::Since(at) => Ok(self
+                .journal
+                .reads()
+                .position(self.partition(), next, at)
+                .await?
+                .at),
         }
     }
 }

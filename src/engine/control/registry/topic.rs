@@ -1,7 +1,7 @@
 //! The part of a topic that outlives its actor: its record, its subscriptions and its inbox.
 //!
-//! Messages for the actor are put into the inbox, whether the actor runs or not, and wake it. The first message starts
-//! the actor.
+//! Messages for the actor are put into the inbox, whether the actor runs or not, and wake it. The
+//! first message starts the actor.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -22,7 +22,9 @@ use crate::{
     insight::event_finder::{EventSelector, ExplainAnswer, explain},
     supervision::{Lifeline, LifelineWatch, Supervision, SupervisionHistory},
 };
-use gridhook_event::{Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk};
+use gridhook_event::{
+    Name, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::Chunk,
+};
 use gridhook_journal as journal;
 use gridhook_journal::{CrowdedPartition, Journal};
 use gridhook_policy::record::{Cursor, DueKey, EndpointView, Traffic};
@@ -32,7 +34,8 @@ use gridhook_subscription::{
     recent_events::{RecentBudget, RecentEvents},
 };
 
-/// Maximum memory of chunks in the inbox of a topic's actor. Subscriptions read the rest from the log.
+/// Maximum memory of chunks in the inbox of a topic's actor. Subscriptions read the rest from the
+/// log.
 const INBOX_BYTES: usize = 8 * 1024 * 1024;
 
 /// The state of a subscription, for operators.
@@ -72,12 +75,22 @@ pub struct SubscriptionHandle {
 
 impl SubscriptionHandle {
     fn new(shared: SharedState, host: u32) -> Self {
-        let (name, history) = (shared.record().name.key().into(), SupervisionHistory::default());
-        Self { name, shared: Arc::new(shared), history, host, served: Mutex::new(None) }
+        let (name, history) = (
+            shared.record().name.key().into(),
+            SupervisionHistory::default(),
+        );
+        Self {
+            name,
+            shared: Arc::new(shared),
+            history,
+            host,
+            served: Mutex::new(None),
+        }
     }
 
-    /// The number that chooses the arbiter of its actor, the same for all incarnations. The first subscription of a topic
-    /// is on the arbiter of the topic's actor, so that an event wakes one thread; the others are spread over all.
+    /// The number that chooses the arbiter of its actor, the same for all incarnations. The first
+    /// subscription of a topic is on the arbiter of the topic's actor, so that an event wakes one
+    /// thread; the others are spread over all.
     pub fn host(&self) -> u32 {
         self.host
     }
@@ -95,7 +108,9 @@ impl SubscriptionHandle {
     /// Whether the running actor was built for another plan.
     pub fn is_outdated(&self) -> bool {
         let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        !served.as_ref().is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
+        !served
+            .as_ref()
+            .is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
     }
 
     /// Notes that an actor is built for the current plan.
@@ -154,8 +169,10 @@ impl TopicHandle {
         journal: Journal,
         starts: mpsc::UnboundedSender<Arc<Self>>,
     ) -> Result<Self, Error> {
-        let unreadable =
-            || Error::Unreadable { name: record.name.to_string(), reason: "it has no partition".to_owned() };
+        let unreadable = || Error::Unreadable {
+            name: record.name.to_string(),
+            reason: "it has no partition".to_owned(),
+        };
         let partition = *record.partitions.first().ok_or_else(unreadable)?;
         if record.is_spread() {
             journal.divide_backlog(partition, record.partition_count);
@@ -185,15 +202,25 @@ impl TopicHandle {
 
     /// Its compiled event types; [`None`] if it validates no event.
     pub fn catalogue(&self) -> Option<Arc<Catalogue>> {
-        self.catalogue.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.catalogue
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(super) fn set_record(&self, record: Arc<TopicRecord>) {
-        let checks =
-            |record: &TopicRecord| (record.ingress.schema_validation, record.azure_properties.event_type_info.clone());
+        let checks = |record: &TopicRecord| {
+            (
+                record.ingress.schema_validation,
+                record.azure_properties.event_type_info.clone(),
+            )
+        };
         if checks(&record) != checks(&self.record()) {
             let catalogue = Catalogue::of(&record).map(Arc::new);
-            *self.catalogue.write().unwrap_or_else(PoisonError::into_inner) = catalogue;
+            *self
+                .catalogue
+                .write()
+                .unwrap_or_else(PoisonError::into_inner) = catalogue;
         }
         *self.record.write().unwrap_or_else(PoisonError::into_inner) = record;
     }
@@ -210,12 +237,18 @@ impl TopicHandle {
 
     /// Its subscriptions, by name.
     pub fn subscriptions(&self) -> Vec<Arc<SubscriptionRecord>> {
-        self.children().iter().map(|child| Arc::clone(&child.shared.plan().record)).collect()
+        self.children()
+            .iter()
+            .map(|child| Arc::clone(&child.shared.plan().record))
+            .collect()
     }
 
     /// The number of its subscriptions.
     pub fn subscription_count(&self) -> usize {
-        self.children.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.children
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
     }
 
     /// One of its subscriptions, by the key of its record in any case.
@@ -238,7 +271,9 @@ impl TopicHandle {
     /// # Errors
     /// If the log cannot be read.
     pub async fn status(&self, name: &str) -> Result<Option<SubscriptionStatus>, journal::Error> {
-        let Some(child) = self.child_named(name) else { return Ok(None) };
+        let Some(child) = self.child_named(name) else {
+            return Ok(None);
+        };
         let state = child.shared.state();
         let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
         let oldest_unread = match unread {
@@ -260,12 +295,17 @@ impl TopicHandle {
     /// Supervision and quarantined events of its subscriptions, by the key of their records.
     pub fn supervised(&self) -> Vec<(String, Supervision, QuarantinedEvents)> {
         let state = |child: Arc<SubscriptionHandle>| {
-            (child.shared.plan().record.key(), child.history.supervision(), child.shared.quarantined())
+            (
+                child.shared.plan().record.key(),
+                child.history.supervision(),
+                child.shared.quarantined(),
+            )
         };
         self.children().into_iter().map(state).collect()
     }
 
-    /// Explains reason an event waits for a subscription. [`None`] if the subscription does not exist.
+    /// Explains reason an event waits for a subscription. [`None`] if the subscription does not
+    /// exist.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -275,13 +315,17 @@ impl TopicHandle {
         wanted: EventSelector,
         now: Timestamp,
     ) -> Result<Option<ExplainAnswer>, journal::Error> {
-        let Some(child) = self.child_named(name) else { return Ok(None) };
+        let Some(child) = self.child_named(name) else {
+            return Ok(None);
+        };
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        explain(&child.shared, self.journal.reads(), wanted, end, now).await.map(Some)
+        explain(&child.shared, self.journal.reads(), wanted, end, now)
+            .await
+            .map(Some)
     }
 
-    /// Pending deliveries of a subscription in the order of their due times, and whether these are all. [`None`] if the
-    /// subscription does not exist.
+    /// Pending deliveries of a subscription in the order of their due times, and whether these are
+    /// all. [`None`] if the subscription does not exist.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -291,8 +335,14 @@ impl TopicHandle {
         from: DueKey,
         max: usize,
     ) -> Result<Option<(Vec<DueKey>, bool)>, journal::Error> {
-        let Some(child) = self.child_named(name) else { return Ok(None) };
-        self.journal.reads().due_of(child.shared.subscription_key, Traffic::Own, from, max).await.map(Some)
+        let Some(child) = self.child_named(name) else {
+            return Ok(None);
+        };
+        self.journal
+            .reads()
+            .due_of(child.shared.subscription_key, Traffic::Own, from, max)
+            .await
+            .map(Some)
     }
 
     /// Supervision of its actor.
@@ -310,12 +360,20 @@ impl TopicHandle {
     }
 
     pub fn children(&self) -> Vec<Arc<SubscriptionHandle>> {
-        self.children.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.children
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     pub fn child(&self, number: SubscriptionId) -> Option<Arc<SubscriptionHandle>> {
         let children = self.children.read().unwrap_or_else(PoisonError::into_inner);
-        children.values().find(|child| child.number() == number).cloned()
+        children
+            .values()
+            .find(|child| child.number() == number)
+            .cloned()
     }
 
     /// The shared state of one of its subscriptions, by the key of its record in any case.
@@ -338,28 +396,43 @@ impl TopicHandle {
     /// Adds a subscription.
     pub(super) fn add_child(&self, plan: Arc<DeliveryPlan>, cursor: Option<Cursor>) {
         let key = plan.record.key();
-        let subscription_key = SubscriptionKey { partition: self.partition, subscription: plan.record.number };
+        let subscription_key = SubscriptionKey {
+            partition: self.partition,
+            subscription: plan.record.number,
+        };
         let end = match &cursor {
             Some(_) => self.log_end().unwrap_or(Seq::FIRST),
-            // The cursor could not be read. Until its actor runs, the subscription counts as behind, so that the actor is
-            // started and reads it.
+            // The cursor could not be read. Until its actor runs, the subscription counts as
+            // behind, so that the actor is started and reads it.
             None => Seq::FIRST,
         };
         let shared = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
-        let mut children = self.children.write().unwrap_or_else(PoisonError::into_inner);
+        let mut children = self
+            .children
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         // Wraps around beyond any number of arbiters.
         let host = self.partition.0.wrapping_add(children.len() as u32);
         children.insert(key, Arc::new(SubscriptionHandle::new(shared, host)));
     }
 
     pub(super) fn remove_child(&self, name: &str) {
-        self.children.write().unwrap_or_else(PoisonError::into_inner).remove(&name.to_ascii_lowercase());
+        self.children
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&name.to_ascii_lowercase());
     }
 
     /// Stops everything: the topic was deleted.
     pub(super) fn end(&self) {
-        self.children.write().unwrap_or_else(PoisonError::into_inner).clear();
-        self.proposals.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.children
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+        self.proposals
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         self.lifeline.cut();
     }
 
@@ -383,7 +456,10 @@ impl TopicHandle {
             Some(chunk) => inbox.bytes -= chunk.memory(),
             None => {
                 inbox.woken = false;
-                inbox.waker.get_or_insert_with(|| waker.clone()).clone_from(waker);
+                inbox
+                    .waker
+                    .get_or_insert_with(|| waker.clone())
+                    .clone_from(waker);
             }
         }
         chunk.map(ArrivedEvents::Chunk)
@@ -427,7 +503,9 @@ impl TopicHandle {
             inbox.chunks.push_back(chunk);
         }
         while inbox.bytes > INBOX_BYTES {
-            let Some(oldest) = inbox.chunks.pop_front() else { break };
+            let Some(oldest) = inbox.chunks.pop_front() else {
+                break;
+            };
             inbox.bytes -= oldest.memory();
         }
         let wake = inbox.wake();

@@ -1,8 +1,9 @@
-//! Finds an event in a topic's log and collects its delivery history for all current and deleted subscriptions.
+//! Finds an event in a topic's log and collects its delivery history for all current and deleted
+//! subscriptions.
 //!
-//! A sequence is found exactly. An id is searched for: first among events that are held below the beginning of the log,
-//! then in the log block by block, where max blocks are excluded by their id filter. An answer is limited in blocks
-//! and in subscriptions, and has a token to continue.
+//! A sequence is found exactly. An id is searched for: first among events that are held below the
+//! beginning of the log, then in the log block by block, where max blocks are excluded by their id
+//! filter. An answer is limited in blocks and in subscriptions, and has a token to continue.
 
 use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr, sync::Arc};
 
@@ -22,7 +23,8 @@ use gridhook_store::{
     records::{IdDigest, PublishedId},
 };
 
-/// Maximum searches per answer: about 100 million events, or 256 MiB of events that a filter did not exclude.
+/// Maximum searches per answer: about 100 million events, or 256 MiB of events that a filter did
+/// not exclude.
 const LOOKUPS_MAX: usize = 32;
 
 /// Where a trace continues.
@@ -48,8 +50,14 @@ impl FromStr for TraceToken {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.split_once('.') {
-            Some((seq, behind)) => Self { seq: Seq(seq.parse()?), behind: Some(SubscriptionId(behind.parse()?)) },
-            None => Self { seq: Seq(text.parse()?), behind: None },
+            Some((seq, behind)) => Self {
+                seq: Seq(seq.parse()?),
+                behind: Some(SubscriptionId(behind.parse()?)),
+            },
+            None => Self {
+                seq: Seq(text.parse()?),
+                behind: None,
+            },
         })
     }
 }
@@ -72,7 +80,8 @@ pub struct EventOccurrence {
     pub seq: Seq,
     /// The event; [`None`] if the store no longer has it.
     pub event: Option<Event>,
-    /// The record of its id, if the topic had duplicate detection and the store still has the record.
+    /// The record of its id, if the topic had duplicate detection and the store still has the
+    /// record.
     pub published: Option<PublishedId>,
     /// Its delivery history for each subscription.
     pub subscriptions: Vec<SubscriptionTrace>,
@@ -112,25 +121,44 @@ impl TopicHandle {
     ) -> Result<TraceResult, journal::Error> {
         let reads = self.journal.reads();
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        let floor = reads.floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
-        let mut traces = TraceResult { occurrences: Vec::new(), log: floor..end, next: None };
+        let floor = reads
+            .floor(self.partition())
+            .await?
+            .ok_or(journal::Error::Unknown)?;
+        let mut traces = TraceResult {
+            occurrences: Vec::new(),
+            log: floor..end,
+            next: None,
+        };
         let mut left = max;
-        let mut token = from.unwrap_or(TraceToken { seq: Seq::FIRST, behind: None });
+        let mut token = from.unwrap_or(TraceToken {
+            seq: Seq::FIRST,
+            behind: None,
+        });
         for _ in 0..LOOKUPS_MAX {
             let (seqs, upto) = self.look(wanted, token.seq, floor, end).await?;
             for seq in seqs {
                 let behind = token.behind.filter(|_| seq == token.seq);
                 let (occurrence, more) = self.event_history(seq, behind, left, end, now).await?;
                 left -= occurrence.subscriptions.len();
-                let last = occurrence.subscriptions.last().map(|traced| traced.subscription_key.subscription);
+                let last = occurrence
+                    .subscriptions
+                    .last()
+                    .map(|traced| traced.subscription_key.subscription);
                 traces.occurrences.push(occurrence);
                 if more {
-                    traces.next = Some(TraceToken { seq, behind: last.or(behind) });
+                    traces.next = Some(TraceToken {
+                        seq,
+                        behind: last.or(behind),
+                    });
                     return Ok(traces);
                 }
             }
             let Some(upto) = upto else { return Ok(traces) };
-            token = TraceToken { seq: upto, behind: None };
+            token = TraceToken {
+                seq: upto,
+                behind: None,
+            };
         }
         traces.next = Some(token);
         Ok(traces)
@@ -140,11 +168,24 @@ impl TopicHandle {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn find_event_id(&self, id: &str, lookups_max: usize) -> Result<IdMatches, journal::Error> {
+    pub async fn find_event_id(
+        &self,
+        id: &str,
+        lookups_max: usize,
+    ) -> Result<IdMatches, journal::Error> {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
-        let floor = self.journal.reads().floor(self.partition()).await?.ok_or(journal::Error::Unknown)?;
+        let floor = self
+            .journal
+            .reads()
+            .floor(self.partition())
+            .await?
+            .ok_or(journal::Error::Unknown)?;
         let wanted = EventSelector::Id(id.into());
-        let mut matches = IdMatches { sequences: Vec::new(), lookups: 0, is_whole: false };
+        let mut matches = IdMatches {
+            sequences: Vec::new(),
+            lookups: 0,
+            is_whole: false,
+        };
         let mut from = Seq::FIRST;
         while matches.lookups < lookups_max.min(LOOKUPS_MAX) {
             let (sequences, upto) = self.look(&wanted, from, floor, end).await?;
@@ -159,7 +200,8 @@ impl TopicHandle {
         Ok(matches)
     }
 
-    /// Searches one section of the log from `from`. Returns the events found, and where the next section begins.
+    /// Searches one section of the log from `from`. Returns the events found, and where the next
+    /// section begins.
     async fn look(
         &self,
         wanted: &EventSelector,
@@ -173,9 +215,13 @@ impl TopicHandle {
         };
         let reads = self.journal.reads();
         let found = if from < floor {
-            reads.find_carried_id(self.partition(), id.clone(), from, floor).await?
+            reads
+                .find_carried_id(self.partition(), id.clone(), from, floor)
+                .await?
         } else {
-            reads.find_id(self.partition(), id.clone(), from, end).await?
+            reads
+                .find_id(self.partition(), id.clone(), from, end)
+                .await?
         };
         Ok((found.seqs, Some(found.upto).filter(|upto| *upto < end)))
     }
@@ -191,7 +237,11 @@ impl TopicHandle {
         let reads = self.journal.reads();
         let event = reads.event(self.partition(), seq).await?;
         let published = match &event {
-            Some(event) => reads.published_id(self.partition(), IdDigest::of(event)).await?,
+            Some(event) => {
+                reads
+                    .published_id(self.partition(), IdDigest::of(event))
+                    .await?
+            }
             None => None,
         };
         // A later event may have the same id.
@@ -199,46 +249,93 @@ impl TopicHandle {
         let mut subscriptions = Vec::new();
         loop {
             // The last one only says whether there is another page.
-            let (subscribers, next) = self.next_subscribers(behind, max - subscriptions.len() + 1).await?;
-            for Subscriber { number, handle, versions } in &subscribers {
+            let (subscribers, next) = self
+                .next_subscribers(behind, max - subscriptions.len() + 1)
+                .await?;
+            for Subscriber {
+                number,
+                handle,
+                versions,
+            } in &subscribers
+            {
                 if subscriptions.len() == max {
-                    return Ok((EventOccurrence { seq, event, published, subscriptions }, true));
+                    return Ok((
+                        EventOccurrence {
+                            seq,
+                            event,
+                            published,
+                            subscriptions,
+                        },
+                        true,
+                    ));
                 }
-                let subscription_key = SubscriptionKey { partition: self.partition(), subscription: *number };
+                let subscription_key = SubscriptionKey {
+                    partition: self.partition(),
+                    subscription: *number,
+                };
                 let shared = handle.as_ref().map(|handle| &*handle.shared);
-                let query = TraceQuery { subscription_key, shared, versions, seq, event: event.as_ref(), end, now };
+                let query = TraceQuery {
+                    subscription_key,
+                    shared,
+                    versions,
+                    seq,
+                    event: event.as_ref(),
+                    end,
+                    now,
+                };
                 let traced = trace::trace(reads, query).await?;
                 if !trace::is_nothing(&traced) {
                     subscriptions.push(traced);
                 }
             }
             if next.is_none() {
-                return Ok((EventOccurrence { seq, event, published, subscriptions }, false));
+                return Ok((
+                    EventOccurrence {
+                        seq,
+                        event,
+                        published,
+                        subscriptions,
+                    },
+                    false,
+                ));
             }
             behind = next;
         }
     }
 
-    /// The subscriptions behind `behind`: the next `max` that have a filter version, deleted ones included, and the current
-    /// ones up to the last of these. Also where the ones after them begin, if there may be more.
+    /// The subscriptions behind `behind`: the next `max` that have a filter version, deleted ones
+    /// included, and the current ones up to the last of these. Also where the ones after them
+    /// begin, if there may be more.
     async fn next_subscribers(
         &self,
         behind: Option<SubscriptionId>,
         max: usize,
     ) -> Result<(Vec<Subscriber>, Option<SubscriptionId>), journal::Error> {
         let filters = filter_version::of_next(&self.journal, self.partition(), behind, max).await?;
-        let last = filters.keys().next_back().map(|key| key.subscription).filter(|_| filters.len() == max);
+        let last = filters
+            .keys()
+            .next_back()
+            .map(|key| key.subscription)
+            .filter(|_| filters.len() == max);
         let new = |(key, versions): (SubscriptionKey, Versions)| Subscriber {
             number: key.subscription,
             handle: None,
             versions,
         };
-        let mut subscribers: BTreeMap<SubscriptionId, Subscriber> =
-            filters.into_iter().map(new).map(|subscriber| (subscriber.number, subscriber)).collect();
+        let mut subscribers: BTreeMap<SubscriptionId, Subscriber> = filters
+            .into_iter()
+            .map(new)
+            .map(|subscriber| (subscriber.number, subscriber))
+            .collect();
         for handle in self.children() {
             let number = handle.number();
-            if behind.is_none_or(|behind| number > behind) && last.is_none_or(|last| number <= last) {
-                let unversioned = Subscriber { number, handle: None, versions: Versions::new() };
+            if behind.is_none_or(|behind| number > behind) && last.is_none_or(|last| number <= last)
+            {
+                let unversioned = Subscriber {
+                    number,
+                    handle: None,
+                    versions: Versions::new(),
+                };
                 subscribers.entry(number).or_insert(unversioned).handle = Some(handle);
             }
         }
@@ -260,7 +357,8 @@ pub struct LedgerPeriod {
 }
 
 impl TopicHandle {
-    /// A page of a subscription's ledger: the `wanted` lines of `period`, beginning at `cursor`, `max` at most.
+    /// A page of a subscription's ledger: the `wanted` lines of `period`, beginning at `cursor`,
+    /// `max` at most.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -273,13 +371,18 @@ impl TopicHandle {
         wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
     ) -> Result<LedgerPeriod, journal::Error> {
         let reads = self.journal.reads();
-        let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
+        let subscription_key = SubscriptionKey {
+            partition: self.partition(),
+            subscription,
+        };
         let mut range = keys::ledger_between(subscription_key, period.start, period.end);
         // A cursor outside this ledger is ignored.
         range.start = cursor.map_or(range.start.clone(), |cursor| cursor.max(range.start));
         let mut found = LedgerPeriod::default();
         for _ in 0..LOOKUPS_MAX {
-            let page = reads.lines_between(range.clone(), max - found.lines.len(), wanted.clone()).await?;
+            let page = reads
+                .lines_between(range.clone(), max - found.lines.len(), wanted.clone())
+                .await?;
             found.lines.extend(page.lines);
             found.next = page.next;
             match &found.next {
@@ -302,11 +405,19 @@ impl TopicHandle {
         next: Option<Vec<u8>>,
     ) -> Result<LedgerPeriod, journal::Error> {
         let reads = self.journal.reads();
-        let subscription_key = SubscriptionKey { partition: self.partition(), subscription };
+        let subscription_key = SubscriptionKey {
+            partition: self.partition(),
+            subscription,
+        };
         let keys = lines.iter().filter_map(LedgerLine::excerpt_key).collect();
         let excerpts = reads.excerpts(subscription_key, keys).await?;
         let oldest = reads.oldest_line(subscription_key).await?;
-        Ok(LedgerPeriod { lines, excerpts, oldest, next })
+        Ok(LedgerPeriod {
+            lines,
+            excerpts,
+            oldest,
+            next,
+        })
     }
 }
 
@@ -326,7 +437,12 @@ impl Registry {
     ) -> Result<Option<Vec<(SubscriptionKey, LedgerLine)>>, journal::Error> {
         let mut all = Vec::new();
         for some in subscriptions.chunks(SUBSCRIPTIONS) {
-            match self.journal.reads().lines_of_all(some.to_vec(), period.clone(), wanted.clone()).await? {
+            match self
+                .journal
+                .reads()
+                .lines_of_all(some.to_vec(), period.clone(), wanted.clone())
+                .await?
+            {
                 Some(lines) => all.extend(lines),
                 None => return Ok(None),
             }

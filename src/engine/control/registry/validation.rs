@@ -1,8 +1,8 @@
 //! Endpoint validation.
 //!
-//! An endpoint is validated when a subscription is created, and when its address or delivery schema changes. The
-//! current subscription stays in force until validation succeeds. No lock is held meanwhile, because the endpoint may
-//! take its time.
+//! An endpoint is validated when a subscription is created, and when its address or delivery schema
+//! changes. The current subscription stays in force until validation succeeds. No lock is held
+//! meanwhile, because the endpoint may take its time.
 
 use std::{
     collections::BTreeSet,
@@ -30,7 +30,8 @@ use gridhook_record::{
 use gridhook_store::keys::MetaKind;
 use gridhook_subscription::DeliveryPlan;
 
-/// A confirmation may arrive before the handshake's own response is processed. It waits in steps of this time …
+/// A confirmation may arrive before the handshake's own response is processed. It waits in steps of
+/// this time …
 const EARLY_POLL: Duration = Duration::from_millis(20);
 
 /// … this many times at most, and is then rejected as too early.
@@ -83,63 +84,97 @@ impl Registry {
     /// # Panics
     /// If it is called twice.
     pub fn set_validator(&self, validator: EndpointValidator) {
-        assert!(self.validator.set(Arc::new(validator)).is_ok(), "the validator is set once");
+        assert!(
+            self.validator.set(Arc::new(validator)).is_ok(),
+            "the validator is set once"
+        );
     }
 
     /// Whether the endpoint must be validated before `record` can be in force.
     pub fn needs_validation(&self, topic: &str, record: &SubscriptionRecord) -> bool {
-        let before = self.topic(topic).and_then(|topic| topic.subscription(&record.key()));
+        let before = self
+            .topic(topic)
+            .and_then(|topic| topic.subscription(&record.key()));
         self.active_validator().is_some()
             && !record.is_pulled()
             && !before.is_some_and(|before| is_same_endpoint(&before, record))
     }
 
     fn active_validator(&self) -> Option<&Arc<EndpointValidator>> {
-        self.validator.get().filter(|validator| validator.validates())
+        self.validator
+            .get()
+            .filter(|validator| validator.validates())
     }
 
-    /// Validates the endpoint of `record`. On success the subscription is in force; otherwise it may wait for a manual
-    /// confirmation.
+    /// Validates the endpoint of `record`. On success the subscription is in force; otherwise it
+    /// may wait for a manual confirmation.
     ///
     /// # Errors
-    /// [`Error::Validation`] if the endpoint failed validation; nothing was changed. [`Error::Stale`] if the subscription is no
-    /// longer `basis`.
+    /// [`Error::Validation`] if the endpoint failed validation; nothing was changed.
+    /// [`Error::Stale`] if the subscription is no longer `basis`.
     pub async fn validate(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
         basis: ChangeBasis,
     ) -> Result<Provisioned, Error> {
-        let Some(validator) = self.active_validator().filter(|_| !record.is_pulled()).cloned() else {
+        let Some(validator) = self
+            .active_validator()
+            .filter(|_| !record.is_pulled())
+            .cloned()
+        else {
             let record = self.put_subscription(topic, record, basis).await?;
-            return Ok(Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force"));
+            return Ok(
+                Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force")
+            );
         };
         let (known, record) = (self.known(topic)?, Arc::new(record));
         self.auto_created_topic(&known, &record)?;
         self.check_subscription_limit(&known, &record.key())?;
         let plan = self.plan(&known.record(), Arc::clone(&record))?;
-        plan.check_connection(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
+        plan.check_connection(&self.rules.delivery)
+            .map_err(|error| Error::Refused(error.to_string()))?;
         let confirmation = match known.record().namespace {
             Some(_) => ConfirmationMethod::Immediate,
             None => ConfirmationMethod::Deferred,
         };
         if record.resource.is_some() {
-            let unreached = |why| Error::Refused(format!("{} cannot be reached: {why}", record.destination_name()));
-            plan.check(&self.rules.delivery).map_err(|error| Error::Refused(error.to_string()))?;
+            let unreached = |why| {
+                Error::Refused(format!(
+                    "{} cannot be reached: {why}",
+                    record.destination_name()
+                ))
+            };
+            plan.check(&self.rules.delivery)
+                .map_err(|error| Error::Refused(error.to_string()))?;
             validator.reach(&plan).await.map_err(unreached)?;
         }
-        let (result, _in_progress) = validator.validate(&plan, &source(&known, &record), confirmation).await;
+        let (result, _in_progress) = validator
+            .validate(&plan, &source(&known, &record), confirmation)
+            .await;
         let permission = match result.verdict {
             ValidationResult::Granted(rate) => ValidationPermission::Granted(rate),
             ValidationResult::Manual => {
-                let proposal = Proposal { ticket: result.code, record };
+                let proposal = Proposal {
+                    ticket: result.code,
+                    record,
+                };
                 return self.propose(topic, proposal, basis).await;
             }
-            ValidationResult::Refused(cause) => return Err(refused(&plan, result.status, cause, validator.now())),
+            ValidationResult::Refused(cause) => {
+                return Err(refused(&plan, result.status, cause, validator.now()));
+            }
         };
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
         let saved = run_detached(async move {
-            registry.make_subscription(&topic, SubscriptionRecord::clone(&record), permission, basis).await
+            registry
+                .make_subscription(
+                    &topic,
+                    SubscriptionRecord::clone(&record),
+                    permission,
+                    basis,
+                )
+                .await
         })
         .await?;
         Ok(Provisioned::of(Some(saved), None, validator.now()).expect("it is in force"))
@@ -158,11 +193,16 @@ impl Registry {
             let key = proposal.record.key();
             registry.check_basis(&topic, &key, &basis)?;
             let domain_topic = registry.auto_created_topic(&topic, &proposal.record)?;
-            let mut changes = vec![MetaChange::Put(MetaKind::Proposal, proposal_key(&topic, &key), json(&proposal))];
+            let mut changes = vec![MetaChange::Put(
+                MetaKind::Proposal,
+                proposal_key(&topic, &key),
+                json(&proposal),
+            )];
             changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
             write_changes(&registry.journal, changes).await?;
             let until = proposal.ticket.until();
-            tracing::info!(topic = topic.record().key(), subscription = key, %until, "waiting for endpoint validation");
+            tracing::info!(topic = topic.record().key(), subscription = key, %until, "waiting for \
+                endpoint validation");
             if let Some(first) = domain_topic {
                 topic.set_domain_topic(first);
             }
@@ -171,7 +211,9 @@ impl Registry {
             if expires.is_some() {
                 registry.expiry.notify_one();
             }
-            registry.provisioned(&topic, &key).ok_or_else(|| Error::Unknown("it was deleted".to_owned()))
+            registry
+                .provisioned(&topic, &key)
+                .ok_or_else(|| Error::Unknown("it was deleted".to_owned()))
         })
         .await
     }
@@ -186,7 +228,9 @@ impl Registry {
         token: &str,
         allowed: Option<&str>,
     ) -> Result<ValidationOutcome, Error> {
-        let Some(validator) = self.validator.get() else { return Ok(ValidationOutcome::Unknown) };
+        let Some(validator) = self.validator.get() else {
+            return Ok(ValidationOutcome::Unknown);
+        };
         for _ in 0..EARLY_POLLS {
             if !validator.is_in_progress(id) {
                 break;
@@ -196,7 +240,9 @@ impl Registry {
         if validator.is_in_progress(id) {
             return Ok(ValidationOutcome::Early);
         }
-        let Some((topic, proposal)) = self.proposed(id, token) else { return Ok(ValidationOutcome::Unknown) };
+        let Some((topic, proposal)) = self.proposed(id, token) else {
+            return Ok(ValidationOutcome::Unknown);
+        };
         let until = proposal.ticket.until();
         if is_over(until, validator.now()) {
             return Ok(ValidationOutcome::Late(until));
@@ -204,9 +250,14 @@ impl Registry {
         let rate = rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
         let registry = Arc::clone(self);
         let saved = run_detached(async move {
-            let (key, record) = (topic.record().key(), SubscriptionRecord::clone(&proposal.record));
+            let (key, record) = (
+                topic.record().key(),
+                SubscriptionRecord::clone(&proposal.record),
+            );
             let basis = ChangeBasis::Record(Arc::clone(&proposal.record));
-            registry.make_subscription(&key, record, ValidationPermission::Granted(rate), basis).await
+            registry
+                .make_subscription(&key, record, ValidationPermission::Granted(rate), basis)
+                .await
         });
         match saved.await {
             Ok(saved) => Ok(ValidationOutcome::Taken(saved)),
@@ -219,7 +270,10 @@ impl Registry {
     fn proposed(&self, id: &str, token: &str) -> Option<(Arc<TopicHandle>, Arc<Proposal>)> {
         let good = |proposal: &Proposal| proposal.ticket.id == id && proposal.ticket.is(token);
         self.topics().into_iter().find_map(|topic| {
-            let found = topic.proposals().into_iter().find(|proposal| good(proposal))?;
+            let found = topic
+                .proposals()
+                .into_iter()
+                .find(|proposal| good(proposal))?;
             Some((topic, found))
         })
     }
@@ -233,31 +287,48 @@ impl Registry {
 
     /// All subscriptions of a topic, or of a domain and its topics, as clients see them, by key.
     pub fn all_provisioned(&self, topic: &TopicHandle) -> Vec<Provisioned> {
-        let proposed = topic.proposals().into_iter().map(|proposal| proposal.record.key());
+        let proposed = topic
+            .proposals()
+            .into_iter()
+            .map(|proposal| proposal.record.key());
         let mut keys: BTreeSet<String> = proposed.collect();
         keys.extend(topic.subscriptions().into_iter().map(|record| record.key()));
-        keys.iter().filter_map(|key| self.provisioned(topic, key)).collect()
+        keys.iter()
+            .filter_map(|key| self.provisioned(topic, key))
+            .collect()
     }
 
     /// Without validation there are no deadlines.
     fn now(&self) -> Timestamp {
-        self.validator.get().map_or(Timestamp::default(), |validator| validator.now())
+        self.validator
+            .get()
+            .map_or(Timestamp::default(), |validator| validator.now())
     }
 
     /// Checks that a subscription is still `basis`.
-    pub(super) fn check_basis(&self, topic: &TopicHandle, name: &str, basis: &ChangeBasis) -> Result<(), Error> {
+    pub(super) fn check_basis(
+        &self,
+        topic: &TopicHandle,
+        name: &str,
+        basis: &ChangeBasis,
+    ) -> Result<(), Error> {
         match (basis, self.provisioned(topic, name)) {
             (ChangeBasis::Any, _) | (ChangeBasis::Missing, None) => Ok(()),
             (ChangeBasis::Record(basis), Some(now)) if Arc::ptr_eq(&now.record, basis) => Ok(()),
             (ChangeBasis::Record(_) | ChangeBasis::Missing, _) => Err(Error::Stale(format!(
-                "the event subscription '{name}' was changed while its endpoint was validated; this request changed nothing"
+                "the event subscription '{name}' was changed while its endpoint was validated; \
+                 this request changed nothing"
             ))),
         }
     }
 
     /// Notifies the endpoint of a deleted subscription.
     pub(super) fn notify_deleted(&self, topic: &TopicHandle, plan: &Arc<DeliveryPlan>) {
-        self.report_change("Microsoft.EventGrid.SubscriptionDeleted", topic, &plan.record);
+        self.report_change(
+            "Microsoft.EventGrid.SubscriptionDeleted",
+            topic,
+            &plan.record,
+        );
         // The shard that leads a spread topic notifies the endpoint.
         if let Some(validator) = self.validator.get().filter(|_| !topic.record().is_follower) {
             let topic = source(topic, &plan.record);
@@ -271,7 +342,8 @@ impl Registry {
         for (name, value) in self.journal.reads().all_meta(MetaKind::Proposal)? {
             let proposal: Proposal = super::parse(&name, &value)?;
             let key = proposal.record.key();
-            self.owner_of(&name)?.set_proposal(Some(Arc::new(proposal)), &key);
+            self.owner_of(&name)?
+                .set_proposal(Some(Arc::new(proposal)), &key);
         }
         Ok(())
     }
@@ -280,16 +352,28 @@ impl Registry {
 impl TopicHandle {
     /// The proposals of its subscriptions.
     pub fn proposals(&self) -> Vec<Arc<Proposal>> {
-        self.proposals.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.proposals
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .values()
+            .cloned()
+            .collect()
     }
 
     /// The proposal of one subscription, by the key of its record.
     pub(super) fn proposal(&self, name: &str) -> Option<Arc<Proposal>> {
-        self.proposals.read().unwrap_or_else(PoisonError::into_inner).get(&name.to_ascii_lowercase()).cloned()
+        self.proposals
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&name.to_ascii_lowercase())
+            .cloned()
     }
 
     pub(super) fn set_proposal(&self, proposal: Option<Arc<Proposal>>, name: &str) {
-        let mut proposals = self.proposals.write().unwrap_or_else(PoisonError::into_inner);
+        let mut proposals = self
+            .proposals
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         match proposal {
             Some(proposal) => proposals.insert(name.to_ascii_lowercase(), proposal),
             None => proposals.remove(&name.to_ascii_lowercase()),
@@ -298,7 +382,8 @@ impl TopicHandle {
 
     /// The change that deletes a proposal, if there is one.
     pub(super) fn withdraw(&self, name: &str) -> Option<MetaChange> {
-        self.proposal(name).map(|_| MetaChange::Delete(MetaKind::Proposal, proposal_key(self, name)))
+        self.proposal(name)
+            .map(|_| MetaChange::Delete(MetaKind::Proposal, proposal_key(self, name)))
     }
 }
 
@@ -308,7 +393,9 @@ fn proposal_key(topic: &TopicHandle, key: &str) -> String {
 
 /// The `topic` in requests to the endpoint: the resource that the subscription belongs to.
 fn source(topic: &TopicHandle, subscription: &SubscriptionRecord) -> String {
-    topic.record().resource_id_of(subscription.filter.domain_topic.as_deref())
+    topic
+        .record()
+        .resource_id_of(subscription.filter.domain_topic.as_deref())
 }
 
 /// Whether a validation of `before` is valid for `after`.
@@ -319,11 +406,22 @@ pub(super) fn is_same_endpoint(before: &SubscriptionRecord, after: &Subscription
 }
 
 /// The rate that the endpoint allowed, if `after` has the same endpoint.
-pub(super) fn inherited_rate(before: Option<&SubscriptionRecord>, after: &SubscriptionRecord) -> Option<NonZeroU32> {
-    before.filter(|before| is_same_endpoint(before, after))?.webhook.allowed_rate
+pub(super) fn inherited_rate(
+    before: Option<&SubscriptionRecord>,
+    after: &SubscriptionRecord,
+) -> Option<NonZeroU32> {
+    before
+        .filter(|before| is_same_endpoint(before, after))?
+        .webhook
+        .allowed_rate
 }
 
-fn refused(plan: &DeliveryPlan, status: Option<u16>, cause: ValidationFailure, at: Timestamp) -> Error {
+fn refused(
+    plan: &DeliveryPlan,
+    status: Option<u16>,
+    cause: ValidationFailure,
+    at: Timestamp,
+) -> Error {
     let refusal = ValidationRefusal {
         endpoint: plan.record.destination_name(),
         handshake: Handshake::of(plan.record.delivery_schema),
@@ -332,7 +430,12 @@ fn refused(plan: &DeliveryPlan, status: Option<u16>, cause: ValidationFailure, a
         at,
         activity: uuid::Uuid::new_v4().to_string(),
     };
-    let ValidationRefusal { endpoint, cause, activity, .. } = &refusal;
+    let ValidationRefusal {
+        endpoint,
+        cause,
+        activity,
+        ..
+    } = &refusal;
     tracing::warn!(endpoint, %cause, activity, "endpoint validation failed");
     Error::Validation(Box::new(refusal))
 }

@@ -1,17 +1,20 @@
 //! Jobs (replays and redrives) next to normal delivery: start, cancel and end.
 //!
-//! A job sends the events of its lane and its pending deliveries through a queue of its own. It sends when nothing else
-//! can be sent, and otherwise in one turn of twenty. Jobs have at most a quarter of the requests in flight and of the
-//! pace. Published events are therefore delayed by at most one request per slot that a job occupies.
+//! A job sends the events of its lane and its pending deliveries through a queue of its own. It
+//! sends when nothing else can be sent, and otherwise in one turn of twenty. Jobs have at most a
+//! quarter of the requests in flight and of the pace. Published events are therefore delayed by at
+//! most one request per slot that a job occupies.
 //!
 //! Invariants:
-//! - A job's events are counted in the job's counters and in the total of all jobs, and nowhere else.
-//! - Nothing of a job is sent before its start is durable. Otherwise the next incarnation would find requests in flight
-//!   in a lane that it does not have.
-//! - A job's pending deliveries are bounded; at the bound it passes no more events until some end. The window therefore
-//!   holds all of its keys, and a canceled job is taken back from there, a slice per write.
-//! - A job ends when its lane is finished, nothing is pending and its source is exhausted. A suspended endpoint pauses
-//!   jobs and never causes one of their events to be given up.
+//! - A job's events are counted in the job's counters and in the total of all jobs, and nowhere
+//!   else.
+//! - Nothing of a job is sent before its start is durable. Otherwise the next incarnation would
+//!   find requests in flight in a lane that it does not have.
+//! - A job's pending deliveries are bounded; at the bound it passes no more events until some end.
+//!   The window therefore holds all of its keys, and a canceled job is taken back from there, a
+//!   slice per write.
+//! - A job ends when its lane is finished, nothing is pending and its source is exhausted. A
+//!   suspended endpoint pauses jobs and never causes one of their events to be given up.
 
 mod rate_limit;
 mod scheduling;
@@ -67,7 +70,11 @@ enum JobStart {
 
 impl RunningJob {
     fn new(job: Job, beginning: JobStart, now: Timestamp) -> Self {
-        Self { allowance: job.rate.map(|rate| RateLimit::new(rate, now)), job, beginning }
+        Self {
+            allowance: job.rate.map(|rate| RateLimit::new(rate, now)),
+            job,
+            beginning,
+        }
     }
 
     fn runs(&self) -> bool {
@@ -77,13 +84,25 @@ impl RunningJob {
 
 impl Jobs {
     pub(super) fn recover(jobs: &[Job], begun: u16, now: Timestamp) -> Self {
-        let list = jobs.iter().map(|job| RunningJob::new(job.clone(), JobStart::Durable, now)).collect();
-        Self { list, begun, others: 0, last: Lane::FIRST_JOB, left: Timestamp::default() }
+        let list = jobs
+            .iter()
+            .map(|job| RunningJob::new(job.clone(), JobStart::Durable, now))
+            .collect();
+        Self {
+            list,
+            begun,
+            others: 0,
+            last: Lane::FIRST_JOB,
+            left: Timestamp::default(),
+        }
     }
 
     /// The jobs as they are stored in the cursor.
     pub(super) fn cursors(&self) -> Vec<Job> {
-        self.list.iter().map(|running| running.job.clone()).collect()
+        self.list
+            .iter()
+            .map(|running| running.job.clone())
+            .collect()
     }
 
     pub(super) fn started(&self) -> u16 {
@@ -95,15 +114,24 @@ impl Jobs {
     }
 
     pub(super) fn counters_mut(&mut self, lane: Lane) -> Option<&mut Counters> {
-        self.list.iter_mut().find(|running| running.job.lane == lane).map(|running| &mut running.job.counters)
+        self.list
+            .iter_mut()
+            .find(|running| running.job.lane == lane)
+            .map(|running| &mut running.job.counters)
     }
 
     pub(super) fn job(&self, lane: Lane) -> Option<&Job> {
-        self.list.iter().map(|running| &running.job).find(|job| job.lane == lane)
+        self.list
+            .iter()
+            .map(|running| &running.job)
+            .find(|job| job.lane == lane)
     }
 
     pub(super) fn job_mut(&mut self, lane: Lane) -> Option<&mut Job> {
-        self.list.iter_mut().map(|running| &mut running.job).find(|job| job.lane == lane)
+        self.list
+            .iter_mut()
+            .map(|running| &mut running.job)
+            .find(|job| job.lane == lane)
     }
 
     /// Counts a batch of others.
@@ -127,14 +155,20 @@ impl Jobs {
     }
 
     fn step(&mut self, from: JobStart, to: JobStart) {
-        for running in self.list.iter_mut().filter(|running| running.beginning == from) {
+        for running in self
+            .list
+            .iter_mut()
+            .filter(|running| running.beginning == from)
+        {
             running.beginning = to;
         }
     }
 
     fn refuses(&self, command: JobCommand) -> Option<JobRefused> {
         let (lane, wanted) = match command {
-            JobCommand::Start { .. } => return (self.list.len() >= JOBS_MAX).then_some(JobRefused::TooMany),
+            JobCommand::Start { .. } => {
+                return (self.list.len() >= JOBS_MAX).then_some(JobRefused::TooMany);
+            }
             JobCommand::Pause(lane) => (lane, &[JobState::Running][..]),
             JobCommand::Resume(lane) => (lane, &[JobState::Paused][..]),
             JobCommand::Cancel(lane) => (lane, &[JobState::Running, JobState::Paused][..]),
@@ -151,7 +185,10 @@ impl Jobs {
         let lane = |begun: u16| Lane(begun % LANES + Lane::FIRST_JOB.0);
         let free = |lane: &Lane| self.list.iter().all(|running| running.job.lane != *lane);
         // There are fewer jobs than candidates.
-        (0..=JOBS_MAX as u16).map(|by| lane((self.begun % LANES) + by)).find(free).unwrap_or(Lane::FIRST_JOB)
+        (0..=JOBS_MAX as u16)
+            .map(|by| lane((self.begun % LANES) + by))
+            .find(free)
+            .unwrap_or(Lane::FIRST_JOB)
     }
 }
 
@@ -184,7 +221,12 @@ impl Subscription {
             JobCommand::Resume(lane) => (lane, JobState::Running),
             JobCommand::Cancel(lane) => (lane, JobState::Canceling),
         };
-        for running in self.jobs.list.iter_mut().filter(|running| running.job.lane == lane) {
+        for running in self
+            .jobs
+            .list
+            .iter_mut()
+            .filter(|running| running.job.lane == lane)
+        {
             running.job.state = state;
             running.job.changed = now;
         }
@@ -199,11 +241,27 @@ impl Subscription {
         let lane = self.jobs.next_lane();
         self.jobs.begun = lane.0 - Lane::FIRST_JOB.0 + 1;
         let (state, counters) = (JobState::Running, Counters::default());
-        let job = Job { lane, kind, rate, began: now, changed: now, state, counters };
-        self.jobs.list.push(RunningJob::new(job, JobStart::Unwritten, now));
+        let job = Job {
+            lane,
+            kind,
+            rate,
+            began: now,
+            changed: now,
+            state,
+            counters,
+        };
+        self.jobs
+            .list
+            .push(RunningJob::new(job, JobStart::Unwritten, now));
         match kind {
             JobKind::Replay { from, end } => {
-                let cursor = LaneCursor { lane, read: from, end: Some(end), open: Vec::new(), done: Vec::new() };
+                let cursor = LaneCursor {
+                    lane,
+                    read: from,
+                    end: Some(end),
+                    open: Vec::new(),
+                    done: Vec::new(),
+                };
                 self.lanes.push(LaneReader::recover(&cursor));
             }
             // Its dead letters arrive as [`super::Input::Redrive`].
@@ -221,22 +279,32 @@ impl Subscription {
         }
     }
 
-    /// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries are taken back in
-    /// slices.
+    /// Sends nothing more of a job. Requests in flight still get their outcome; pending deliveries
+    /// are taken back in slices.
     fn cancel_job(&mut self, lane: Lane, now: Timestamp) {
         self.forget_job(lane);
         if let Some(reading) = lane_mut(&mut self.lanes, lane) {
             reading.stop();
         }
         let lost = self.replays().withdraw(lane);
-        let item = |seq| SendItem { lane, seq, appended: now, attempts: 0, due: None, since: None };
+        let item = |seq| SendItem {
+            lane,
+            seq,
+            appended: now,
+            attempts: 0,
+            due: None,
+            since: None,
+        };
         self.cancel(lost.into_iter().map(item).collect(), now);
     }
 
     /// Whether pending deliveries of this lane are taken back because its job is canceled.
     pub(super) fn takes_back(&self, lane: Lane) -> bool {
         let is_so = |job: &Job| job.state == JobState::Canceling;
-        self.jobs.list.iter().any(|running| running.job.lane == lane && is_so(&running.job))
+        self.jobs
+            .list
+            .iter()
+            .any(|running| running.job.lane == lane && is_so(&running.job))
     }
 
     /// Takes back pending deliveries of canceled jobs, as many as fit into a write.
@@ -244,14 +312,27 @@ impl Subscription {
         if self.jobs.is_empty() {
             return;
         }
-        for lane in self.job_lanes(|_| true).into_iter().filter(|lane| self.takes_back(*lane)).collect::<Vec<_>>() {
+        for lane in self
+            .job_lanes(|_| true)
+            .into_iter()
+            .filter(|lane| self.takes_back(*lane))
+            .collect::<Vec<_>>()
+        {
             let max = self.pending_write.may_give_up(usize::MAX);
             if max == 0 || self.pending_write.is_ahead() {
                 return;
             }
-            // Requests in flight when an earlier process ended have no pending record and no outcome.
+            // Requests in flight when an earlier process ended have no pending record and no
+            // outcome.
             let lost = self.replays().withdraw(lane);
-            let item = |seq| SendItem { lane, seq, appended: now, attempts: 0, due: None, since: None };
+            let item = |seq| SendItem {
+                lane,
+                seq,
+                appended: now,
+                attempts: 0,
+                due: None,
+                since: None,
+            };
             self.cancel(lost.into_iter().map(item).collect(), now);
             let keys = self.replays().due.take_lane(lane, max);
             let item = |DueKey { due, lane, seq }| SendItem {
@@ -268,7 +349,9 @@ impl Subscription {
 
     /// Ends these deliveries of a canceled job.
     pub(super) fn cancel(&mut self, items: Vec<SendItem>, now: Timestamp) {
-        let Some(SendItem { lane, .. }) = items.first().copied() else { return };
+        let Some(SendItem { lane, .. }) = items.first().copied() else {
+            return;
+        };
         let items = self.give_back(lane, items, now);
         let mut canceled = Vec::with_capacity(items.len());
         for item in items {
@@ -282,11 +365,24 @@ impl Subscription {
         }
         self.pending_write.spend(canceled.len());
         let runs = runs_of(canceled.iter().map(|item| item.seq).collect());
-        self.pending_write.note(lane, 0, LedgerEntry { at: now, runs, what: LedgerEvent::Canceled });
+        self.pending_write.note(
+            lane,
+            0,
+            LedgerEntry {
+                at: now,
+                runs,
+                what: LedgerEvent::Canceled,
+            },
+        );
     }
 
     fn job_lanes(&self, is_such: impl Fn(&RunningJob) -> bool) -> Vec<Lane> {
-        self.jobs.list.iter().filter(|running| is_such(running)).map(|running| running.job.lane).collect()
+        self.jobs
+            .list
+            .iter()
+            .filter(|running| is_such(running))
+            .map(|running| running.job.lane)
+            .collect()
     }
 
     /// Removes jobs that have nothing left to do.
@@ -299,16 +395,23 @@ impl Subscription {
             JobKind::Replay { .. } | JobKind::Redrive { drained: true } => false,
             JobKind::Redrive { drained: false } => job.state != JobState::Canceling,
         };
-        let is_over = |job: &Job| job.counters.pending == 0 && !lanes.contains(&job.lane) && !has_more(job);
-        let (over, list): (Vec<RunningJob>, Vec<RunningJob>) =
-            std::mem::take(&mut self.jobs.list).into_iter().partition(|running| is_over(&running.job));
+        let is_over =
+            |job: &Job| job.counters.pending == 0 && !lanes.contains(&job.lane) && !has_more(job);
+        let (over, list): (Vec<RunningJob>, Vec<RunningJob>) = std::mem::take(&mut self.jobs.list)
+            .into_iter()
+            .partition(|running| is_over(&running.job));
         self.jobs.list = list;
         for RunningJob { job, .. } in over {
             let state = match job.state {
                 JobState::Canceling | JobState::Canceled => JobState::Canceled,
                 JobState::Running | JobState::Paused | JobState::Completed => JobState::Completed,
             };
-            self.pending_write.change(RecordChange::JobEnded(Box::new(Job { state, changed: now, ..job })));
+            self.pending_write
+                .change(RecordChange::JobEnded(Box::new(Job {
+                    state,
+                    changed: now,
+                    ..job
+                })));
         }
     }
 }

@@ -19,7 +19,10 @@ impl RateLimit {
     /// For a job that starts or resumes.
     pub(super) fn new(rate: Rate, now: Timestamp) -> Self {
         // A rate of zero would stall forever.
-        Self { rate: rate.max(Rate(1)).per_second(), bucket: TokenBucket::new(1.0, BURST, now) }
+        Self {
+            rate: rate.max(Rate(1)).per_second(),
+            bucket: TokenBucket::new(1.0, BURST, now),
+        }
     }
 
     /// How many events may leave now.

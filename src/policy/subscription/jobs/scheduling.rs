@@ -18,7 +18,8 @@ impl Subscription {
         if self.ordering.is_some() && self.requests.count_of_jobs() > 0 {
             return None;
         }
-        self.endpoint.jobs_open(self.requests.count_of_jobs(), self.jobs.left, now)
+        self.endpoint
+            .jobs_open(self.requests.count_of_jobs(), self.jobs.left, now)
     }
 
     /// Events of jobs that are ready to be sent again.
@@ -28,15 +29,27 @@ impl Subscription {
 
     /// What a job could send at once, before its rate limit.
     fn job_ready(&self, lane: Lane) -> u32 {
-        let retries = self.ready_retries().filter(|ready| ready.item.lane == lane).count();
-        let fresh = self.lanes.iter().find(|reading| reading.lane() == lane).map_or(0, LaneReader::ready);
+        let retries = self
+            .ready_retries()
+            .filter(|ready| ready.item.lane == lane)
+            .count();
+        let fresh = self
+            .lanes
+            .iter()
+            .find(|reading| reading.lane() == lane)
+            .map_or(0, LaneReader::ready);
         let ready = if retries > 0 { retries } else { fresh };
-        u32::try_from(ready).unwrap_or(u32::MAX).min(self.endpoint.batch_max())
+        u32::try_from(ready)
+            .unwrap_or(u32::MAX)
+            .min(self.endpoint.batch_max())
     }
 
     /// The next batch of a job, round robin; empty if no job may send or has anything to send.
     pub(in crate::subscription) fn next_job_batch(&mut self, now: Timestamp) -> Vec<ReadyEvent> {
-        if self.jobs.is_empty() || self.awaits_lane_assignment() || self.spares_jobs(now).is_none_or(|at| at > now) {
+        if self.jobs.is_empty()
+            || self.awaits_lane_assignment()
+            || self.spares_jobs(now).is_none_or(|at| at > now)
+        {
             return Vec::new();
         }
         let mut lanes = self.job_lanes(RunningJob::runs);
@@ -45,14 +58,28 @@ impl Subscription {
         lanes.rotate_left(first);
         for lane in lanes {
             let ready = self.job_ready(lane);
-            let Some(index) = self.jobs.list.iter().position(|running| running.job.lane == lane) else { continue };
+            let Some(index) = self
+                .jobs
+                .list
+                .iter()
+                .position(|running| running.job.lane == lane)
+            else {
+                continue;
+            };
             let allowance = self.jobs.list[index].allowance.as_ref();
             if ready == 0 || allowance.is_some_and(|allowance| allowance.opens(ready, now) > now) {
                 continue;
             }
             let allowed = allowance.map_or(u32::MAX, |allowance| allowance.events(now));
             let events_max = self.batch_max().min(allowed.max(1));
-            let batch = self.take_of_job(lane, BatchLimits { events_max, ..self.settings.batch }, now);
+            let batch = self.take_of_job(
+                lane,
+                BatchLimits {
+                    events_max,
+                    ..self.settings.batch
+                },
+                now,
+            );
             if let Some(allowance) = &mut self.jobs.list[index].allowance {
                 allowance.take(batch.len(), now);
             }
@@ -72,19 +99,31 @@ impl Subscription {
     }
 
     /// Reads and fetches what jobs could send next.
-    pub(in crate::subscription) fn ask_for_jobs(&mut self, effects: &mut Vec<Effect>, is_open: bool, now: Timestamp) {
+    pub(in crate::subscription) fn ask_for_jobs(
+        &mut self,
+        effects: &mut Vec<Effect>,
+        is_open: bool,
+        now: Timestamp,
+    ) {
         if self.jobs.is_empty() || self.endpoint.is_closed() {
             return;
         }
         if let Some(from) = self.replays().due.next_lookup(now) {
-            effects.push(Effect::ReadDue { of: Traffic::Jobs, from });
+            effects.push(Effect::ReadDue {
+                of: Traffic::Jobs,
+                from,
+            });
         }
         if !is_open || self.pending_write.is_ahead() || self.awaits_lane_assignment() {
             return;
         }
         let batch = self.settings.batch.events_max as usize;
-        for lane in self.job_lanes(|running| running.runs() && running.job.counters.pending < PENDING_MAX) {
-            let Some(reading) = lane_mut(&mut self.lanes, lane).filter(|reading| reading.ready() < batch) else {
+        for lane in
+            self.job_lanes(|running| running.runs() && running.job.counters.pending < PENDING_MAX)
+        {
+            let Some(reading) =
+                lane_mut(&mut self.lanes, lane).filter(|reading| reading.ready() < batch)
+            else {
                 continue;
             };
             if let Some((from, end)) = reading.next_read(self.end) {
@@ -92,7 +131,9 @@ impl Subscription {
             }
         }
         let wanted = self.fetchable_jobs();
-        let fetch = self.replays().fetch(now, batch, |lane| wanted.contains(&lane));
+        let fetch = self
+            .replays()
+            .fetch(now, batch, |lane| wanted.contains(&lane));
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));
         }
@@ -104,9 +145,14 @@ impl Subscription {
         self.job_lanes(|running| running.runs() && !has_ready(running.job.lane))
     }
 
-    /// When a job could send or read, if nothing happens before. Where it waits for room or an answer, that wakes it.
+    /// When a job could send or read, if nothing happens before. Where it waits for room or an
+    /// answer, that wakes it.
     pub(in crate::subscription) fn next_of_jobs(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.jobs.is_empty() || self.pending_write.is_ahead() || self.awaits_lane_assignment() || !self.is_wanted() {
+        if self.jobs.is_empty()
+            || self.pending_write.is_ahead()
+            || self.awaits_lane_assignment()
+            || !self.is_wanted()
+        {
             return None;
         }
         let free = match self.endpoint.free_requests(self.requests.count(), now) {
@@ -115,11 +161,19 @@ impl Subscription {
         };
         let free = free.filter(|_| self.may_request());
         let sends = free.zip(self.spares_jobs(now)).and_then(|(free, spare)| {
-            let opens = self.jobs.list.iter().filter(|running| running.runs()).filter_map(|running| {
-                let ready = self.job_ready(running.job.lane);
-                let opens = running.allowance.as_ref().map_or(now, |allowance| allowance.opens(ready, now));
-                (ready > 0).then_some(opens)
-            });
+            let opens = self
+                .jobs
+                .list
+                .iter()
+                .filter(|running| running.runs())
+                .filter_map(|running| {
+                    let ready = self.job_ready(running.job.lane);
+                    let opens = running
+                        .allowance
+                        .as_ref()
+                        .map_or(now, |allowance| allowance.opens(ready, now));
+                    (ready > 0).then_some(opens)
+                });
             opens.min().map(|opens| opens.max(free).max(spare))
         });
         sends.into_iter().chain(self.next_job_key(now)).min()
@@ -127,7 +181,10 @@ impl Subscription {
 
     fn next_job_key(&self, now: Timestamp) -> Option<Timestamp> {
         let wanted = self.fetchable_jobs();
-        let replays = self.replays.as_ref().filter(|replays| !replays.is_fetching() && !wanted.is_empty())?;
+        let replays = self
+            .replays
+            .as_ref()
+            .filter(|replays| !replays.is_fetching() && !wanted.is_empty())?;
         replays.due.wakes_of(now, |lane| wanted.contains(&lane))
     }
 
@@ -136,9 +193,19 @@ impl Subscription {
         let running = self.job_lanes(RunningJob::runs);
         let behind = |lane: &LaneReader| running.contains(&lane.lane()) && lane.is_behind(self.end);
         let waits = self.lanes.iter().any(behind)
-            || self.replays.as_ref().is_some_and(|replays| replays.has_lost(&running))
-            || self.ready_retries().any(|ready| running.contains(&ready.item.lane));
-        let due = || self.replays.as_ref()?.due.wakes_of(now, |lane| running.contains(&lane));
+            || self
+                .replays
+                .as_ref()
+                .is_some_and(|replays| replays.has_lost(&running))
+            || self
+                .ready_retries()
+                .any(|ready| running.contains(&ready.item.lane));
+        let due = || {
+            self.replays
+                .as_ref()?
+                .due
+                .wakes_of(now, |lane| running.contains(&lane))
+        };
         if waits { Some(now) } else { due() }
     }
 

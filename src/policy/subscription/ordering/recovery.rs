@@ -1,5 +1,5 @@
-//! The recovery of the order. It reads all pending deliveries, because only their events tell their keys. Meanwhile nothing
-//! is sent, and outcomes wait.
+//! The recovery of the order. It reads all pending deliveries, because only their events tell their
+//! keys. Meanwhile nothing is sent, and outcomes wait.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -38,7 +38,13 @@ impl Recovery {
     /// `open` events were open at the end of the previous incarnation.
     pub(super) fn new(open: VecDeque<(Lane, Seq)>, is_any_due: bool) -> Self {
         let from = is_any_due.then(|| DueKey::at(Timestamp::default()));
-        Self { from, wanted: open, found: BTreeMap::new(), asked: false, is_any_due }
+        Self {
+            from,
+            wanted: open,
+            found: BTreeMap::new(),
+            asked: false,
+            is_any_due,
+        }
     }
 
     /// Whether all is read.
@@ -50,30 +56,67 @@ impl Recovery {
 impl Subscription {
     /// Whether the input is absorbed by the recovery of the order, or waits for its end.
     pub(in crate::subscription) fn recovers_order(&mut self, input: Input) -> Option<Input> {
-        let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else {
+        let Some(recovery) = self
+            .ordering
+            .as_mut()
+            .and_then(|ordering| ordering.recovery.as_mut())
+        else {
             return Some(input);
         };
         match input {
-            Input::DueRead { of: Traffic::Own, keys, all } if recovery.asked => {
+            Input::DueRead {
+                of: Traffic::Own,
+                keys,
+                all,
+            } if recovery.asked => {
                 recovery.asked = false;
-                recovery.from = if all { None } else { keys.last().map(|last| last.next()).or(recovery.from) };
-                recovery.wanted.extend(keys.iter().map(|key| (key.lane, key.seq)));
+                recovery.from = if all {
+                    None
+                } else {
+                    keys.last().map(|last| last.next()).or(recovery.from)
+                };
+                recovery
+                    .wanted
+                    .extend(keys.iter().map(|key| (key.lane, key.seq)));
             }
             Input::Fetched(fetched) if recovery.asked => {
                 recovery.asked = false;
                 let order = self.settings.order.as_deref();
-                for FetchedPending { lane, seq, pending, event } in fetched {
-                    let Some(index) = recovery.wanted.iter().take(FETCH).position(|wanted| *wanted == (lane, seq))
+                for FetchedPending {
+                    lane,
+                    seq,
+                    pending,
+                    event,
+                } in fetched
+                {
+                    let Some(index) = recovery
+                        .wanted
+                        .iter()
+                        .take(FETCH)
+                        .position(|wanted| *wanted == (lane, seq))
                     else {
                         continue;
                     };
                     recovery.wanted.remove(index);
-                    let key = event.as_ref().and_then(|event| order.and_then(|order| order.hash(event)));
+                    let key = event
+                        .as_ref()
+                        .and_then(|event| order.and_then(|order| order.hash(event)));
                     let appended = event.map(|event| event.appended).unwrap_or_default();
-                    recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
+                    recovery.found.insert(
+                        seq,
+                        FoundPending {
+                            lane,
+                            key,
+                            appended,
+                            pending,
+                        },
+                    );
                 }
             }
-            Input::Finished { .. } | Input::Late { .. } | Input::Claim(_) | Input::Quarantine(_) => {
+            Input::Finished { .. }
+            | Input::Late { .. }
+            | Input::Claim(_)
+            | Input::Quarantine(_) => {
                 self.postponed.push_back(input);
             }
             other => return Some(other),
@@ -83,29 +126,62 @@ impl Subscription {
 
     /// What recovery asks next.
     pub(in crate::subscription) fn ask_for_order(&mut self, effects: &mut Vec<Effect>) {
-        let Some(recovery) = self.ordering.as_mut().and_then(|ordering| ordering.recovery.as_mut()) else { return };
+        let Some(recovery) = self
+            .ordering
+            .as_mut()
+            .and_then(|ordering| ordering.recovery.as_mut())
+        else {
+            return;
+        };
         if recovery.asked || recovery.is_read() {
             return;
         }
         recovery.asked = true;
         match recovery.from {
-            Some(from) if recovery.wanted.is_empty() => effects.push(Effect::ReadDue { of: Traffic::Own, from }),
-            _ => effects.push(Effect::Fetch(recovery.wanted.iter().take(FETCH).copied().collect())),
+            Some(from) if recovery.wanted.is_empty() => effects.push(Effect::ReadDue {
+                of: Traffic::Own,
+                from,
+            }),
+            _ => effects.push(Effect::Fetch(
+                recovery.wanted.iter().take(FETCH).copied().collect(),
+            )),
         }
     }
 
-    /// Ends the recovery once all is read and what has another place in the order is written, a part with each write.
+    /// Ends the recovery once all is read and what has another place in the order is written, a
+    /// part with each write.
     pub(in crate::subscription) fn finish_recovery(&mut self) {
-        let Some(ordering) = &mut self.ordering else { return };
-        let Some(mut recovery) = ordering.recovery.take_if(|recovery| recovery.is_read()) else { return };
+        let Some(ordering) = &mut self.ordering else {
+            return;
+        };
+        let Some(mut recovery) = ordering.recovery.take_if(|recovery| recovery.is_read()) else {
+            return;
+        };
         for item in self.requests.items().filter(|item| !item.lane.is_job()) {
             if let Some(key) = recovery.found.remove(&item.seq).and_then(|found| found.key) {
                 ordering.begin(item.seq, key);
             }
         }
-        while let Some((seq, FoundPending { lane, key, appended, pending })) = recovery.found.pop_first() {
+        while let Some((
+            seq,
+            FoundPending {
+                lane,
+                key,
+                appended,
+                pending,
+            },
+        )) = recovery.found.pop_first()
+        {
             if self.pending_write.may_give_up(1) == 0 {
-                recovery.found.insert(seq, FoundPending { lane, key, appended, pending });
+                recovery.found.insert(
+                    seq,
+                    FoundPending {
+                        lane,
+                        key,
+                        appended,
+                        pending,
+                    },
+                );
                 ordering.recovery = Some(recovery);
                 return;
             }
@@ -118,11 +194,21 @@ impl Subscription {
             let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
             let Some(key) = key else {
                 if is_held_back {
-                    self.own.release(WantedEvent { key: (lane, seq), due });
+                    self.own.release(WantedEvent {
+                        key: (lane, seq),
+                        due,
+                    });
                 }
                 if let Some(pending) = blocking {
                     // It no longer has an order.
-                    ordering.blocking.insert(seq, BlockingEvent { lane, appended, pending });
+                    ordering.blocking.insert(
+                        seq,
+                        BlockingEvent {
+                            lane,
+                            appended,
+                            pending,
+                        },
+                    );
                     ordering.blocking.retry(seq);
                 }
                 continue;
@@ -133,12 +219,22 @@ impl Subscription {
                 ordering.begin(seq, key);
                 match blocking {
                     Some(pending) => {
-                        ordering.blocking.insert(seq, BlockingEvent { lane, appended, pending });
+                        ordering.blocking.insert(
+                            seq,
+                            BlockingEvent {
+                                lane,
+                                appended,
+                                pending,
+                            },
+                        );
                         if !ordering.blocking.is_enabled() {
                             ordering.blocking.retry(seq);
                         }
                     }
-                    None if is_held_back => self.own.release(WantedEvent { key: (lane, seq), due }),
+                    None if is_held_back => self.own.release(WantedEvent {
+                        key: (lane, seq),
+                        due,
+                    }),
                     None => {}
                 }
                 continue;
@@ -149,14 +245,30 @@ impl Subscription {
                     // It was pending before the subscription had an order, or had another one.
                     let was_due = pending.due;
                     if was_due != BLOCKING {
-                        self.own.due.leave(DueKey { due: was_due, lane, seq });
+                        self.own.due.leave(DueKey {
+                            due: was_due,
+                            lane,
+                            seq,
+                        });
                     }
-                    let pending = PendingDelivery { due: HELD_BACK, ..pending };
+                    let pending = PendingDelivery {
+                        due: HELD_BACK,
+                        ..pending
+                    };
                     self.pending_write.spend(1);
-                    self.pending_write.change(RecordChange::Defer { lane, seq, pending, was_due: Some(was_due) });
+                    self.pending_write.change(RecordChange::Defer {
+                        lane,
+                        seq,
+                        pending,
+                        was_due: Some(was_due),
+                    });
                 }
                 Some(_) | None => {
-                    if let Some(event) = ordering.keys.get_mut(&key).and_then(|state| state.held_back.get_mut(&seq)) {
+                    if let Some(event) = ordering
+                        .keys
+                        .get_mut(&key)
+                        .and_then(|state| state.held_back.get_mut(&seq))
+                    {
                         event.write = 0;
                     }
                     self.own.forget_lost((lane, seq));

@@ -14,24 +14,26 @@ use crate::{
 };
 use gridhook_event::{IdMap, SubscriptionKey};
 
-/// An outcome becomes records after this many pages: a page is written every 10 to 40 ms, so within 10 to 40 s. All pages
-/// are read at a start.
+/// An outcome becomes records after this many pages: a page is written every 10 to 40 ms, so within
+/// 10 to 40 s. All pages are read at a start.
 const PAGES: u64 = 1024;
 
-/// The maximum size of all pages, approximately: half a buffer of RocksDB, so that many pages are deleted before they are
-/// in a file.
+/// The maximum size of all pages, approximately: half a buffer of RocksDB, so that many pages are
+/// deleted before they are in a file.
 const PAGES_BYTES: usize = 4 << 20;
 
 /// The maximum number of lines in memory, approximately: about 3 MiB.
 const LINES: usize = 1 << 17;
 
-/// The lines of a subscription that become records at once: with more of them in a record it hardly becomes cheaper.
+/// The lines of a subscription that become records at once: with more of them in a record it hardly
+/// becomes cheaper.
 const OWN_LINES: u32 = 64;
 
 /// The lines of one write that become records at once. Each line of a page is written again later.
 const WRITE_LINES: u32 = 16;
 
-/// How many subscriptions' outcomes become records with a write, besides twice as many as it has: more would delay it.
+/// How many subscriptions' outcomes become records with a write, besides twice as many as it has:
+/// more would delay it.
 const STORED: usize = 32;
 
 #[derive(Debug, Default)]
@@ -87,23 +89,41 @@ pub(super) struct Plan {
 impl PagesState {
     pub(super) fn begin(&mut self) -> Plan {
         self.last += 1;
-        Plan { number: self.last, first: Batch::default(), entries: Vec::new(), storing: Vec::new() }
+        Plan {
+            number: self.last,
+            first: Batch::default(),
+            entries: Vec::new(),
+            storing: Vec::new(),
+        }
     }
 
-    /// Puts outcomes into the page, or stores them as records; and stores what pages have had for long.
-    pub(super) fn store_or_page(&mut self, plan: &mut Plan, outcomes: Vec<(SubscriptionKey, Outcomes<'_>)>) {
+    /// Puts outcomes into the page, or stores them as records; and stores what pages have had for
+    /// long.
+    pub(super) fn store_or_page(
+        &mut self,
+        plan: &mut Plan,
+        outcomes: Vec<(SubscriptionKey, Outcomes<'_>)>,
+    ) {
         let is_crowded = self.bytes > PAGES_BYTES || self.lines > LINES;
         let is_due = |first: u64| is_crowded || first.saturating_add(PAGES) <= plan.number;
-        let due = self.order.iter().take_while(|(first, _)| is_due(*first)).map(|(_, key)| *key);
+        let due = self
+            .order
+            .iter()
+            .take_while(|(first, _)| is_due(*first))
+            .map(|(_, key)| *key);
         let due = due.filter(|key| self.unstored.get(key).is_some_and(|known| !known.is_busy()));
         let mut due: BTreeSet<SubscriptionKey> = due.take(STORED + 2 * outcomes.len()).collect();
         for (subscription_key, outcomes) in outcomes {
             let mut known = self.unstored.get_mut(&subscription_key);
             let lines = outcomes.lines.count();
-            let all_lines = known.as_ref().map_or(0, |known| known.lines.count()).saturating_add(lines);
+            let all_lines = known
+                .as_ref()
+                .map_or(0, |known| known.lines.count())
+                .saturating_add(lines);
             let is_storing = known.as_ref().is_some_and(|known| known.storing.is_some());
             let is_uncertain = known.as_ref().is_some_and(|known| known.is_uncertain);
-            let is_due = due.remove(&subscription_key) || lines >= WRITE_LINES || all_lines >= OWN_LINES;
+            let is_due =
+                due.remove(&subscription_key) || lines >= WRITE_LINES || all_lines >= OWN_LINES;
             if is_due && !is_storing {
                 self.store(plan, subscription_key, outcomes);
                 continue;
@@ -112,38 +132,79 @@ impl PagesState {
                 known.is_growing = true;
             }
             // Another write stores the cursor before, or it is not known for certain.
-            let before = known.and_then(|known| known.cursor.as_ref()).filter(|_| !is_storing && !is_uncertain);
-            let cursor = outcomes.cursor.map(|cursor| PageCursor::new(before, cursor));
-            let entry = PageEntry { subscription_key, stored: None, cursor, lines: outcomes.lines.into_owned() };
+            let before = known
+                .and_then(|known| known.cursor.as_ref())
+                .filter(|_| !is_storing && !is_uncertain);
+            let cursor = outcomes
+                .cursor
+                .map(|cursor| PageCursor::new(before, cursor));
+            let entry = PageEntry {
+                subscription_key,
+                stored: None,
+                cursor,
+                lines: outcomes.lines.into_owned(),
+            };
             plan.entries.push((entry, outcomes.cursor.cloned()));
         }
-        due.into_iter().for_each(|key| self.store(plan, key, Outcomes::default()));
+        due.into_iter()
+            .for_each(|key| self.store(plan, key, Outcomes::default()));
     }
 
     /// Stores outcomes as records, with all that pages have of the subscription.
-    pub(super) fn store(&mut self, plan: &mut Plan, subscription_key: SubscriptionKey, outcomes: Outcomes<'_>) {
+    pub(super) fn store(
+        &mut self,
+        plan: &mut Plan,
+        subscription_key: SubscriptionKey,
+        outcomes: Outcomes<'_>,
+    ) {
         let (mut cursor, mut lines) = (outcomes.cursor.cloned(), outcomes.lines);
         if let Some(known) = self.unstored.get_mut(&subscription_key) {
-            known.storing = Some(Storing { lines: known.lines.mark(), renewed: None, has_cursor: false });
+            known.storing = Some(Storing {
+                lines: known.lines.mark(),
+                renewed: None,
+                has_cursor: false,
+            });
             cursor = cursor.or_else(|| known.cursor.clone());
             let mut all = known.lines.clone();
             all.append(&lines);
             lines = Cow::Owned(all);
             plan.storing.push(subscription_key);
             let (stored, lines) = (Some(known.last), EncodedLines::default());
-            plan.entries.push((PageEntry { subscription_key, stored, cursor: None, lines }, None));
+            plan.entries.push((
+                PageEntry {
+                    subscription_key,
+                    stored,
+                    cursor: None,
+                    lines,
+                },
+                None,
+            ));
         }
         plan.first.outcome_records(subscription_key, cursor, &lines);
     }
 
     /// Adds the page and the deletes of pages that have ended.
     pub(super) fn finish<'a>(&mut self, plan: Plan, batch: Cow<'a, Batch>) -> PlannedWrite<'a> {
-        let Plan { number, mut first, mut entries, storing } = plan;
+        let Plan {
+            number,
+            mut first,
+            mut entries,
+            storing,
+        } = plan;
         if entries.is_empty() {
-            return PlannedWrite { first, batch, page: None };
+            return PlannedWrite {
+                first,
+                batch,
+                page: None,
+            };
         }
         self.writing.insert(number);
-        let needed = self.order.first().map(|(first, _)| *first).into_iter().chain(self.writing.first().copied());
+        let needed = self
+            .order
+            .first()
+            .map(|(first, _)| *first)
+            .into_iter()
+            .chain(self.writing.first().copied());
         let needed = needed.min().unwrap_or(number);
         let rest = self.pages.split_off(&needed);
         let deleted = std::mem::replace(&mut self.pages, rest);
@@ -153,13 +214,32 @@ impl PagesState {
         }
         entries.sort_unstable_by_key(|(entry, _)| entry.subscription_key);
         let (entries, cursors): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
-        let page = OutcomePage { ended: needed - 1, entries };
+        let page = OutcomePage {
+            ended: needed - 1,
+            entries,
+        };
         let value = page.encode();
         let bytes = value.len();
         first.put(Family::Cursor, keys::outcome_page(number), value);
-        let entries = page.entries.into_iter().zip(cursors).filter(|(entry, _)| entry.stored.is_none());
-        let added = entries.map(|(entry, cursor)| (entry.subscription_key, cursor, entry.lines)).collect();
-        PlannedWrite { first, batch, page: Some(PlannedPage { number, bytes, added, storing, deleted }) }
+        let entries = page
+            .entries
+            .into_iter()
+            .zip(cursors)
+            .filter(|(entry, _)| entry.stored.is_none());
+        let added = entries
+            .map(|(entry, cursor)| (entry.subscription_key, cursor, entry.lines))
+            .collect();
+        PlannedWrite {
+            first,
+            batch,
+            page: Some(PlannedPage {
+                number,
+                bytes,
+                added,
+                storing,
+                deleted,
+            }),
+        }
     }
 
     /// Adds what a page has of a subscription.
@@ -177,8 +257,15 @@ impl PagesState {
         match self.unstored.entry(subscription_key) {
             Entry::Vacant(entry) => {
                 let (first, last) = (number, number);
-                let known =
-                    Unstored { first, last, cursor, lines, is_growing: false, is_uncertain: false, storing: None };
+                let known = Unstored {
+                    first,
+                    last,
+                    cursor,
+                    lines,
+                    is_growing: false,
+                    is_uncertain: false,
+                    storing: None,
+                };
                 entry.insert(known);
                 self.order.insert((number, subscription_key));
             }
@@ -198,8 +285,12 @@ impl PagesState {
 
     /// What a write has stored of a subscription is no longer in pages alone.
     pub(super) fn stored(&mut self, subscription_key: SubscriptionKey) {
-        let Some(known) = self.unstored.get_mut(&subscription_key) else { return };
-        let Some(storing) = known.storing.take() else { return };
+        let Some(known) = self.unstored.get_mut(&subscription_key) else {
+            return;
+        };
+        let Some(storing) = known.storing.take() else {
+            return;
+        };
         self.order.remove(&(known.first, subscription_key));
         self.lines -= storing.lines.count() as usize;
         let Some(first) = storing.renewed else {
