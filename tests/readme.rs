@@ -939,7 +939,8 @@ const PROMISES: [(&str, &str); 4] = [
         "server::promises::every_file_is_private_with_any_umask_also_in_a_backup",
     ),
     (
-        "publishers get 503, the rest waits, and it heals by itself",
+        "publishers receive 503 and everything else waits. The server continues by itself once \
+         there is space",
         "server::full_disk::a_full_disk_heals_on_a_server_where_nothing_else_is_written",
     ),
     (
