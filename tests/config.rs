@@ -8,6 +8,7 @@ use gridhook::{
     config::{
         Config, DEFAULTS, KeySource, LogFormat, NatsLogin, SettingFlag, SettingSources, TrustRoots,
     },
+    manual,
     policy::{
         edition::{Edition, StepOrigin},
         outcome::Failure,
@@ -1305,4 +1306,13 @@ fn a_part_of_the_destination_of_backups_has_its_credentials() {
             "{other} is another store"
         );
     }
+}
+
+#[test]
+fn the_example_of_a_cluster_in_the_manual_can_be_used() {
+    let chapter = manual::find("cluster").expect("the chapter").markdown;
+    let (_, after) = chapter.split_once("```toml\n").expect("an example");
+    let (example, _) = after.split_once("```").expect("its end");
+    let config = load(example, &[], &[]).expect("good settings");
+    assert_eq!(config.cluster.expect("a cluster").node, "node-a");
 }
