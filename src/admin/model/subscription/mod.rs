@@ -13,6 +13,7 @@ mod view;
 
 use serde_json::Value;
 
+pub(crate) use self::check::longer_waits_warning;
 pub use self::view::{provisioned_subscription_view, subscription_view};
 pub use self::{check::fits, view::PathForm};
 use super::{
