@@ -207,8 +207,17 @@ fn help_explains_commands_and_subjects() {
           clock confirm`, or for `clock.expiry_pause_max`. Expiry resumes at once if the
           clock returns.
         - `gridhook clock confirm` resumes expiry. If the machine's clock is ahead of
-          the server's time, the server adopts it within a minute. If it is behind,
-          restart the server: the next start begins with the machine's clock.
+          the server's time, the server adopts it within a minute. If it is behind by
+          more than a minute, the server restarts within a second, in the same process
+          and with the same sockets, and then uses the machine's clock. It stops as for
+          SIGTERM: requests in flight finish within `server.shutdown_timeout`,
+          publishers receive 503 with `Retry-After`, clients reconnect, and sessions of
+          the dashboard end. A node of a cluster gives up its shards, and the next
+          owners continue from the confirmed clock.
+        - Later times that a wrong clock has set are reduced to the longest wait: of
+          retries, suspensions, locks of received events, dead letters that wait for
+          their file, and scheduled backups. A manual validation that began with the
+          wrong clock stays open until its time.
         - Events that were published with a wrong clock keep their time. For an event
           with a time in the future, the time to live begins then; it is attempted as
           often as any other event. Events that were never attempted, and the log,
