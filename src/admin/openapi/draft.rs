@@ -23,7 +23,13 @@ pub(crate) struct SchemaRegistry(BTreeMap<String, Value>);
 impl SchemaRegistry {
     /// A reference to the schema of `T`.
     pub(super) fn of<T: ToSchema>(&mut self) -> Value {
-        let mut all: Vec<(String, RefOr<Schema>)> = vec![(T::name().into_owned(), T::schema())];
+        self.named::<T>(&T::name())
+    }
+
+    /// A reference to the schema of `T`, which is called `name`: types of one generic type would
+    /// have the same name.
+    pub(super) fn named<T: ToSchema>(&mut self, name: &str) -> Value {
+        let mut all: Vec<(String, RefOr<Schema>)> = vec![(name.to_owned(), T::schema())];
         T::schemas(&mut all);
         for (name, schema) in all {
             let mut schema = value_of(&schema);
@@ -35,19 +41,6 @@ impl SchemaRegistry {
             );
             self.0.insert(name, schema);
         }
-        reference(&T::name())
-    }
-
-    /// A reference to a schema `name`: that of `T` with a change.
-    pub(super) fn made<T: ToSchema>(
-        &mut self,
-        name: &str,
-        change: impl FnOnce(&mut Value),
-    ) -> Value {
-        self.of::<T>();
-        let mut schema = self.0[T::name().as_ref()].clone();
-        change(&mut schema);
-        self.0.insert(name.to_owned(), schema);
         reference(name)
     }
 

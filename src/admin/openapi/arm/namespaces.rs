@@ -8,10 +8,7 @@ use super::{
 };
 use gridhook_api::{
     namespace::{NamespaceBody, NamespaceTopicBody, NamespaceTopicView, NamespaceView},
-    subscription::{
-        SubscriptionView,
-        namespace::{NamespaceSubscriptionBody, NamespaceSubscriptionProperties},
-    },
+    subscription::{EventSubscription, namespace::NamespaceSubscriptionProperties},
 };
 
 pub(crate) fn list(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
@@ -118,35 +115,27 @@ pub(crate) fn delete_topic(route: &Route, _: &mut SchemaRegistry) -> OperationBu
     )
 }
 
-/// The view of an event subscription of a namespace topic.
-fn subscription_view(schemas: &mut SchemaRegistry) -> Value {
-    let properties = schemas.of::<NamespaceSubscriptionProperties>();
-    let description = "Properties as they are set, with `endpointBaseUrl` instead of \
-        `endpointUrl`, and `provisioningState`";
-    let properties = json!({"description": description, "anyOf": [properties, {"type": "object"}]});
-    schemas.made::<SubscriptionView>("NamespaceSubscription", |schema| {
-        schema["properties"]["properties"] = properties
-    })
+/// A reference to the schema of an event subscription of a namespace topic.
+fn subscription(schemas: &mut SchemaRegistry) -> Value {
+    schemas.of::<NamespaceSubscriptionProperties>();
+    schemas.named::<EventSubscription<NamespaceSubscriptionProperties>>("NamespaceSubscription")
 }
 
 pub(crate) fn list_subscriptions(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary = "List the event subscriptions of a topic of a namespace";
-    paged(draft(route, "list", summary), subscription_view(schemas))
+    paged(draft(route, "list", summary), subscription(schemas))
 }
 
 pub(crate) fn get_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let (summary, view) = (
         "Get an event subscription of a topic of a namespace",
-        subscription_view(schemas),
+        subscription(schemas),
     );
     draft(route, "get", summary).answer(200, "The event subscription, without secrets", &view)
 }
 
 pub(crate) fn put_subscription(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let (body, view) = (
-        schemas.of::<NamespaceSubscriptionBody>(),
-        subscription_view(schemas),
-    );
+    let subscription = subscription(schemas);
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/heat"}});
     let push = json!({"deliveryMode": "Push", "push": {"destination": destination}});
     replaced(
@@ -155,13 +144,13 @@ pub(crate) fn put_subscription(route: &Route, schemas: &mut SchemaRegistry) -> O
     )
     .body(
         true,
-        &body,
+        &subscription,
         json!({"properties": {"deliveryConfiguration": push}}),
     )
     .answer(
         201,
         "The created or changed event subscription, in force",
-        &view,
+        &subscription,
     )
 }
 
@@ -179,6 +168,6 @@ pub(crate) fn patch_subscription(route: &Route, schemas: &mut SchemaRegistry) ->
         &body,
         json!({"properties": {"expirationTimeUtc": "2040-01-01T00:00:00Z"}}),
     )
-    .answer(200, "The changed resource", &subscription_view(schemas))
+    .answer(200, "The changed resource", &subscription(schemas))
     .errors(&CHANGING, &error())
 }

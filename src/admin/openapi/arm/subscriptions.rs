@@ -15,11 +15,13 @@ use gridhook_api::{
     retry::{RetriedView, RetryNowBody},
     status::{SubscriptionStatusView, UnblockBody},
     subscription::{
-        AttributeMappingBody, FilterBody, FullUrl, SubscriptionBody, SubscriptionBodyProperties,
-        SubscriptionView, TransformSchema,
+        AttributeMappingBody, EventSubscription, FilterBody, FullUrl, SubscriptionProperties,
+        TransformSchema,
     },
     transform_test::TransformTestReport,
 };
+
+type SubscriptionView = EventSubscription<SubscriptionProperties>;
 
 pub(crate) fn list_all(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
     let summary =
@@ -48,10 +50,7 @@ pub(crate) fn get(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuild
 }
 
 pub(crate) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    let (body, view) = (
-        schemas.of::<SubscriptionBody>(),
-        schemas.of::<SubscriptionView>(),
-    );
+    let subscription = schemas.of::<SubscriptionView>();
     let destination = json!({"endpointType": "WebHook", "properties": {"endpointUrl": "http://127.0.0.1:9/orders"}});
     let what = "The created or changed event subscription; `provisioningState` says whether it is \
         in force";
@@ -61,17 +60,14 @@ pub(crate) fn put(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuild
     )
     .body(
         true,
-        &body,
+        &subscription,
         json!({"properties": {"destination": destination}}),
     )
-    .answer(201, what, &view)
+    .answer(201, what, &subscription)
 }
 
 pub(crate) fn patch(route: &Route, schemas: &mut SchemaRegistry) -> OperationBuilder {
-    // A merge patch has no required properties.
-    let body = schemas.made::<SubscriptionBodyProperties>("EventSubscriptionPatch", |schema| {
-        schema["required"] = json!([]);
-    });
+    let body = schemas.of::<SubscriptionProperties>();
     draft(
         route,
         "patch",
