@@ -142,7 +142,7 @@ pub struct SubscriptionProperties {
     pub starts_from: Option<String>,
     /// Settings of pull delivery, which only event subscriptions of namespace topics have.
     #[serde(skip)]
-    pub queue: Option<QueueSettings>,
+    pub queue: Option<PullSettings>,
     /// Resource id of the topic, the domain or the domain topic
     #[serde(default, skip_serializing_if = "ReadOnly::is_none")]
     #[schema(value_type = String, read_only)]
@@ -158,7 +158,7 @@ pub struct SubscriptionProperties {
 
 /// Settings of pull delivery, beside those that it shares with push delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueSettings {
+pub struct PullSettings {
     pub receive_lock_duration_in_seconds: Option<i64>,
 }
 

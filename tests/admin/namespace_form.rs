@@ -3,7 +3,7 @@
 
 use gridhook::api::subscription::{
     BlobBody, DeadLetterBody, DeadLetterWithIdentity, DeliveryWithIdentity, Destination,
-    FilterBody, OrderingBody, QueueSettings, RetryPolicyBody, SubscriptionProperties,
+    FilterBody, OrderingBody, PullSettings, RetryPolicyBody, SubscriptionProperties,
     namespace::{NamespaceSubscriptionProperties, translate_path},
 };
 use gridhook::record::subscription::{ResourceIdentity, ResourceIdentityKind};
@@ -68,7 +68,7 @@ fn properties() -> impl Strategy<Value = SubscriptionProperties> {
     (terms(), mode, "[a-z]{1,9}", dead_letter).prop_map(
         |(mut properties, (is_pulled, seconds, is_identified), url, dead_letter)| {
             if is_pulled {
-                properties.queue = Some(QueueSettings {
+                properties.queue = Some(PullSettings {
                     receive_lock_duration_in_seconds: seconds,
                 });
             } else if is_identified {

@@ -22,13 +22,13 @@ pub(crate) struct SchemaRegistry(BTreeMap<String, Value>);
 
 impl SchemaRegistry {
     /// A reference to the schema of `T`.
-    pub(super) fn of<T: ToSchema>(&mut self) -> Value {
+    pub(crate) fn of<T: ToSchema>(&mut self) -> Value {
         self.named::<T>(&T::name())
     }
 
     /// A reference to the schema of `T`, which is called `name`: types of one generic type would
     /// have the same name.
-    pub(super) fn named<T: ToSchema>(&mut self, name: &str) -> Value {
+    pub(crate) fn named<T: ToSchema>(&mut self, name: &str) -> Value {
         let mut all: Vec<(String, RefOr<Schema>)> = vec![(name.to_owned(), T::schema())];
         T::schemas(&mut all);
         for (name, schema) in all {
@@ -134,7 +134,7 @@ impl OperationBuilder {
     }
 
     /// Adds the security scheme for a role and the errors of authorization.
-    pub(super) fn needs(mut self, access: Access) -> Self {
+    pub(crate) fn needs(mut self, access: Access) -> Self {
         let Access {
             role: Some(role),
             is_for_portals,
@@ -171,7 +171,7 @@ impl OperationBuilder {
     }
 
     /// Adds a query parameter.
-    pub(super) fn query(mut self, name: &str, what: &str, schema: &Value) -> Self {
+    pub(crate) fn query(mut self, name: &str, what: &str, schema: &Value) -> Self {
         self.parameters
             .push(json!({"name": name, "in": "query", "description": what, "schema": schema}));
         self
@@ -214,7 +214,7 @@ impl OperationBuilder {
     }
 
     /// Adds a JSON response.
-    pub(super) fn answer(mut self, status: u16, what: &str, schema: &Value) -> Self {
+    pub(crate) fn answer(mut self, status: u16, what: &str, schema: &Value) -> Self {
         let content = json!({"application/json": {"schema": schema}});
         self.answers.insert(
             status.to_string(),
@@ -232,16 +232,6 @@ impl OperationBuilder {
         self
     }
 
-    /// Adds a text response.
-    pub(super) fn text(mut self, status: u16, what: &str) -> Self {
-        let content = json!({"text/plain": {"schema": {"type": "string"}}});
-        self.answers.insert(
-            status.to_string(),
-            json!({"description": what, "content": content}),
-        );
-        self
-    }
-
     /// Adds a response without a body.
     pub(super) fn done(mut self, status: u16, what: &str) -> Self {
         self.answers
@@ -250,7 +240,7 @@ impl OperationBuilder {
     }
 
     /// Adds JSON error responses.
-    pub(super) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
+    pub(crate) fn errors(self, errors: &[(u16, &str)], schema: &Value) -> Self {
         errors.iter().fold(self, |draft, (status, what)| {
             draft.answer(*status, what, schema)
         })
@@ -306,7 +296,7 @@ impl OperationBuilder {
 }
 
 /// A reference to the schema of errors of the control plane.
-pub(super) fn error() -> Value {
+pub(crate) fn error() -> Value {
     reference(&ErrorResponse::name())
 }
 

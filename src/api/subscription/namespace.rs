@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     AdvancedFilterSchema, BlobBody, DeadLetterBody, DeadLetterWithIdentity, DeliveryWithIdentity,
-    Destination, DestinationSchema, FilterBody, OrderingBody, QueueSettings, RetryPolicyBody,
+    Destination, DestinationSchema, FilterBody, OrderingBody, PullSettings, RetryPolicyBody,
     SubscriptionProperties, TransformSchema,
 };
 use crate::{
@@ -270,7 +270,7 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
     type Error = InvalidNamespaceForm;
 
     fn try_from(properties: NamespaceSubscriptionProperties) -> Result<Self, Self::Error> {
-        let delivery = Delivery::from_configuration(properties.delivery_configuration)?;
+        let delivery = NamespaceDelivery::from_configuration(properties.delivery_configuration)?;
         let at = |key: &str| format!("deliveryConfiguration.{}.{key}", delivery.part);
         let minutes = delivery.event_time_to_live.as_deref().map(parse_minutes);
         let event_time_to_live_in_minutes = minutes.transpose().map_err(|error| {
@@ -318,9 +318,9 @@ impl TryFrom<NamespaceSubscriptionProperties> for SubscriptionProperties {
 }
 
 /// The properties of `push` or of `queue`.
-struct Delivery {
+struct NamespaceDelivery {
     part: &'static str,
-    queue: Option<QueueSettings>,
+    queue: Option<PullSettings>,
     max_delivery_count: Option<i64>,
     event_time_to_live: Option<String>,
     dead_letter: Option<NamespaceDeadLetter>,
@@ -328,7 +328,7 @@ struct Delivery {
     delivery_with_resource_identity: Option<DeliveryWithIdentity>,
 }
 
-impl Delivery {
+impl NamespaceDelivery {
     fn from_configuration(
         configuration: DeliveryConfiguration,
     ) -> Result<Self, InvalidNamespaceForm> {
@@ -349,7 +349,7 @@ impl Delivery {
                 let queue = queue.unwrap_or_default();
                 Ok(Self {
                     part: "queue",
-                    queue: Some(QueueSettings {
+                    queue: Some(PullSettings {
                         receive_lock_duration_in_seconds: queue.receive_lock_duration_in_seconds,
                     }),
                     max_delivery_count: queue.max_delivery_count,

@@ -12,9 +12,7 @@ use crate::model::{
 };
 use gridhook_api::{
     duration::format_duration as iso_duration,
-    subscription::{
-        BlobBody, DeadLetterBody, FilterBody, OrderingBody, QueueSettings as QueueProperties,
-    },
+    subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody, PullSettings},
 };
 use gridhook_event::{Schema, Timestamp};
 use gridhook_policy::filter::{Filter, key::FilterKey};
@@ -236,7 +234,7 @@ pub(super) fn token_audience(
 }
 
 /// The settings of pull delivery.
-pub(super) fn queue(given: QueueProperties) -> Result<QueueSettings, InvalidRequest> {
+pub(super) fn queue(given: PullSettings) -> Result<QueueSettings, InvalidRequest> {
     let seconds = given.receive_lock_duration_in_seconds;
     Ok(QueueSettings {
         receive_lock_duration_in_seconds: LOCK_SECONDS

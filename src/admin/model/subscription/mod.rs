@@ -23,8 +23,8 @@ use super::{
 };
 use gridhook_api::subscription::{
     AnySubscriptionProperties, BlobBody, DeadLetterBody, DeadLetterWithIdentity,
-    DeliveryWithIdentity, EventSubscription, FilterBody, QueueSettings as QueueProperties,
-    RetryPolicyBody, SubscriptionProperties,
+    DeliveryWithIdentity, EventSubscription, FilterBody, PullSettings, RetryPolicyBody,
+    SubscriptionProperties,
 };
 use gridhook_event::{Name, SubscriptionId};
 use gridhook_policy::filter::Filter;
@@ -368,7 +368,7 @@ fn plain_properties(record: &SubscriptionRecord) -> SubscriptionProperties {
         ordering: check::ordering_body(order_key.as_deref(), *order_blocks),
         starts_from: starts_from.as_ref().map(|starts| starts.at.to_string()),
         expiration_time_utc: expires.map(|expires| expires.to_string()),
-        queue: queue.map(|queue| QueueProperties {
+        queue: queue.map(|queue| PullSettings {
             receive_lock_duration_in_seconds: Some(queue.receive_lock_duration_in_seconds.into()),
         }),
         ..SubscriptionProperties::default()
