@@ -15,7 +15,10 @@ use gridhook_api::{
     subscription::{BlobBody, DeadLetterBody, FilterBody, OrderingBody, PullSettings},
 };
 use gridhook_event::{Schema, Timestamp};
-use gridhook_policy::filter::{Filter, key::FilterKey};
+use gridhook_policy::{
+    filter::{Filter, key::FilterKey},
+    retry::LongerWaits,
+};
 use gridhook_record::{
     subscription::{
         OnGone, QueueSettings, RetryPolicy, RetryScheduleSpec, StartsFrom, StorageBlobDestination,
@@ -538,6 +541,38 @@ pub(super) fn schedule(
         }
     }
     Ok(())
+}
+
+/// The waits of a schedule that a warning shows.
+const WAITS_SHOWN: usize = 6;
+
+/// Warns that the waits of an own schedule are longer after some failures.
+pub(crate) fn longer_waits_warning(longer: &[LongerWaits]) -> Option<String> {
+    let after: Vec<String> = longer.iter().map(waits_after).collect();
+    (!after.is_empty()).then(|| {
+        format!(
+            "retryPolicy.schedule has waits that are shorter than minimum waits of the topic's \
+             edition: {}",
+            after.join("; ")
+        )
+    })
+}
+
+fn waits_after(LongerWaits { statuses, waits }: &LongerWaits) -> String {
+    let shown = waits.iter().take(WAITS_SHOWN);
+    let mut texts: Vec<String> = shown
+        .map(|wait| format_duration(*wait).to_string())
+        .collect();
+    if waits.len() > WAITS_SHOWN {
+        texts.push("...".to_owned());
+    }
+    let after = if statuses.is_empty() {
+        "any failure".to_owned()
+    } else {
+        let statuses: Vec<String> = statuses.iter().map(u16::to_string).collect();
+        statuses.join(", ")
+    };
+    format!("after {after} it is {}", texts.join(", "))
 }
 
 /// Checks `record` against the limits of a new edition of its topic.

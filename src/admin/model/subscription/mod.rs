@@ -14,6 +14,7 @@ mod view;
 use serde_json::{Value, json};
 
 pub use self::check::fits;
+pub(crate) use self::check::longer_waits_warning;
 pub use self::view::{
     PathForm, SubscriptionView, provisioned_subscription_view, subscription_view,
 };
