@@ -115,7 +115,11 @@ fn filters(criterion: &mut Criterion) {
             bench.iter(|| {
                 events
                     .iter()
-                    .map(|event| index.candidates(&EventView::new(black_box(event))).len())
+                    .map(|event| {
+                        index
+                            .find_candidates(&EventView::new(black_box(event)))
+                            .len()
+                    })
                     .sum::<usize>()
             });
         });
@@ -198,7 +202,7 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
     let mut inputs = VecDeque::from([Input::Appended { end: *end }]);
     let mut sent = 0;
     while let Some(input) = inputs.pop_front() {
-        let CoreStep { write, effects } = core.absorb(input, now, Jitter(0.0));
+        let CoreStep { write, effects } = core.process_input(input, now, Jitter(0.0));
         for effect in effects {
             match effect {
                 Effect::ReadLog { lane, from, .. } => {
@@ -223,7 +227,7 @@ fn deliver(core: &mut Subscription, events: &[Event], end: &mut Seq, now: Timest
                     sent += request.items.len();
                     let answer = RequestResult {
                         status: Some(200),
-                        ..RequestResult::bare(Outcome::Delivered)
+                        ..RequestResult::from_outcome(Outcome::Delivered)
                     };
                     inputs.push_back(Input::Finished {
                         request: request.id,
@@ -263,7 +267,7 @@ fn core(criterion: &mut Criterion) {
         ..Cursor::default()
     };
     let (events, now) = (events(), Timestamp(1_615_410_176_000_000));
-    let mut machine = Subscription::recover(
+    let mut machine = Subscription::from_records(
         settings(),
         &cursor,
         Seq::FIRST,

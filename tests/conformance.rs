@@ -185,7 +185,7 @@ fn read(
         attributes,
     };
     let body = Bytes::copy_from_slice(body.as_bytes());
-    let target = EventTarget::of(&topic("t", Schema::CloudEvents));
+    let target = EventTarget::for_topic(&topic("t", Schema::CloudEvents));
     schema::read(&target, &content, &body, &PublishLimits::default())
 }
 

@@ -30,11 +30,11 @@ async fn next(subscriber: &mut FeedSubscriber) -> Option<(u64, u64)> {
 #[actix_rt::test]
 async fn a_fast_subscriber_gets_all_new_events() {
     let feed = EventFeed::default();
-    feed.publish(|| panic!("no subscriber"));
+    feed.publish_item(|| panic!("no subscriber"));
     let mut subscriber = feed.subscribe().expect("room");
     assert!(feed.has_subscribers());
     for first in 1..1_000 {
-        feed.publish(|| published(first));
+        feed.publish_item(|| published(first));
         assert_eq!(next(&mut subscriber).await, Some((0, first)));
     }
     drop(subscriber);
@@ -57,7 +57,7 @@ async fn a_slow_subscriber_learns_how_many_events_it_lost() {
         feed.subscribe().expect("room"),
     );
     for first in 0..1_000 {
-        feed.publish(|| published_large(first));
+        feed.publish_item(|| published_large(first));
         assert_eq!(next(&mut quick).await, Some((0, first)));
     }
     let (missed, first) = next(&mut slow).await.expect("the oldest that is kept");

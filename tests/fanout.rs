@@ -275,7 +275,7 @@ async fn a_client_that_comes_at_the_end_of_an_actor_starts_the_next_one() {
             std::task::Poll::Pending
         })
         .await;
-        let client = shared.receive(1);
+        let client = shared.receive_events(1);
         topic.ensure_actor(&shared);
         wake.await.expect("the other one takes it");
         client
@@ -341,10 +341,10 @@ async fn a_suspect_is_kept_until_it_is_settled() {
         .plus(1);
     // It is sent and not answered.
     wait_until("a request after two deaths", || shared.in_flight() == 1).await;
-    assert_eq!(shared.suspects(), 1);
+    assert_eq!(shared.suspect_count(), 1);
     drop(endpoint);
-    wait_until("its end", || shared.state().low == end).await;
-    wait_until("nothing to remember", || shared.suspects() == 0).await;
+    wait_until("its end", || shared.current_state().low == end).await;
+    wait_until("nothing to remember", || shared.suspect_count() == 0).await;
 }
 
 /// It has nothing to do at almost every check.
@@ -372,7 +372,7 @@ async fn a_subscription_with_an_event_now_and_then_keeps_its_actor() {
         stalls += u64::from(real.now().since(before) >= CHECK_INTERVAL);
         before = began;
         let end = published.first.plus(1);
-        wait_until("its end", || shared.state().low == end).await;
+        wait_until("its end", || shared.current_state().low == end).await;
         tokio::time::sleep(CHECK_INTERVAL / 2).await;
     }
     let incarnations = topic
@@ -428,7 +428,7 @@ async fn publish(journal: &Journal, topic: &TopicHandle, data: &[String]) {
         content_type: Some("application/json"),
         attributes: Vec::new(),
     };
-    let target = EventTarget::of(&topic.record());
+    let target = EventTarget::for_topic(&topic.record());
     let draft =
         schema::read(&target, &content, &body.into(), &PublishLimits::default()).expect("events");
     journal
@@ -472,17 +472,20 @@ async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
     let test = async {
         publish(&journal, &topic, &[format!("\"{}\"", "x".repeat(50_000))]).await;
         wait_until("the delivery without a transformation", || {
-            plain.state().cursor.counters.delivered == 1
+            plain.current_state().cursor.counters.delivered == 1
         })
         .await;
         assert_eq!(
-            (costly.state().cursor.counters.delivered, costly.in_flight()),
+            (
+                costly.current_state().cursor.counters.delivered,
+                costly.in_flight()
+            ),
             (0, 0),
             "it is made elsewhere"
         );
         free.send(()).expect("it waits");
         wait_until("the transformed delivery", || {
-            costly.state().cursor.counters.delivered == 1
+            costly.current_state().cursor.counters.delivered == 1
         })
         .await;
         // A small event is transformed at once.
@@ -493,7 +496,7 @@ async fn a_costly_transformation_delays_no_other_subscription_of_its_thread() {
         let small = async {
             publish(&journal, &topic, &["1".to_owned()]).await;
             wait_until("the small delivery", || {
-                costly.state().cursor.counters.delivered == 2
+                costly.current_state().cursor.counters.delivered == 2
             })
             .await;
             free.send(()).expect("it waits");
@@ -532,10 +535,10 @@ async fn what_many_events_are_transformed_to_is_read_and_sent_in_parts() {
     )
     .await;
     wait_until("all deliveries", || {
-        shared.state().cursor.counters.delivered == 100
+        shared.current_state().cursor.counters.delivered == 100
     })
     .await;
-    assert_eq!(shared.state().cursor.counters.filtered, 0);
+    assert_eq!(shared.current_state().cursor.counters.filtered, 0);
     let sizes: Vec<usize> = endpoint
         .requests()
         .iter()
@@ -592,7 +595,7 @@ async fn bodies_in_flight_are_bounded_and_identical_ones_are_one() {
     }
     wait_until("every delivery beside silent endpoints", || {
         most = most.max(bodies.bytes().0);
-        shared.state().cursor.counters.delivered == 10
+        shared.current_state().cursor.counters.delivered == 10
     })
     .await;
     let in_flight: usize = (0..20)

@@ -162,14 +162,14 @@ impl TestTopic {
 fn events_are_dropped_when_all_matching_subscriptions_have_read_them() {
     let mut topic = TestTopic::new();
     topic.push(&[ONE, TWO]);
-    let whole = topic.budget.used();
+    let whole = topic.budget.used_bytes();
     assert_eq!(topic.read(ONE, 1), Some((6, 5, vec![2, 4])));
-    assert_eq!(topic.budget.used(), whole, "Two has not read them");
+    assert_eq!(topic.budget.used_bytes(), whole, "Two has not read them");
     assert_eq!(topic.read(TWO, 1), Some((6, 5, vec![2, 4])));
-    let gone = topic.budget.used();
+    let gone = topic.budget.used_bytes();
     assert!(gone < whole / 2, "{gone} of {whole}");
     topic.push(&[]);
-    assert_eq!(topic.budget.used(), gone, "no subscription matches");
+    assert_eq!(topic.budget.used_bytes(), gone, "no subscription matches");
     assert_eq!(
         topic.read(BYSTANDER, 1),
         Some((11, 10, Vec::new())),
@@ -187,13 +187,13 @@ fn dropped_ranges_are_skipped_around_an_unread_chunk() {
     topic.push(&[ONE]);
     topic.push(&[TWO]);
     topic.push(&[ONE]);
-    let whole = topic.budget.used();
+    let whole = topic.budget.used_bytes();
     assert_eq!(topic.read(ONE, 1), Some((16, 15, vec![2, 4, 12, 14])));
-    let left = topic.budget.used();
+    let left = topic.budget.used_bytes();
     assert!(whole / 3 <= left && left < whole / 2, "{left} of {whole}");
     assert_eq!(topic.read(ONE, 1), None);
     assert_eq!(topic.read(TWO, 1), Some((16, 15, vec![7, 9])));
-    assert!(topic.budget.used() < whole / 4);
+    assert!(topic.budget.used_bytes() < whole / 4);
     topic.push(&[ONE, TWO]);
     assert_eq!(
         topic.read(ONE, 11),
@@ -207,7 +207,7 @@ fn dropped_ranges_are_skipped_around_an_unread_chunk() {
     );
     assert_eq!(topic.read(ONE, 16), Some((21, 5, vec![17, 19])));
     assert_eq!(topic.read(BYSTANDER, 1), Some((21, 20, Vec::new())));
-    topic.recent.pass(Seq(21));
+    topic.recent.drop_passed(Seq(21));
     assert_eq!(topic.read(BYSTANDER, 1), None);
 }
 
@@ -224,8 +224,8 @@ fn a_lane_with_an_end_does_not_count_as_the_live_read() {
     assert_eq!((replay(), replay()), (Some(2), Some(2)));
     assert_eq!(topic.read(ONE, 1), Some((6, 5, vec![2, 4])));
     assert_eq!(replay(), None);
-    topic.recent.pass(Seq(6));
-    assert_eq!(topic.budget.used(), 0);
+    topic.recent.drop_passed(Seq(6));
+    assert_eq!(topic.budget.used_bytes(), 0);
 }
 
 /// A topic with a thousand subscriptions. `matching` of them get each event, and events are
@@ -255,7 +255,7 @@ fn match_sets_count_as_memory_and_a_thousand_cost_little_more_than_one() {
         publish_to_many(&RecentEvents::new(Arc::clone(&budget)), matching, 1);
         let recent = RecentEvents::new(Arc::clone(&budget));
         publish_to_many(&recent, matching, 100);
-        budget.used() / 100
+        budget.used_bytes() / 100
     };
     let (one, all) = (used(1), used(1_000));
     assert!(
@@ -314,28 +314,31 @@ fn nothing_is_kept_for_subscriptions_that_lag() {
     topic.push(&[ONE, TWO]);
     topic.push(&[TWO]);
     topic.push(&[ONE]);
-    let whole = topic.budget.used();
+    let whole = topic.budget.used_bytes();
     // One has read nothing, Two the first chunk.
-    topic.recent.lag(HashSet::from([ONE]), Seq(6));
+    topic.recent.set_laggards(HashSet::from([ONE]), Seq(6));
     assert!(
-        topic.budget.used() < whole / 2,
+        topic.budget.used_bytes() < whole / 2,
         "the events for Two are kept"
     );
     assert_eq!(topic.read(ONE, 1), None, "it reads the log");
     assert_eq!(topic.read(TWO, 6), Some((16, 10, vec![7, 9])));
     assert_eq!(topic.read(BYSTANDER, 1), Some((16, 15, Vec::new())));
-    let before = topic.budget.used();
+    let before = topic.budget.used_bytes();
     topic.push(&[ONE]);
-    assert!(topic.budget.used() < before + 100, "nothing is kept for it");
+    assert!(
+        topic.budget.used_bytes() < before + 100,
+        "nothing is kept for it"
+    );
     topic.push(&[ONE, TWO]);
     assert_eq!(
         topic.read(TWO, 16),
         Some((26, 10, vec![22, 24])),
         "events are dropped once Two has read them"
     );
-    assert!(topic.budget.used() < before + 100);
+    assert!(topic.budget.used_bytes() < before + 100);
     // It has caught up.
-    topic.recent.lag(HashSet::new(), Seq(26));
+    topic.recent.set_laggards(HashSet::new(), Seq(26));
     topic.push(&[ONE]);
     assert_eq!(topic.read(ONE, 26), Some((31, 5, vec![27, 29])));
 }
@@ -347,7 +350,7 @@ fn the_largest_cache_makes_room_and_others_keep_their_events() {
         TestTopic::beside(Arc::clone(&budget)),
         TestTopic::beside(Arc::clone(&budget)),
     );
-    while budget.used() < 90_000 {
+    while budget.used_bytes() < 90_000 {
         much.push(&[ONE]);
     }
     little.push(&[ONE]);
@@ -361,7 +364,7 @@ fn the_largest_cache_makes_room_and_others_keep_their_events() {
             "its own is in memory"
         );
         little.push(&[ONE]);
-        assert!(budget.used() <= 100_000, "{}", budget.used());
+        assert!(budget.used_bytes() <= 100_000, "{}", budget.used_bytes());
     }
     assert_eq!(much.read(ONE, 1), None, "the oldest of much went");
     assert!(
@@ -376,7 +379,7 @@ fn a_subscription_without_a_match_skips_what_the_memory_limit_dropped() {
     for _ in 0..1_000 {
         topic.push(&[ONE]);
     }
-    assert!(topic.budget.used() <= 50_000);
+    assert!(topic.budget.used_bytes() <= 50_000);
     assert_eq!(topic.read(ONE, 1), None, "it matches, so it reads the log");
     assert_eq!(topic.read(BYSTANDER, 1), Some((5_001, 5_000, Vec::new())));
     // One reads the newest events here, whatever was dropped before them.

@@ -98,7 +98,7 @@ fn timers_are_due_in_their_order_unless_they_are_dropped() {
             Rc::clone(&due),
             Instant::now() + Duration::from_millis(millis),
         );
-        timers::after(Duration::from_millis(millis), move || {
+        timers::call_after(Duration::from_millis(millis), move || {
             due.borrow_mut().push(at)
         })
     };

@@ -344,7 +344,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
     }
     let permissions = permissions_of(given);
     if let Err(AdminError::WrongToken | AdminError::RefusedToken(_)) = &permissions {
-        control.failed_auth.refuse(request, now).await;
+        control.failed_auth.delay_refusal(request, now).await;
     }
     permissions
 }
@@ -403,7 +403,7 @@ impl Control {
         match self
             .operators
             .as_ref()
-            .map(|issuer| issuer.grants(token, wall))
+            .map(|issuer| issuer.read_grants(token, wall))
         {
             Some(Ok((holder, grants))) => Ok(Permissions::new(AdminCaller::Holder(holder), grants)),
             Some(Err(BearerProblem::Refused(why))) => Err(AdminError::RefusedToken(why)),

@@ -290,7 +290,7 @@ pub(super) async fn redrive(
 
 fn rate(asked: f64) -> Result<Rate, InvalidRequest> {
     if asked.is_finite() && (0.001..=1_000_000.0).contains(&asked) {
-        return Ok(Rate::of(asked));
+        return Ok(Rate::from_per_second(asked));
     }
     Err(InvalidRequest::new(
         "rate",

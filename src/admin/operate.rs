@@ -245,7 +245,7 @@ pub(super) async fn unblock(
     } else {
         read(parse(call.body)?)?
     };
-    let key = body.key.as_deref().map(OrderHash::of);
+    let key = body.key.as_deref().map(OrderHash::hash_value);
     command(
         call.control,
         path,

@@ -53,7 +53,7 @@ pub(crate) fn replay_range(body: &ReplayBody) -> Result<ReplayRange, InvalidRequ
 pub(crate) fn replay_rate(body: &ReplayBody) -> Result<Option<Rate>, InvalidRequest> {
     let check = |given: f64| {
         if (0.001..=RATE_MAX).contains(&given) {
-            return Ok(Rate::of(given));
+            return Ok(Rate::from_per_second(given));
         }
         Err(InvalidRequest::new(
             "eventsPerSecond",

@@ -32,7 +32,7 @@ pub(super) async fn retry(
     } = read(parse(call.body)?)?;
     let (request, next) = match (all, sequences) {
         (true, None) => {
-            let first = || (DueKey::at(now.after(Duration::from_micros(1))), now);
+            let first = || (DueKey::first_at(now.after(Duration::from_micros(1))), now);
             let (from, started) = after
                 .as_deref()
                 .map(position)

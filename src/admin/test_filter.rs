@@ -49,7 +49,7 @@ const COPIES: usize = 3;
 
 pub(crate) fn add_filter_result(report: &mut FilterTestReport, filter: &Filter, event: &Event) {
     let id = event.id().into_owned();
-    let line = match filter.explain(event) {
+    let line = match filter.explain_mismatch(event) {
         FilterResult::Match => FilterTestLine {
             id,
             matches: true,
@@ -285,7 +285,7 @@ fn given(topic: &TopicRecord, events: &RawValue) -> Result<Vec<Event>, AdminErro
         format!("[{body}]")
     };
     let draft = schema::read(
-        &schema::EventTarget::of(topic),
+        &schema::EventTarget::for_topic(topic),
         &content,
         &body.into(),
         &PublishLimits::default(),

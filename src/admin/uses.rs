@@ -223,7 +223,7 @@ impl UseRules {
             Reference::Store {
                 resource_id,
                 container,
-            } => match self.stores.find(resource_id, container) {
+            } => match self.stores.find_destination(resource_id, container) {
                 Ok(destination) => has_user(self.of_stores.get(&destination.store)),
                 Err(_) => true,
             },

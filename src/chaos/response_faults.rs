@@ -160,7 +160,7 @@ pub fn dropped(answer: &RequestResult) -> RequestResult {
     RequestResult {
         detail,
         latency: answer.latency,
-        ..RequestResult::bare(Failure::SocketError)
+        ..RequestResult::from_outcome(Failure::SocketError)
     }
 }
 
@@ -170,7 +170,7 @@ pub fn corrupted(answer: &RequestResult) -> RequestResult {
     RequestResult {
         detail,
         latency: answer.latency,
-        ..RequestResult::bare(Failure::GenericError)
+        ..RequestResult::from_outcome(Failure::GenericError)
     }
 }
 
@@ -180,6 +180,6 @@ pub fn delayed(wait: Duration) -> RequestResult {
     RequestResult {
         detail,
         latency: wait,
-        ..RequestResult::bare(Failure::TimedOut)
+        ..RequestResult::from_outcome(Failure::TimedOut)
     }
 }

@@ -148,7 +148,7 @@ fn read(text: &str) -> Result<Edition, String> {
                 .map_err(|error| format!("{}: {}", error.path(), error.inner().message()))?
         }
     };
-    edition.check()?;
+    edition.validate()?;
     Ok(edition)
 }
 

@@ -1,6 +1,6 @@
 //! Maps a failed request to its outcome and to a text for operators.
 //!
-//! [`Outcome::of_status`] maps responses with a status.
+//! [`Outcome::from_status`] maps responses with a status.
 
 use std::{io, time::Duration};
 
@@ -138,7 +138,7 @@ fn unreached(kind: Failure, detail: String) -> RequestResult {
 pub(super) fn failure(kind: Failure, detail: String) -> RequestResult {
     RequestResult {
         detail: bounded(detail),
-        ..RequestResult::bare(kind)
+        ..RequestResult::from_outcome(kind)
     }
 }
 

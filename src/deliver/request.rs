@@ -348,7 +348,7 @@ pub(super) fn properties(
     destination: &Destination,
     event: Option<&Event>,
 ) -> Vec<(String, String)> {
-    let headers = property::headers(&destination.properties, event);
+    let headers = property::request_headers(&destination.properties, event);
     headers
         .iter()
         .filter_map(|(name, value)| encoded_property(name, value))

@@ -48,7 +48,7 @@ pub(super) async fn read(
     let mut response = sending.await?;
     let status = response.status();
     request_attempt.enter(RequestPhase::Reading(status.as_u16()));
-    let mut answer = RequestResult::bare(Outcome::of_status(status.as_u16()));
+    let mut answer = RequestResult::from_outcome(Outcome::from_status(status.as_u16()));
     answer.status = Some(status.as_u16());
     answer.retry_after = retry_after(&response, wall);
     if status.is_informational() {

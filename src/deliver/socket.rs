@@ -152,13 +152,16 @@ impl RequestAttempt {
         let mut phases = self.phases.get();
         match last {
             RequestPhase::Beginning | RequestPhase::Sending | RequestPhase::Reading(_) => {}
-            RequestPhase::Resolving => phases.name = Some(Elapsed::of(took)),
+            RequestPhase::Resolving => phases.name = Some(Elapsed::from_duration(took)),
             RequestPhase::Connecting(_) => {
-                let before = phases.connection.map(Elapsed::time).unwrap_or_default();
-                phases.connection = Some(Elapsed::of(before + took));
+                let before = phases
+                    .connection
+                    .map(Elapsed::to_duration)
+                    .unwrap_or_default();
+                phases.connection = Some(Elapsed::from_duration(before + took));
             }
-            RequestPhase::Connected(_) => phases.tls = Some(Elapsed::of(took)),
-            RequestPhase::Waiting => phases.first_byte = Some(Elapsed::of(took)),
+            RequestPhase::Connected(_) => phases.tls = Some(Elapsed::from_duration(took)),
+            RequestPhase::Waiting => phases.first_byte = Some(Elapsed::from_duration(took)),
         }
         self.phases.set(phases);
     }
@@ -172,7 +175,7 @@ impl RequestAttempt {
     /// Records that the response is read, once.
     pub(super) fn read(&self) {
         if self.ended.get().is_none() {
-            let body = Some(Elapsed::of(self.lap()));
+            let body = Some(Elapsed::from_duration(self.lap()));
             self.phases.set(RequestPhases {
                 body,
                 ..self.phases.get()

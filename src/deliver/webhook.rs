@@ -324,7 +324,7 @@ impl WebhookClient {
             .as_ref()
             .is_some_and(|lease| !lease.may_act())
         {
-            return RequestResult::bare(Outcome::Aborted);
+            return RequestResult::from_outcome(Outcome::Aborted);
         }
         let stale = first.reused.get() && unanswered(&error, &first);
         let Some(outgoing) = first.again.take().filter(|_| stale) else {

@@ -113,7 +113,7 @@ pub(super) struct LowWatermark {
 impl LowWatermark {
     /// Computes it from a cursor.
     pub(super) fn of(cursor: &Cursor) -> Option<Self> {
-        let all = cursor.low()?;
+        let all = cursor.first_unread()?;
         Some(Self {
             all,
             own: cursor.own_low().unwrap_or(all),

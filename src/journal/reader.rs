@@ -169,7 +169,7 @@ impl ReaderPool {
         max: usize,
     ) -> Result<(Vec<DueKey>, bool), Error> {
         self.due_where(subscription_key, from, max, move |lane| {
-            Traffic::of(lane) == of
+            Traffic::from_lane(lane) == of
         })
         .await
     }

@@ -73,7 +73,7 @@ impl BackupSchedule {
 
     /// When the next backup is due. `last` is the newest backup; without one, intervals count from
     /// `started`, and a schedule without a time of day is due at once.
-    pub fn due(&self, last: Option<Timestamp>, started: Timestamp) -> Timestamp {
+    pub fn next_due(&self, last: Option<Timestamp>, started: Timestamp) -> Timestamp {
         match (self.offset, last) {
             (None, None) => started,
             (None, Some(last)) => last.after(self.interval),
@@ -86,7 +86,7 @@ impl BackupSchedule {
     }
 
     /// When a backup that failed at `failed` is tried again.
-    pub fn retry(&self, failed: Timestamp) -> Timestamp {
+    pub fn retry_time(&self, failed: Timestamp) -> Timestamp {
         failed.after(self.interval.min(RETRY_MAX))
     }
 }
@@ -112,7 +112,7 @@ pub struct BackupAge {
 impl BackupRetention {
     /// Whether each of `all` is kept; they are ordered from the oldest to the newest. The newest
     /// sound one always is.
-    pub fn keeps(&self, all: &[BackupAge], now: Timestamp) -> Vec<bool> {
+    pub fn mark_kept(&self, all: &[BackupAge], now: Timestamp) -> Vec<bool> {
         let newest_sound = all.iter().rposition(|backup| backup.sound);
         let first = all.len().saturating_sub(self.count);
         let keeps = |(at, backup): (usize, &BackupAge)| {

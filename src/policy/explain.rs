@@ -252,11 +252,11 @@ pub struct ForecastEnd {
 }
 
 /// Explains an event.
-pub fn explain(facts: ExplainInput<'_>) -> Explanation {
+pub fn explain_event(facts: ExplainInput<'_>) -> Explanation {
     if let Some(pull) = facts.settings.pull {
-        return pulled::explain(&facts, pull);
+        return pulled::explain_pull(&facts, pull);
     }
-    let state = state(&facts);
+    let state = current_state(&facts);
     let next = match &state {
         EventState::InFlight { attempt, since, .. } => Some(FirstStep::AfterFailure {
             attempts: *attempt,
@@ -281,18 +281,18 @@ pub fn explain(facts: ExplainInput<'_>) -> Explanation {
         | EventState::Unpublished => None,
     };
     let obstacles = if next.is_some() {
-        obstacles(&facts)
+        find_obstacles(&facts)
     } else {
         Vec::new()
     };
     Explanation {
         state,
         obstacles,
-        forecast: next.map(|next| forecast(&facts, next)),
+        forecast: next.map(|next| forecast_end(&facts, next)),
     }
 }
 
-fn state(facts: &ExplainInput<'_>) -> EventState {
+fn current_state(facts: &ExplainInput<'_>) -> EventState {
     let ExplainInput {
         settings,
         cursor,
@@ -373,7 +373,7 @@ fn state(facts: &ExplainInput<'_>) -> EventState {
     }
 }
 
-fn obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
+fn find_obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
     let ExplainInput {
         settings,
         cursor,
@@ -458,7 +458,7 @@ fn dead_letters_until(facts: &ExplainInput<'_>) -> Option<Timestamp> {
         .filter(|_| facts.settings.dead_letter_in_probation)
 }
 
-fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
+fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     let ExplainInput {
         settings,
         cursor,
@@ -482,14 +482,14 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             },
         )) => RequestResult {
             status: *status,
-            ..RequestResult::bare(*last)
+            ..RequestResult::from_outcome(*last)
         },
-        Some(_) | None => RequestResult::bare(cause.unwrap_or(Failure::TimedOut)),
+        Some(_) | None => RequestResult::from_outcome(cause.unwrap_or(Failure::TimedOut)),
     };
     let terms = settings
         .edition
-        .rules(settings.destination)
-        .terms(settings.dead_letter);
+        .rules_for(settings.destination)
+        .terms_for(settings.dead_letter);
     // When its first attempt was sent, if there was one.
     let known = facts.pending.and_then(|(_, pending)| pending.received);
     let fails = |number, first: Option<Timestamp>, sent, ended, jitter| {
@@ -499,7 +499,7 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             sent,
             ended,
         };
-        retry::judge(
+        retry::judge_failure(
             &settings.edition,
             terms,
             settings.attempts_max,
@@ -544,7 +544,7 @@ fn forecast(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             }),
         );
     };
-    let expires = settings.expires(stored.appended);
+    let expires = settings.expiry_of(stored.appended);
     if dead_letters {
         let reason = if taken < expires {
             Reason::ProbationCausedByClientError

@@ -70,7 +70,7 @@ pub fn gives_up(lane: Lane) -> Option<Reason> {
 
 impl LaneReader {
     /// Recovers a lane from its record.
-    pub fn recover(cursor: &LaneCursor) -> Self {
+    pub fn from_cursor(cursor: &LaneCursor) -> Self {
         Self {
             lane: cursor.lane,
             end: cursor.end,
@@ -110,8 +110,8 @@ impl LaneReader {
     /// Everything below is passed unless it is in flight.
     pub fn read(&self) -> Seq {
         match (self.skipped.front(), self.ready.front()) {
-            (Some(skipped), Some(ready)) => skipped.first().unwrap_or(ready.item.seq),
-            (Some(_) | None, _) => self.recent.first().unwrap_or(self.head),
+            (Some(skipped), Some(ready)) => skipped.first_seq().unwrap_or(ready.item.seq),
+            (Some(_) | None, _) => self.recent.first_seq().unwrap_or(self.head),
         }
     }
 
@@ -141,7 +141,7 @@ impl LaneReader {
     }
 
     /// An order key may be free again.
-    pub fn unstall(&mut self) {
+    pub fn retry_order_keys(&mut self) {
         self.stalled = false;
     }
 
@@ -219,7 +219,7 @@ impl LaneReader {
                 since: None,
             };
             self.skipped.push_back(std::mem::take(&mut self.recent));
-            let group = PropertyGroup::of(grouping, &event);
+            let group = PropertyGroup::from_event(grouping, &event);
             let order = order.and_then(|order| order.hash(&event));
             self.ready_bytes += event.memory_len();
             self.ready.push_back(ReadyEvent {
@@ -237,7 +237,7 @@ impl LaneReader {
     /// Takes the result of a read: nothing from `from` to `upto` can be read. Returns the events
     /// that end by it. They count as done, so that a later incarnation which reads them again
     /// passes them.
-    pub fn miss(&mut self, from: Seq, upto: Seq) -> SeqRuns {
+    pub fn skip_unreadable(&mut self, from: Seq, upto: Seq) -> SeqRuns {
         let mut missing = SeqRuns::default();
         if !self.is_reading || from != self.head {
             return missing;
@@ -266,7 +266,7 @@ impl LaneReader {
 
     /// Takes the next batch among the events whose turn it is, and those that are to be set aside.
     /// All are in flight from now on.
-    pub fn take(
+    pub fn take_batch(
         &mut self,
         limits: BatchLimits,
         mut turn: impl FnMut(&ReadyEvent) -> Turn,
@@ -279,7 +279,7 @@ impl LaneReader {
                 .pop_front_if(|ready| *first.insert(turn(ready)) == Turn::Go)
         {
             self.stalled = false;
-            self.begin(&ready);
+            self.mark_in_flight(&ready);
             self.release_room();
             return (vec![ready], Vec::new());
         }
@@ -291,7 +291,7 @@ impl LaneReader {
         all.sort_unstable();
         self.leave_skipped(&all);
         let taken = batch::remove(&mut self.ready, &all);
-        taken.iter().for_each(|ready| self.begin(ready));
+        taken.iter().for_each(|ready| self.mark_in_flight(ready));
         self.release_room();
         if aside.is_empty() {
             return (taken, Vec::new());
@@ -304,7 +304,7 @@ impl LaneReader {
     }
 
     /// The event is in flight, and no longer ready.
-    fn begin(&mut self, ready: &ReadyEvent) {
+    fn mark_in_flight(&mut self, ready: &ReadyEvent) {
         self.ready_bytes -= ready.event.memory_len();
         self.insert_in_flight(ready.item.seq);
     }
@@ -336,7 +336,7 @@ impl LaneReader {
                 continue;
             };
             let next = self.skipped.get_mut(*index).unwrap_or(&mut self.recent);
-            left.append(std::mem::take(next));
+            left.append_later(std::mem::take(next));
             *next = left;
         }
         for _ in in_order..indexes.len() {
@@ -348,7 +348,7 @@ impl LaneReader {
     pub fn drain_skipped(&mut self, batch: usize) -> SeqRuns {
         let mut passed = SeqRuns::default();
         for skipped in self.skipped.drain(..batch) {
-            passed.append(skipped);
+            passed.append_later(skipped);
         }
         if self.skipped.is_empty() && self.skipped.capacity() > READY_KEPT {
             self.skipped = VecDeque::new();
@@ -358,7 +358,7 @@ impl LaneReader {
 
     /// Cuts off the unread part below `upto` as the lane `lane`. Events in flight stay here.
     #[must_use]
-    pub fn cut(&mut self, upto: Seq, lane: Lane) -> Self {
+    pub fn split_unread(&mut self, upto: Seq, lane: Lane) -> Self {
         self.forget_ready();
         self.was_cut = true;
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
@@ -416,7 +416,7 @@ impl LaneReader {
 
     /// Notes the outcome of an event in flight. Returns false if it is not in flight: its outcome
     /// has been counted.
-    pub fn finish(&mut self, seq: Seq) -> bool {
+    pub fn mark_ended(&mut self, seq: Seq) -> bool {
         let was_in_flight = self.in_flight.remove(seq);
         self.in_flight_count -= usize::from(was_in_flight);
         if was_in_flight && seq >= self.read() {

@@ -37,7 +37,7 @@ pub struct Failed {
 /// Judges a failed attempt of at most `attempts_max`. The next attempt is never early: it waits for
 /// the longest of the schedule's step, the minimum wait for the status, and the wait that the
 /// endpoint requested. Jitter only adds to that.
-pub fn judge(
+pub fn judge_failure(
     edition: &Edition,
     terms: SubscriptionTerms<'_>,
     attempts_max: u32,
@@ -62,8 +62,8 @@ pub fn judge(
     } else {
         least
     };
-    let asked = asked(edition, answer.retry_after).unwrap_or_default();
-    let wait = scheduled(&edition.retry, failed)
+    let asked = capped_retry_after(edition, answer.retry_after).unwrap_or_default();
+    let wait = scheduled_retry(&edition.retry, failed)
         .since(failed.ended)
         .max(least)
         .max(asked);
@@ -76,7 +76,7 @@ pub fn judge(
 }
 
 /// How long the endpoint must not be called because it requested that, capped by the edition.
-pub fn asked(edition: &Edition, retry_after: Option<Duration>) -> Option<Duration> {
+pub fn capped_retry_after(edition: &Edition, retry_after: Option<Duration>) -> Option<Duration> {
     retry_after.map(|wait| wait.min(edition.retry.retry_after_max))
 }
 
@@ -119,7 +119,7 @@ fn final_failure(terms: SubscriptionTerms<'_>, answer: &RequestResult) -> Option
 }
 
 /// The time of the next attempt by the schedule.
-fn scheduled(
+fn scheduled_retry(
     retry: &RetrySchedule,
     Failed {
         number,
@@ -168,7 +168,7 @@ fn scheduled(
 
 /// The longest possible wait of any event, including jitter.
 pub fn longest_wait(edition: &Edition, destination: EndpointKind) -> Duration {
-    let (retry, rules) = (&edition.retry, edition.rules(destination));
+    let (retry, rules) = (&edition.retry, edition.rules_for(destination));
     let steps = retry.schedule.iter().chain(rules.waits.values());
     let longest = steps
         .chain([&retry.repeat, &rules.otherwise, &retry.retry_after_max])

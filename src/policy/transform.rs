@@ -165,7 +165,7 @@ impl Program {
         }
         let mut expressions = BTreeMap::new();
         for (at, text) in source.expressions() {
-            let compiled = compiled(text).map_err(|problem| refused(&at, problem))?;
+            let compiled = compile_expression(text).map_err(|problem| refused(&at, problem))?;
             expressions.insert(at, compiled);
         }
         Ok(Self {
@@ -175,19 +175,19 @@ impl Program {
     }
 
     /// The most bytes that an expression can make of an event of this length.
-    pub fn bound(&self, bytes: usize) -> f64 {
+    pub fn output_bytes_max(&self, bytes: usize) -> f64 {
         self.expressions
             .values()
-            .map(|(_, size)| size.of(bytes as f64))
+            .map(|(_, size)| size.bytes_for(bytes as f64))
             .fold(0.0, f64::max)
     }
 
     /// The bytes that all expressions together could make of an event of this length: the cost of a
     /// transformation.
-    pub fn cost(&self, bytes: usize) -> f64 {
+    pub fn total_output_bytes_max(&self, bytes: usize) -> f64 {
         self.expressions
             .values()
-            .map(|(_, size)| size.of(bytes as f64))
+            .map(|(_, size)| size.bytes_for(bytes as f64))
             .sum::<f64>()
             + bytes as f64
     }
@@ -224,7 +224,7 @@ impl Program {
             ..Transformed::default()
         };
         for (at, (expression, size)) in &self.expressions {
-            let bound = size.of(wire.len() as f64);
+            let bound = size.bytes_for(wire.len() as f64);
             if bound > BOUND_BYTES_MAX {
                 let problem = format!(
                     "could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}"
@@ -233,7 +233,7 @@ impl Program {
             }
             let source = expression.as_str();
             let result = Source(source)
-                .evaluate(expression.as_ast(), &input)
+                .evaluate_node(expression.as_ast(), &input)
                 .map_err(|error| {
                     let reason = jmespath::ErrorReason::Parse(error.error.to_string());
                     failed(
@@ -242,13 +242,16 @@ impl Program {
                     )
                 })?;
             match at.as_str() {
-                BODY => made.body = Some(body(&result).map_err(|problem| failed(at, problem))?),
+                BODY => {
+                    made.body = Some(result_body(&result).map_err(|problem| failed(at, problem))?)
+                }
                 PATH_SUFFIX => {
-                    made.path_suffix = Some(path(&result).map_err(|problem| failed(at, problem))?)
+                    made.path_suffix =
+                        Some(result_path(&result).map_err(|problem| failed(at, problem))?)
                 }
                 // As a delivery property.
                 _ => {
-                    let value = text(&result).filter(|value| property::is_value(value));
+                    let value = result_text(&result).filter(|value| property::is_value(value));
                     made.headers.extend(
                         value.map(|value| (at.trim_start_matches(HEADERS).to_owned(), value)),
                     );
@@ -274,7 +277,7 @@ impl Transform {
 
 const HEADERS: &str = "headers.";
 
-fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
+fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), String> {
     if text.len() > SOURCE_BYTES_MAX {
         return Err(format!(
             "has {} bytes; allowed are {SOURCE_BYTES_MAX}",
@@ -291,11 +294,11 @@ fn compiled(text: &str) -> Result<(Expression<'static>, Size), String> {
         ));
     }
     let expression = jmespath::compile(text).map_err(|error| with_position(&error))?;
-    let size = bound::size(text, expression.as_ast()).map_err(|(offset, problem)| {
+    let size = bound::output_size(text, expression.as_ast()).map_err(|(offset, problem)| {
         let reason = jmespath::ErrorReason::Parse(problem);
         with_position(&JmespathError::new(text, offset, reason))
     })?;
-    let bound = size.of(USUAL_EVENT_BYTES);
+    let bound = size.bytes_for(USUAL_EVENT_BYTES);
     if bound > BOUND_BYTES_MAX {
         let problem =
             "could make too much of an event: each list, object and projection may repeat it";
@@ -372,7 +375,7 @@ fn in_plain_terms(expected: &str, token: &str) -> String {
     }
 }
 
-fn body(result: &Value) -> Result<Bytes, String> {
+fn result_body(result: &Value) -> Result<Bytes, String> {
     let mut body = String::new();
     result.write_json(&mut body);
     if body.len() > RESULT_BYTES_MAX {
@@ -385,7 +388,7 @@ fn body(result: &Value) -> Result<Bytes, String> {
 }
 
 /// The text of a scalar.
-fn text(result: &Value) -> Option<String> {
+fn result_text(result: &Value) -> Option<String> {
     match result {
         Value::String(text) | Value::Number(text) => Some(text.to_string()),
         Value::Bool(value) => Some(value.to_string()),
@@ -394,10 +397,10 @@ fn text(result: &Value) -> Option<String> {
 }
 
 /// A path of one segment or of several.
-fn path(result: &Value) -> Result<String, String> {
+fn result_path(result: &Value) -> Result<String, String> {
     let segments = match result {
-        Value::Array(segments) => segments.iter().map(text).collect(),
-        segment => text(segment).map(|segment| vec![segment]),
+        Value::Array(segments) => segments.iter().map(result_text).collect(),
+        segment => result_text(segment).map(|segment| vec![segment]),
     };
     let segments: Vec<String> =
         segments.ok_or("the result is not a string, a number or a boolean, or a list of these")?;

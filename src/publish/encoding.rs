@@ -31,7 +31,7 @@ pub(super) enum BodyEncoding {
 
 impl BodyEncoding {
     /// The encoding in the headers of a request. One content coding at most: nothing needs two.
-    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Result<Self, Refusal> {
         let mut encoding = Self::Identity;
         for value in headers.get_all(CONTENT_ENCODING) {
             let named = match value.as_bytes().trim_ascii() {
@@ -63,7 +63,7 @@ impl BodyEncoding {
         let damaged = |encoding| move |_: io::Error| Refusal::DamagedEncoding { encoding };
         match self {
             Self::Identity => Ok(body),
-            Self::Gzip => decode(
+            Self::Gzip => read_decoder(
                 MultiGzDecoder::new(&*body),
                 body.len(),
                 bytes_max,
@@ -77,14 +77,14 @@ impl BodyEncoding {
                 decoder
                     .window_log_max(ZSTD_WINDOW_LOG_MAX)
                     .map_err(damaged)?;
-                decode(decoder, body.len(), bytes_max, permit, damaged)
+                read_decoder(decoder, body.len(), bytes_max, permit, damaged)
             }
         }
     }
 }
 
 /// Reads `decoder` to its end. The compressed bytes are held until then, so the permit covers both.
-fn decode(
+fn read_decoder(
     mut decoder: impl Read,
     compressed: usize,
     bytes_max: usize,

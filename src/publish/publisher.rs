@@ -35,7 +35,7 @@ use uuid::Uuid;
 use super::{
     PublishLimits, Refusal,
     auth::{Authenticator, CheckTimes, KeyScope, RejectionCounts, RequestAuthority},
-    body::{BodyDeadline, announced},
+    body::{BodyDeadline, announced_length},
     encoding::BodyEncoding,
     http::find_topic,
     in_flight_bytes::{self, InFlightBytes, Permit},
@@ -165,8 +165,8 @@ impl Publisher {
     }
 
     /// The counts of rejected publishers.
-    pub fn refusals(&self) -> RejectionCounts {
-        self.gate.refusals()
+    pub fn rejection_counts(&self) -> RejectionCounts {
+        self.gate.rejection_counts()
     }
 
     /// The counts of requests for unknown topics.
@@ -175,8 +175,8 @@ impl Publisher {
     }
 
     /// The bytes in flight, and their limit.
-    pub fn room(&self) -> (usize, usize) {
-        (self.room.taken(), self.room.bytes())
+    pub fn bytes_in_flight(&self) -> (usize, usize) {
+        (self.room.bytes_in_flight(), self.room.bytes_max())
     }
 
     /// `called` is the host that the request was sent to, if it is known already.
@@ -189,19 +189,20 @@ impl Publisher {
         let began = self.clock.now();
         self.refuse_closed()?;
         let topic = find_topic(self, request)
-            .inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
+            .inspect_err(|refusal| self.unknown_topics.refused(refusal.metric_label()))?;
         let taking = async {
-            self.ask(
+            self.authenticate(
                 request,
                 called,
-                &KeyScope::of(&topic.record()),
+                &KeyScope::for_topic(&topic.record()),
                 TokenRole::Publish,
             )
             .await?;
-            self.take(&topic, request, body, &self.limits, began).await
+            self.receive_and_append(&topic, request, body, &self.limits, began)
+                .await
         };
         let taken = taking.await;
-        self.count(&topic, began, taken)
+        self.record_result(&topic, began, taken)
     }
 
     /// As [`Publisher::publish`], for a topic of a namespace.
@@ -212,28 +213,29 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
-        let found = namespace::find(self, request);
+        let found = namespace::find_route(self, request);
         let PublishRoute { namespace, topic } =
-            found.inspect_err(|refusal| self.unknown_topics.refused(refusal.counted()))?;
+            found.inspect_err(|refusal| self.unknown_topics.refused(refusal.metric_label()))?;
         let limits = PublishLimits {
             events_max: self.limits.namespace_events_max,
             ..self.limits
         };
         let taking = async {
-            self.ask(
+            self.authenticate(
                 request,
                 None,
                 &KeyScope::in_namespace(&namespace, &topic.record()),
                 TokenRole::Publish,
             )
             .await?;
-            self.take(&topic, request, body, &limits, began).await
+            self.receive_and_append(&topic, request, body, &limits, began)
+                .await
         };
         let taken = taking.await;
-        self.count(&topic, began, taken)
+        self.record_result(&topic, began, taken)
     }
 
-    fn count(
+    fn record_result(
         &self,
         topic: &TopicHandle,
         began: Timestamp,
@@ -241,7 +243,7 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         match &taken {
             Ok(()) => topic.meter().accepted(self.clock.now().since(began)),
-            Err(refusal) => topic.meter().refused(refusal.counted()),
+            Err(refusal) => topic.meter().refused(refusal.metric_label()),
         }
         taken
     }
@@ -251,15 +253,17 @@ impl Publisher {
     ///
     /// # Errors
     /// The refusal, for [`Publisher::refuse_in_namespace`].
-    pub async fn enter(
+    pub async fn authenticate_consumer(
         &self,
         request: &HttpRequest,
     ) -> Result<(PublishRoute, Option<Arc<Token>>), Refusal> {
         self.refuse_closed()?;
-        let entered = namespace::find(self, request)?;
+        let entered = namespace::find_route(self, request)?;
         let record = entered.topic.record();
         let scope = KeyScope::in_namespace(&entered.namespace, &record);
-        let token = self.ask(request, None, &scope, TokenRole::Consume).await?;
+        let token = self
+            .authenticate(request, None, &scope, TokenRole::Consume)
+            .await?;
         Ok((entered, token))
     }
 
@@ -271,20 +275,20 @@ impl Publisher {
         }
     }
 
-    async fn ask(
+    async fn authenticate(
         &self,
         request: &HttpRequest,
         called: Option<RequestAuthority>,
         scope: &KeyScope<'_>,
         role: TokenRole,
     ) -> Result<Option<Arc<Token>>, Refusal> {
-        let called = called.map_or_else(|| self.called(request), Ok);
+        let called = called.map_or_else(|| self.called_authority(request), Ok);
         let times = CheckTimes {
             wall: self.clock.wall(),
             now: self.clock.now(),
         };
         let checked =
-            called.and_then(|called| self.gate.check(request, &called, scope, role, times));
+            called.and_then(|called| self.gate.authenticate(request, &called, scope, role, times));
         if let Err(refusal) = &checked {
             self.gate
                 .delay_refusal(request, refusal, self.clock.now())
@@ -293,7 +297,7 @@ impl Publisher {
         checked
     }
 
-    async fn take(
+    async fn receive_and_append(
         &self,
         topic: &TopicHandle,
         request: &HttpRequest,
@@ -302,22 +306,22 @@ impl Publisher {
         began: Timestamp,
     ) -> Result<(), Refusal> {
         let headers = request.headers();
-        let encoding = BodyEncoding::of(headers)?;
-        let announced = announced(headers, limits.request_bytes_max)?;
+        let encoding = BodyEncoding::from_headers(headers)?;
+        let announced = announced_length(headers, limits.request_bytes_max)?;
         self.refuse_early(topic, began)?;
         let (body, mut permit) = self
-            .receive(request, topic, body, announced, limits.request_bytes_max)
+            .receive_body(request, topic, body, announced, limits.request_bytes_max)
             .await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
-        self.accept(topic, headers, limits, body, permit, began)
+        self.append_body(topic, headers, limits, body, permit, began)
             .await
     }
 
     fn refuse_early(&self, topic: &TopicHandle, now: Timestamp) -> Result<(), Refusal> {
         if let Some(crowded) = topic.crowded_partition().filter(|crowded| crowded.is_full) {
-            return Err(full(topic, crowded.laggard));
+            return Err(backlog_full(topic, crowded.laggard));
         }
-        self.throttle.check(topic.partition(), now)
+        self.throttle.check_rate(topic.partition(), now)
     }
 
     /// Publishes a body to a topic for an operator, whom the control plane has authenticated.
@@ -332,23 +336,23 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         let taking = async {
-            let encoding = BodyEncoding::of(request.headers())?;
-            let mut permit = self.admit(
+            let encoding = BodyEncoding::from_headers(request.headers())?;
+            let mut permit = self.reserve_body_bytes(
                 topic,
                 self.gate.accountable_address(request),
                 body.len(),
                 began,
             )?;
             let body = encoding.decode(body, self.limits.request_bytes_max, &mut permit)?;
-            self.accept(topic, request.headers(), &self.limits, body, permit, began)
+            self.append_body(topic, request.headers(), &self.limits, body, permit, began)
                 .await
         };
         let taken = taking.await;
-        self.count(topic, began, taken)
+        self.record_result(topic, began, taken)
     }
 
     /// Admits a body that is in memory already, and reserves its bytes.
-    fn admit(
+    fn reserve_body_bytes(
         &self,
         topic: &TopicHandle,
         address: Option<IpAddr>,
@@ -357,14 +361,14 @@ impl Publisher {
     ) -> Result<Permit, Refusal> {
         self.refuse_closed()?;
         self.refuse_early(topic, now)?;
-        let sender = in_flight_bytes::Request::to(topic, &topic.record(), address);
+        let sender = in_flight_bytes::Request::for_publish(topic, &topic.record(), address);
         self.room
-            .enter(sender, bytes)
+            .reserve_bytes(sender, bytes)
             .map_err(|in_flight_bytes::Full| Refusal::NoRoom)
     }
 
     /// Reads and appends a body that is admitted. Every way into a topic ends here.
-    async fn accept(
+    async fn append_body(
         &self,
         topic: &TopicHandle,
         headers: &HeaderMap,
@@ -374,13 +378,19 @@ impl Publisher {
         began: Timestamp,
     ) -> Result<(), Refusal> {
         let record = topic.record();
-        let target = EventTarget::kept(&record).checking(topic.catalogue());
-        let content = content(headers, target.schema);
-        let traced =
-            TracedRequest::begin(&self.tracer, headers, target.schema, &content, &body, began);
+        let target = EventTarget::cached_for(&record).with_catalogue(topic.catalogue());
+        let content = request_content(headers, target.schema);
+        let traced = TracedRequest::begin_trace(
+            &self.tracer,
+            headers,
+            target.schema,
+            &content,
+            &body,
+            began,
+        );
         let draft = match &traced {
             Some(traced) => {
-                schema::read_traced(&target, &content, &body, limits, &traced.stored())?
+                schema::read_traced(&target, &content, &body, limits, &traced.stored_context())?
             }
             None => schema::read(&target, &content, &body, limits)?,
         };
@@ -391,14 +401,15 @@ impl Publisher {
         } else {
             began
         };
-        self.throttle.take(topic.partition(), events, bytes, asked);
+        self.throttle
+            .take_tokens(topic.partition(), events, bytes, asked);
         drop(body);
         let appended = self
-            .append(topic, draft, record.ingress.duplicate_window(), permit)
+            .append_events(topic, draft, record.ingress.duplicate_window(), permit)
             .await;
         if let Some(traced) = traced {
             let (topic, answered) = (record.name.as_str(), self.clock.now());
-            traced.end(
+            traced.end_trace(
                 &TracedPublish {
                     topic,
                     events,
@@ -419,7 +430,7 @@ impl Publisher {
         checks: DataChecks,
     ) -> Result<Option<Nonconforming>, Refusal> {
         if checks.are_quick() {
-            return checks.check();
+            return checks.check_all();
         }
         let caller = ComputeCaller::Topic(topic.partition());
         let result = self
@@ -429,7 +440,7 @@ impl Publisher {
         result.unwrap_or(Err(Refusal::Unchecked))
     }
 
-    async fn append(
+    async fn append_events(
         &self,
         topic: &TopicHandle,
         draft: ChunkBuilder,
@@ -446,7 +457,7 @@ impl Publisher {
                 topic.meter().duplicates(receipt.duplicates.into());
                 Ok(())
             }
-            Err(journal::Error::Backlog(laggard)) => Err(full(topic, laggard)),
+            Err(journal::Error::Backlog(laggard)) => Err(backlog_full(topic, laggard)),
             Err(error) => {
                 if let journal::Error::Damaged(what) = &error {
                     tracing::error!(topic = %topic.record().name, what, "publish failed: the \
@@ -463,19 +474,19 @@ impl Publisher {
     ///
     /// # Errors
     /// If the topic would refuse them from a publisher.
-    pub async fn forward(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
+    pub async fn forward_events(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
         let began = self.clock.now();
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(DELIVERED))]);
         let published = async {
-            let permit = self.admit(topic, None, events.len(), began)?;
-            self.accept(topic, &headers, &self.limits, events, permit, began)
+            let permit = self.reserve_body_bytes(topic, None, events.len(), began)?;
+            self.append_body(topic, &headers, &self.limits, events, permit, began)
                 .await
         };
         let published = published.await;
-        self.count(topic, began, published)
+        self.record_result(topic, began, published)
     }
 
-    /// Reads the body of a request that [`Publisher::enter`] accepted, of at most `bytes_max`
+    /// Reads the body of a request that [`Publisher::authenticate_consumer`] accepted, of at most `bytes_max`
     /// bytes, with the limits of a publish request.
     ///
     /// # Errors
@@ -487,16 +498,16 @@ impl Publisher {
         body: &mut web::Payload,
         bytes_max: usize,
     ) -> Result<Bytes, Refusal> {
-        let announced = announced(request.headers(), bytes_max)?;
+        let announced = announced_length(request.headers(), bytes_max)?;
         let (bytes, _permit) = self
-            .receive(request, topic, body, announced, bytes_max)
+            .receive_body(request, topic, body, announced, bytes_max)
             .await?;
         Ok(bytes)
     }
 
     /// Receives the body and reserves bytes for it as they arrive. Announcing a length reserves
     /// nothing.
-    async fn receive(
+    async fn receive_body(
         &self,
         request: &HttpRequest,
         topic: &TopicHandle,
@@ -505,12 +516,12 @@ impl Publisher {
         bytes_max: usize,
     ) -> Result<(Bytes, Permit), Refusal> {
         let no_room = |in_flight_bytes::Full| Refusal::NoRoom;
-        let sender = in_flight_bytes::Request::to(
+        let sender = in_flight_bytes::Request::for_publish(
             topic,
             &topic.record(),
             self.gate.accountable_address(request),
         );
-        let mut permit = self.room.enter(sender, 0).map_err(no_room)?;
+        let mut permit = self.room.reserve_bytes(sender, 0).map_err(no_room)?;
         // Most bodies arrive whole with their heads: they need no timer and no copy. A part that
         // others follow is copied, because it is a part of a larger buffer.
         let (mut first, mut received, mut wait) = (Bytes::new(), BytesMut::new(), None);
@@ -563,7 +574,7 @@ impl Publisher {
                 None => {
                     let wait = wait
                         .get_or_insert_with(|| BodyDeadline::begin(&self.limits, received.len()));
-                    match timeout_at(wait.until(), body.next()).await {
+                    match timeout_at(wait.next_check(), body.next()).await {
                         Ok(next) => Some(next),
                         Err(_) => {
                             wait.go_on(&self.limits, received.len())?;
@@ -584,8 +595,11 @@ impl Publisher {
     }
 
     /// The host that a request was sent to.
-    pub(super) fn called(&self, request: &HttpRequest) -> Result<RequestAuthority, Refusal> {
-        self.gate.called(request)
+    pub(super) fn called_authority(
+        &self,
+        request: &HttpRequest,
+    ) -> Result<RequestAuthority, Refusal> {
+        self.gate.called_authority(request)
     }
 
     /// The host that a request was sent to, before its route is known.
@@ -597,8 +611,8 @@ impl Publisher {
     }
 
     /// The response of a refusal.
-    pub fn refuse(&self, refusal: &Refusal) -> HttpResponse {
-        refusal.respond(Uuid::new_v4(), self.clock.wall())
+    pub fn respond_refused(&self, refusal: &Refusal) -> HttpResponse {
+        refusal.to_response(Uuid::new_v4(), self.clock.wall())
     }
 
     /// The response of a refusal in a namespace.
@@ -636,7 +650,7 @@ fn note_nonconforming(topic: &TopicHandle, nonconforming: Option<Nonconforming>)
 }
 
 /// The refusal of a topic whose backlog is at its limit.
-fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
+fn backlog_full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
     let name = topic
         .subscription_name(laggard)
         .map(|name| name.to_string());
@@ -645,7 +659,7 @@ fn full(topic: &TopicHandle, laggard: SubscriptionId) -> Refusal {
     }
 }
 
-fn content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
+fn request_content(headers: &HeaderMap, schema: Schema) -> RequestContent<'_> {
     let content_type = headers
         .get(CONTENT_TYPE)
         .and_then(|value| value.to_str().ok());

@@ -34,7 +34,7 @@ pub(super) struct TracedPublish<'a> {
 
 impl TracedRequest {
     /// Begins the trace of a request that has been read; [`None`] where it is not recorded.
-    pub(super) fn begin(
+    pub(super) fn begin_trace(
         tracer: &Tracer,
         headers: &HeaderMap,
         schema: Schema,
@@ -62,12 +62,12 @@ impl TracedRequest {
     }
 
     /// The context that is stored beside the events.
-    pub(super) fn stored(&self) -> String {
+    pub(super) fn stored_context(&self) -> String {
         self.context.stored()
     }
 
     /// Records the spans of the request.
-    pub(super) fn end(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
+    pub(super) fn end_trace(self, published: &TracedPublish<'_>, result: &Result<(), Refusal>) {
         let TracedPublish {
             topic,
             events,

@@ -20,7 +20,7 @@ use gridhook_policy::record::lease::{Lease, LeaseAction, LeaseResult};
 use gridhook_publish::{
     Refusal,
     http::{Publisher, method_not_allowed, pattern},
-    namespace::paths,
+    namespace::paths_below_topic,
 };
 use gridhook_subscription::SharedState;
 
@@ -41,7 +41,7 @@ pub const RECEIVE: &str = OPERATIONS[0];
 
 /// The paths of an operation.
 pub fn operation_paths(operation: &str) -> [String; 2] {
-    paths(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
+    paths_below_topic(&format!("/eventsubscriptions/{{subscription}}:{operation}"))
 }
 
 /// All operations, each with its paths in each spelling: the first preview of the API used lower
@@ -87,12 +87,12 @@ struct PullRequest {
 impl PullRequest {
     /// Authenticates the request and finds its subscription.
     async fn of(publisher: &Publisher, request: &HttpRequest) -> Result<Self, Refusal> {
-        let (entered, token) = publisher.enter(request).await?;
+        let (entered, token) = publisher.authenticate_consumer(request).await?;
         let name = request.match_info().get("subscription").unwrap_or_default();
         let unknown = || Refusal::NoSubscription {
             namespace: entered.namespace.name.to_string(),
             topic: entered.topic.record().name.to_string(),
-            subscription: Refusal::shortened(name).to_owned(),
+            subscription: Refusal::shorten_name(name).to_owned(),
         };
         let shared = entered.topic.shared(name).ok_or_else(unknown)?;
         if !shared.plan().record.is_pulled() {
@@ -148,13 +148,13 @@ async fn received_by(
     };
     let poll = polls.begin(of_node);
     let peer = request.conn_data::<Peer>().cloned().unwrap_or_default();
-    let mut waiting = shared.receive(events_max);
+    let mut waiting = shared.receive_events(events_max);
     topic.ensure_actor(&shared);
     // At a stop, and when the token is revoked, long polls are answered with the events at hand.
     let polling = async {
         tokio::select! {
             biased;
-            events = waiting.events() => events,
+            events = waiting.next_events() => events,
             () = poll.called_off() => Vec::new(),
             () = publisher.polls_end() => Vec::new(),
             () = peer.gone() => Vec::new(),
@@ -245,7 +245,7 @@ async fn settle_all(
     let verdicts: Vec<LeaseResult> = if leases.is_empty() {
         Vec::new()
     } else {
-        let answer = shared.claim(verb, leases);
+        let answer = shared.claim_leases(verb, leases);
         topic.ensure_actor(shared);
         // The result is unknown if the actor ends meanwhile.
         answer.await.unwrap_or_default()

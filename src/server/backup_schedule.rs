@@ -25,7 +25,7 @@ const STOP_POLLS: u32 = 200;
 pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: Clock) {
     let started = clock.now();
     let mut due = match work(&backups, |backups| backups.newest()).await {
-        Ok(newest) => schedule.due(newest, started),
+        Ok(newest) => schedule.next_due(newest, started),
         Err(error) => failed(&error, &schedule, &clock),
     };
     loop {
@@ -40,13 +40,13 @@ pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: 
             backups.make_at_destination(&permit, &mut |_| ControlFlow::Continue(()))
         });
         due = match made.await {
-            Ok(made) if made.report.is_sound() => schedule.due(Some(begun), started),
+            Ok(made) if made.report.is_sound() => schedule.next_due(Some(begun), started),
             Ok(made) => {
                 tracing::error!(
                     backup = made.at,
                     "the store is damaged, and so is its backup: run gridhook fsck --online"
                 );
-                schedule.due(Some(begun), started)
+                schedule.next_due(Some(begun), started)
             }
             Err(error) => failed(&error, &schedule, &clock),
         };
@@ -54,7 +54,7 @@ pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: 
 }
 
 fn failed(error: &BackupError, schedule: &BackupSchedule, clock: &Clock) -> Timestamp {
-    let retry = schedule.retry(clock.now());
+    let retry = schedule.retry_time(clock.now());
     tracing::error!(%error, %retry, "backup failed");
     retry
 }

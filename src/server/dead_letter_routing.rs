@@ -58,7 +58,7 @@ impl DeadLetterRouting {
         let destination = plan.record.dead_letter.as_ref()?;
         let found = match self
             .named_stores
-            .find(&destination.resource_id, &destination.container)
+            .find_destination(&destination.resource_id, &destination.container)
         {
             Ok(found) => found,
             Err(error) => {

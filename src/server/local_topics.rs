@@ -73,7 +73,10 @@ impl LocalTopics for NamespaceTopics {
                 reason: refusal.to_string(),
             };
             let events = Bytes::from([b"[", &*events.join(&b","[..]), b"]"].concat());
-            publisher.forward(&topic, events).await.map_err(failure)
+            publisher
+                .forward_events(&topic, events)
+                .await
+                .map_err(failure)
         })
     }
 

@@ -236,7 +236,7 @@ impl SystemTopic {
 
     fn draft(&self, topic: &TopicHandle, event: &SystemEvent) -> Result<ChunkBuilder, String> {
         let record = topic.record();
-        let target = EventTarget::of(&record);
+        let target = EventTarget::for_topic(&record);
         let SystemEvent {
             id,
             event_type,

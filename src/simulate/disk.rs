@@ -30,7 +30,7 @@ impl SimulatedStore {
     /// Everything below has ended: passed and not pending. [`None`] if no lane is open and nothing
     /// is pending.
     pub fn low(&self) -> Option<Seq> {
-        let mut low = self.cursor.low();
+        let mut low = self.cursor.first_unread();
         let mut first = self.pending.keys().next();
         while let Some((lane, seq)) = first {
             low = Some(low.map_or(*seq, |low| low.min(*seq)));
@@ -126,8 +126,12 @@ impl SimulatedStore {
             (self.cursor.counters, Traffic::Own),
             (self.cursor.replayed, Traffic::Jobs),
         ];
-        let columns = columns
-            .map(|(counters, of)| (counters, pending_of_lanes(&|lane| Traffic::of(lane) == of)));
+        let columns = columns.map(|(counters, of)| {
+            (
+                counters,
+                pending_of_lanes(&|lane| Traffic::from_lane(lane) == of),
+            )
+        });
         let columns = columns
             .into_iter()
             .chain(jobs.map(|job| (job.counters, pending_of_lanes(&|lane| lane == job.lane))));

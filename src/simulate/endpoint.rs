@@ -65,7 +65,7 @@ impl SimulatedReply {
             retry_after,
             latency,
             unreached: outcome == Outcome::Failed(Failure::SocketError),
-            ..RequestResult::bare(outcome)
+            ..RequestResult::from_outcome(outcome)
         }
     }
 }
@@ -117,7 +117,7 @@ impl SimulatedEndpoint {
         let [least, most] = QUICK;
         let latency = (least + (most - least).mul_f64(jitter.f64())).min(self.response_timeout);
         let status = |status| SimulatedReply {
-            outcome: Outcome::of_status(status),
+            outcome: Outcome::from_status(status),
             status: Some(status),
             retry_after: None,
             latency,

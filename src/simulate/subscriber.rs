@@ -98,7 +98,7 @@ impl Subscriber {
         };
         Self {
             number,
-            core: Subscription::recover(
+            core: Subscription::from_records(
                 settings,
                 &cursor,
                 Seq::FIRST,
@@ -246,9 +246,11 @@ impl Subscriber {
     fn absorb(&mut self, input: Input, now: Timestamp, context: &mut SubscriberContext<'_>) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
-            let step = self.core.absorb(input, now, Jitter(self.jitter.f64()));
+            let step = self
+                .core
+                .process_input(input, now, Jitter(self.jitter.f64()));
             if let Some(write) = step.write {
-                let wait = SYNC + write.urgency.delay(context.outcome_delay);
+                let wait = SYNC + write.urgency.delay_max(context.outcome_delay);
                 context.queue.plan(
                     now.after(wait),
                     ScheduledEvent::Of(self.number, SubscriberEvent::Durable),
@@ -305,7 +307,7 @@ impl Subscriber {
                     .disk
                     .due
                     .range(from..)
-                    .filter(|key| Traffic::of(key.lane) == of);
+                    .filter(|key| Traffic::from_lane(key.lane) == of);
                 let keys: Vec<DueKey> = keys.take(WINDOW).copied().collect();
                 let all = keys.len() < WINDOW;
                 Some(Input::DueRead { of, keys, all })
@@ -369,7 +371,7 @@ impl Subscriber {
 impl SubscriberCounts {
     /// Counts the attempts of a ledger entry.
     fn note(&mut self, entry: &LedgerEntry) {
-        let events = entry.events();
+        let events = entry.event_count();
         match entry.what {
             LedgerEvent::Attempted { outcome, .. } => {
                 self.answered += events;

@@ -155,7 +155,7 @@ fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
 fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
     let mut parts: Vec<Vec<SeqRun>> = Vec::new();
     for run in runs {
-        let (mut at, end) = (run.first.0, run.end().0);
+        let (mut at, end) = (run.first.0, run.end_seq().0);
         while at < end {
             let upto = end.min((at / LEDGER_BLOCK + 1) * LEDGER_BLOCK);
             let run = SeqRun {
@@ -184,9 +184,10 @@ pub fn is_at(lines: &[LedgerLine], key: LineKey, is_by_event: bool) -> bool {
     let is_whole = if is_by_event {
         let in_one_block = |line: &LedgerLine| match &line.entry.runs[..] {
             [] => true,
-            [first, ..] => {
-                is_in_one_block(first.first, line.entry.runs.last().unwrap_or(first).end())
-            }
+            [first, ..] => is_in_one_block(
+                first.first,
+                line.entry.runs.last().unwrap_or(first).end_seq(),
+            ),
         };
         let are_in_blocks = || lines.iter().all(in_one_block);
         all.is_sorted_by_key(by_event)
@@ -223,7 +224,10 @@ pub fn of_event(
                 return ControlFlow::Break(());
             }
             seen += lines.len();
-            for line in lines.into_iter().filter(|line| line.entry.has(seq)) {
+            for line in lines
+                .into_iter()
+                .filter(|line| line.entry.contains_event(seq))
+            {
                 // A line that becomes a record during the scan may be met twice.
                 if !page.lines.contains(&line) {
                     page.lines.push(line);

@@ -165,7 +165,7 @@ impl RecordLayout for PendingDelivery {
     fn put(&self, out: &mut Vec<u8>) {
         put_varint(out, self.attempts.into());
         put_time(out, self.due);
-        out.push(self.last.byte());
+        out.push(self.last.to_byte());
         put_status(out, self.status);
         put_time(out, self.tried);
         put_time_or_none(out, self.received);
@@ -187,9 +187,9 @@ impl RecordLayout for DeadLetterRecord {
     const NAME: &'static str = "dead";
 
     fn put(&self, out: &mut Vec<u8>) {
-        out.extend(self.reason.bytes());
+        out.extend(self.reason.to_bytes());
         put_varint(out, self.attempts.into());
-        out.push(self.outcome.byte());
+        out.push(self.outcome.to_byte());
         put_status(out, self.status);
         put_time(out, self.published);
         put_time_or_none(out, self.tried);
@@ -363,7 +363,7 @@ fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
             next,
             excerpt,
         } => {
-            out.push(outcome.byte());
+            out.push(outcome.to_byte());
             put_status(out, *status);
             put_varint(out, u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
             let flag = |is_there, flag| if is_there { flag } else { 0 };
@@ -379,7 +379,7 @@ fn put_event(out: &mut Vec<u8>, what: &LedgerEvent) {
             reason,
             dead_lettered,
         } => {
-            out.extend(reason.bytes());
+            out.extend(reason.to_bytes());
             out.push((*dead_lettered).into());
         }
         LedgerEvent::Late { settled } => out.push((*settled).into()),
@@ -534,13 +534,13 @@ fn take_u32(reader: &mut RecordReader<'_>) -> Option<u32> {
 }
 
 fn take_outcome(reader: &mut RecordReader<'_>) -> Option<Outcome> {
-    reader.u8().and_then(Outcome::of_byte)
+    reader.u8().and_then(Outcome::from_byte)
 }
 
 fn take_last_outcome(reader: &mut RecordReader<'_>) -> Option<LastOutcome> {
-    reader.u8().and_then(LastOutcome::of_byte)
+    reader.u8().and_then(LastOutcome::from_byte)
 }
 
 fn take_reason(reader: &mut RecordReader<'_>) -> Option<Reason> {
-    Reason::of_bytes([reader.u8()?, reader.u8()?])
+    Reason::from_bytes([reader.u8()?, reader.u8()?])
 }

@@ -132,10 +132,10 @@ impl SubscriptionActor {
             next_request,
             inputs,
             is_first,
-        } = shared.begin(owner.incarnation, end);
+        } = shared.begin_incarnation(owner.incarnation, end);
         let settings = Arc::clone(&plan.settings);
         let now = context.clock.now();
-        let mut core = Box::new(Subscription::recover(
+        let mut core = Box::new(Subscription::from_records(
             settings,
             &cursor,
             end,
@@ -143,18 +143,18 @@ impl SubscriptionActor {
             next_request,
             now,
         ));
-        core.inherit(inputs);
+        core.inherit_results(inputs);
         if is_first {
             core.start(now);
         }
-        shared.set_state(&core.cursor(), core.endpoint(now));
+        shared.set_state(&core.cursor(), core.view_endpoint(now));
         let reader = Arc::clone(&shared);
         let member = Rc::new(
             context
                 .read_budget
-                .member(Arc::new(move || reader.drop_read_events())),
+                .add_member(Arc::new(move || reader.drop_read_events())),
         );
-        let sender = plan.sender(&context.client);
+        let sender = plan.new_sender(&context.client);
         let bodies = context.client.bodies.new_share();
         Ok(Self {
             context,
@@ -175,7 +175,7 @@ impl SubscriptionActor {
         })
     }
 
-    fn absorb(&mut self, input: Input, now: Timestamp) {
+    fn process_input(&mut self, input: Input, now: Timestamp) {
         self.absorb_all(vec![input], now);
     }
 
@@ -211,7 +211,7 @@ impl SubscriptionActor {
                 self.write(write, now);
             }
             for effect in effects {
-                inputs.extend(self.perform(effect, now));
+                inputs.extend(self.perform_effect(effect, now));
             }
         }
         self.wait_for_room(now);
@@ -236,7 +236,7 @@ impl SubscriptionActor {
         }
         self.waits_for_room = true;
         let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
-        sockets.wait(move || shared.report(incarnation, SharedStateMessage::Room));
+        sockets.wait(move || shared.report_result(incarnation, SharedStateMessage::Room));
     }
 
     /// The same for memory for bodies.
@@ -248,19 +248,23 @@ impl SubscriptionActor {
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
         self.bodies
-            .wait(move || shared.report(incarnation, SharedStateMessage::BodyRoom));
+            .wait(move || shared.report_result(incarnation, SharedStateMessage::BodyRoom));
     }
 
     /// Passes what was read to the core, with what arrived before. What the core keeps is counted
     /// before the grant is released.
     fn absorb_read(&mut self, inputs: Vec<Input>, room: Option<ReadGrant>, now: Timestamp) {
         self.absorb_all(inputs, now);
-        self.member.keep(self.core.read_ahead_bytes());
+        self.member.set_kept_bytes(self.core.read_ahead_bytes());
         drop(room);
     }
 
     /// Processes what arrived since the last wake.
-    fn process(&mut self, messages: TakenMessages, now: Timestamp) -> Result<(), journal::Error> {
+    fn process_messages(
+        &mut self,
+        messages: TakenMessages,
+        now: Timestamp,
+    ) -> Result<(), journal::Error> {
         let TakenMessages {
             end,
             written,
@@ -273,7 +277,7 @@ impl SubscriptionActor {
             self.core.close();
         }
         if written && self.core.waits_for_write() {
-            self.absorb(Input::Durable, now);
+            self.process_input(Input::Durable, now);
         } else if written {
             self.core.end_write();
         }
@@ -282,7 +286,7 @@ impl SubscriptionActor {
             self.take_requests(now);
         }
         for input in pulls {
-            self.absorb(input, now);
+            self.process_input(input, now);
         }
         let mut inputs = Vec::with_capacity(reports.len() + 1);
         for report in reports {
@@ -299,7 +303,8 @@ impl SubscriptionActor {
                     self.absorb_read(std::mem::take(&mut inputs), room, now);
                 }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
-                    let (damage, share) = (self.context.journal.damage(), self.member.share());
+                    let (damage, share) =
+                        (self.context.journal.damage(), self.member.share_bytes());
                     let input = filter_slice(
                         &self.shared,
                         &self.plan,
@@ -358,7 +363,7 @@ impl SubscriptionActor {
         self.read_log(Lane::LIVE, from, None)
     }
 
-    fn fail(&self, error: &journal::Error, ctx: &mut Context<Self>) {
+    fn restart_after_failure(&self, error: &journal::Error, ctx: &mut Context<Self>) {
         let subscription = &self.plan.record.name;
         tracing::warn!(%subscription, incarnation = self.owner.incarnation.0, %error, "subscription actor stopped after a journal error");
         ctx.stop();
@@ -377,7 +382,7 @@ impl SubscriptionActor {
         for change in &changes {
             match change {
                 RecordChange::Cursor(cursor) => {
-                    self.shared.set_state(cursor, self.core.endpoint(now))
+                    self.shared.set_state(cursor, self.core.view_endpoint(now))
                 }
                 RecordChange::DeadLetter { due, .. } => {
                     first_file = Some(first_file.map_or(*due, |first| first.min(*due)))
@@ -397,9 +402,10 @@ impl SubscriptionActor {
             self.plan.record.name.as_str(),
             self.context.clock.clone(),
         );
-        let settle_spans = SettleSpans::of(tracer, &self.shared, name, &finished, &changes, now);
+        let settle_spans =
+            SettleSpans::for_outcomes(tracer, &self.shared, name, &finished, &changes, now);
         let (lines, feed, plan) = (
-            self.context.feed.lines(&changes),
+            self.context.feed.ledger_lines(&changes),
             Arc::clone(&self.context.feed),
             Arc::clone(&self.plan),
         );
@@ -411,12 +417,12 @@ impl SubscriptionActor {
         let done = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 shared.on_durable(incarnation, &finished, &late, &detached, &settled);
-                commands.answer();
+                commands.send_results();
                 if let Some(settle_spans) = settle_spans {
-                    settle_spans.end(clock.now());
+                    settle_spans.end_spans(clock.now());
                 }
                 if !lines.is_empty() {
-                    feed.publish(|| {
+                    feed.publish_item(|| {
                         FeedEvent::Ended(shared.subscription_key, Arc::clone(&plan.record), lines)
                     });
                 }
@@ -424,17 +430,17 @@ impl SubscriptionActor {
                     on_dead_letter(&shared, due);
                 }
             }
-            Err(error) => shared.report(incarnation, SharedStateMessage::Failed(error)),
+            Err(error) => shared.report_result(incarnation, SharedStateMessage::Failed(error)),
         };
         self.context
             .journal
             .append(self.owner, changes, urgency, Box::new(done));
     }
 
-    fn perform(&self, effect: Effect, now: Timestamp) -> Option<Input> {
+    fn perform_effect(&self, effect: Effect, now: Timestamp) -> Option<Input> {
         match effect {
             Effect::Send { request, events } => {
-                self.send(request, events, now);
+                self.send_request(request, events, now);
                 None
             }
             Effect::HandOver { to, events } => self.shared.hand_over(to, events),
@@ -444,7 +450,7 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (sender, wait) = (self.sender(), self.plan.response_timeout());
+                let (sender, wait) = (self.current_sender(), self.plan.response_timeout());
                 let wall = self.context.clock.wall();
                 self.await_report(async move {
                     let reached = match sender {
@@ -510,7 +516,7 @@ impl SubscriptionActor {
                         subscription_key,
                         wanted.clone(),
                         room.bytes(),
-                        move |bytes| room.fit(bytes),
+                        move |bytes| room.shrink_to(bytes),
                     )
                 };
                 self.await_room(FETCH_BYTES, read, |(fetched, room)| {
@@ -550,7 +556,7 @@ impl SubscriptionActor {
         let reads = self.context.journal.reads().clone();
         let read = move |room: ReadGrant| {
             reads.log_within(partition, from..end, room.bytes(), move |bytes| {
-                room.fit(bytes)
+                room.shrink_to(bytes)
             })
         };
         self.await_room(SLICE_BYTES, read, move |(slice, room)| {
@@ -573,7 +579,7 @@ impl SubscriptionActor {
         let transformation = ReadTransformation {
             program: Arc::clone(program),
             schema: settings.batch.schema,
-            bytes_max: self.member.share().min(SLICE_BYTES),
+            bytes_max: self.member.share_bytes().min(SLICE_BYTES),
         };
         if !transformation.is_costly(&input) {
             return Some((input, room));
@@ -587,7 +593,7 @@ impl SubscriptionActor {
                 let work = transformation.clone();
                 let caller = ComputeCaller::Subscription(shared.subscription_key);
                 match compute
-                    .run(caller, |meter| work.transform(input_copy, meter))
+                    .run(caller, |meter| work.transform_events(input_copy, meter))
                     .await
                 {
                     Ok(input) => break input,
@@ -596,7 +602,7 @@ impl SubscriptionActor {
                     Err(_) => break input,
                 }
             };
-            shared.report(incarnation, SharedStateMessage::Transformed(input, room));
+            shared.report_result(incarnation, SharedStateMessage::Transformed(input, room));
         });
         None
     }
@@ -610,7 +616,7 @@ impl SubscriptionActor {
     }
 
     /// Sends the request in a task of its own.
-    fn send(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
+    fn send_request(&self, request: Arc<OutgoingBatch>, events: Vec<Event>, now: Timestamp) {
         if self.shared.is_poisoned() {
             for (item, event) in request.items.iter().zip(&events) {
                 self.shared
@@ -643,7 +649,7 @@ impl SubscriptionActor {
         delivery::start(
             &self.shared,
             plan,
-            self.sender(),
+            self.current_sender(),
             &request,
             events,
             resources,
@@ -652,10 +658,10 @@ impl SubscriptionActor {
     }
 
     /// The sender. A client certificate may have been replaced; anything else never changes.
-    fn sender(&self) -> Result<Rc<dyn Sender>, String> {
+    fn current_sender(&self) -> Result<Rc<dyn Sender>, String> {
         match (&self.sender, &self.plan.record.webhook.client_certificate) {
             (Ok(sender), None) => Ok(Rc::clone(sender)),
-            (Ok(_) | Err(_), _) => self.plan.sender(&self.context.client),
+            (Ok(_) | Err(_), _) => self.plan.new_sender(&self.context.client),
         }
     }
 
@@ -668,7 +674,7 @@ impl SubscriptionActor {
         let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
         actix_rt::spawn(async move {
             let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
-            shared.report(incarnation, report);
+            shared.report_result(incarnation, report);
         });
     }
 
@@ -689,7 +695,10 @@ impl SubscriptionActor {
             let mut request = GrantRequest::Share(bytes_max);
             let report = loop {
                 // The actor has ended.
-                let Some(granted) = member.upgrade().map(|member| member.request(request)) else {
+                let Some(granted) = member
+                    .upgrade()
+                    .map(|member| member.wait_for_grant(request))
+                else {
                     return;
                 };
                 let Some(room) = granted.await else { return };
@@ -699,12 +708,12 @@ impl SubscriptionActor {
                     Err(error) => break SharedStateMessage::Failed(error),
                 }
             };
-            shared.report(incarnation, report);
+            shared.report_result(incarnation, report);
         });
     }
 
-    fn rearm(&mut self, now: Timestamp) {
-        self.member.keep(self.core.read_ahead_bytes());
+    fn rearm_timer(&mut self, now: Timestamp) {
+        self.member.set_kept_bytes(self.core.read_ahead_bytes());
         let Some(due) = self.core.next_due(now) else {
             return;
         };
@@ -716,8 +725,8 @@ impl SubscriptionActor {
         // At least 1 ms: a core that is due now and does nothing must not spin.
         let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
         let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
-        let timer = timers::after(wait, move || {
-            shared.report(incarnation, SharedStateMessage::Timer)
+        let timer = timers::call_after(wait, move || {
+            shared.report_result(incarnation, SharedStateMessage::Timer)
         });
         self.timer = Some((timer, now.after(wait)));
     }
@@ -728,8 +737,8 @@ impl Actor for SubscriptionActor {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         let now = self.context.clock.now();
-        self.absorb(Input::Tick, now);
-        self.rearm(now);
+        self.process_input(Input::Tick, now);
+        self.rearm_timer(now);
         self.shared.set_mailbox(ctx.address());
         take_turns(ctx);
     }
@@ -737,14 +746,14 @@ impl Actor for SubscriptionActor {
 
 impl TakesTurns for SubscriptionActor {
     fn turn(&mut self, waker: &Waker, ctx: &mut Context<Self>) {
-        let Some(messages) = self.shared.take(waker) else {
+        let Some(messages) = self.shared.take_messages(waker) else {
             return;
         };
         // The clock is read once for all that has arrived.
         let now = self.context.clock.now();
-        match self.process(messages, now) {
-            Ok(()) => self.rearm(now),
-            Err(error) => self.fail(&error, ctx),
+        match self.process_messages(messages, now) {
+            Ok(()) => self.rearm_timer(now),
+            Err(error) => self.restart_after_failure(&error, ctx),
         }
     }
 }

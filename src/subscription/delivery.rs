@@ -59,7 +59,7 @@ pub(super) fn start(
         .items
         .first()
         .map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
-    let traced = AttemptSpan::begin(tracer, &plan, &events, attempts, now);
+    let traced = AttemptSpan::begin_span(tracer, &plan, &events, attempts, now);
     if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
         shared.set_span(request.id, attempt.context.clone());
     }
@@ -71,7 +71,7 @@ pub(super) fn start(
             "a delivery task is killed by chaos"
         );
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
-        let trace = traced.iter().flat_map(AttemptSpan::headers);
+        let trace = traced.iter().flat_map(AttemptSpan::trace_headers);
         let headers = DeliveryPlan::job_header(lane, kind)
             .into_iter()
             .chain(trace)
@@ -92,7 +92,7 @@ pub(super) fn start(
         let (answer, late) = match &sender {
             Ok(sender) => sender.send(batch).await,
             Err(missing) => {
-                let result = RequestResult::bare(Outcome::Failed(Failure::SocketError));
+                let result = RequestResult::from_outcome(Outcome::Failed(Failure::SocketError));
                 (
                     RequestResult {
                         detail: missing.clone(),
@@ -103,23 +103,25 @@ pub(super) fn start(
             }
         };
         if let Some(attempt) = traced {
-            attempt.end(&plan, &answer);
+            attempt.end_span(&plan, &answer);
         }
         match faults.fault_for(subscription_key, &answer, count) {
             None => {}
-            Some(ResponseFault::Drop) => return guard.report(response_faults::dropped(&answer)),
+            Some(ResponseFault::Drop) => {
+                return guard.report_result(response_faults::dropped(&answer));
+            }
             Some(ResponseFault::Corrupt) => {
-                return guard.report(response_faults::corrupted(&answer));
+                return guard.report_result(response_faults::corrupted(&answer));
             }
             Some(ResponseFault::Delay(by)) => {
-                return Box::pin(guard.delay(answer, by, &plan)).await;
+                return Box::pin(guard.report_after(answer, by, &plan)).await;
             }
         }
         match late.filter(|_| plan.late_timeout > plan.response_timeout()) {
-            None => guard.report(answer),
+            None => guard.report_result(answer),
             Some(late) => {
                 let late_report = guard.await_late(answer);
-                late_report.report(Box::pin(late.is_taken(plan.late_timeout)).await);
+                late_report.report_late(Box::pin(late.is_taken(plan.late_timeout)).await);
             }
         }
     });
@@ -133,30 +135,30 @@ struct AttemptGuard {
 }
 
 impl AttemptGuard {
-    fn report(self, answer: RequestResult) {
-        self.shared.finished(self.id, answer);
+    fn report_result(self, answer: RequestResult) {
+        self.shared.record_result(self.id, answer);
     }
 
     /// Reports after the delay `by`, as if the endpoint had taken that long.
-    async fn delay(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
+    async fn report_after(self, answer: RequestResult, by: Duration, plan: &DeliveryPlan) {
         let latency = answer.latency.saturating_add(by);
         let rest = plan.response_timeout().saturating_sub(answer.latency);
         tokio::time::sleep(by.min(rest)).await;
         if by <= rest {
-            return self.report(RequestResult { latency, ..answer });
+            return self.report_result(RequestResult { latency, ..answer });
         }
         let taken = answer.is_delivered() && latency <= plan.late_timeout;
         let late_report = self.await_late(response_faults::delayed(plan.response_timeout()));
         if taken {
             tokio::time::sleep(by - rest).await;
         }
-        late_report.report(taken);
+        late_report.report_late(taken);
     }
 
     /// Reports, and waits for a late response.
     fn await_late(self, answer: RequestResult) -> LateReport {
         self.shared.mark_late(self.id);
-        self.shared.finished(self.id, answer);
+        self.shared.record_result(self.id, answer);
         LateReport {
             shared: Arc::downgrade(&self.shared),
             id: self.id,
@@ -169,7 +171,7 @@ impl Drop for AttemptGuard {
     fn drop(&mut self) {
         // After a report, this second one has no effect.
         self.shared
-            .finished(self.id, RequestResult::bare(Outcome::Aborted));
+            .record_result(self.id, RequestResult::from_outcome(Outcome::Aborted));
     }
 }
 
@@ -181,7 +183,7 @@ struct LateReport {
 }
 
 impl LateReport {
-    fn report(mut self, taken: bool) {
+    fn report_late(mut self, taken: bool) {
         self.taken = taken;
     }
 }

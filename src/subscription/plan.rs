@@ -125,7 +125,7 @@ enum Target {
 
 impl Target {
     /// The hash is stored, so it is the same in all versions.
-    fn endpoint(&self) -> EndpointId {
+    fn endpoint_id(&self) -> EndpointId {
         let mut hasher = SipHasher13::new();
         match self {
             Self::Pulled => {}
@@ -210,7 +210,7 @@ impl DeliveryPlan {
             }
         };
         let retry_after = match &target {
-            Target::Webhook(target) => Some(delivery.waits.of(target.destination.url())),
+            Target::Webhook(target) => Some(delivery.waits.wait_for_url(target.destination.url())),
             Target::Pulled | Target::Resource(_) => None,
         };
         // With one event per request, delivery properties need not be equal.
@@ -218,7 +218,7 @@ impl DeliveryPlan {
             .resource
             .as_ref()
             .map_or(batched, |resource| resource.is_grouped());
-        let grouping = property::keys(&webhook.delivery_properties)
+        let grouping = property::dynamic_keys(&webhook.delivery_properties)
             .filter(|_| is_grouped)
             .cloned()
             .collect();
@@ -254,10 +254,10 @@ impl DeliveryPlan {
         };
         let granted = webhook
             .allowed_rate
-            .map(|rate| Rate::of(f64::from(rate.get()) / 60.0));
+            .map(|rate| Rate::from_per_second(f64::from(rate.get()) / 60.0));
         let limited = webhook
             .max_requests_per_second
-            .map(|rate| Rate::of(rate.get().into()));
+            .map(|rate| Rate::from_per_second(rate.get().into()));
         let response_timeout = webhook.response_timeout_in_seconds;
         let response_timeout = response_timeout.map_or(delivery.response_timeout, |seconds| {
             Duration::from_secs(seconds.get().into())
@@ -268,7 +268,7 @@ impl DeliveryPlan {
         });
         let settings = SubscriptionSettings {
             version: record.version,
-            endpoint: target.endpoint(),
+            endpoint: target.endpoint_id(),
             attempts_max: record.retry.max_delivery_attempts,
             since: record
                 .starts_from
@@ -326,7 +326,7 @@ impl DeliveryPlan {
     /// The plan for one of several parts of a spread topic. Together they keep to the limits of the
     /// event subscription; each may have at least one request in flight.
     #[must_use]
-    pub fn divided(mut self, parts: u32) -> Self {
+    pub fn divide_limits(mut self, parts: u32) -> Self {
         let (settings, parts) = (Arc::make_mut(&mut self.settings), parts.max(1));
         settings.concurrency_max = (settings.concurrency_max / parts).max(1);
         settings.pull = settings.pull.map(|pull| PullSettings {
@@ -335,7 +335,7 @@ impl DeliveryPlan {
         });
         settings.rate_max = settings
             .rate_max
-            .map(|rate| Rate::of(rate.per_second() / f64::from(parts)));
+            .map(|rate| Rate::from_per_second(rate.per_second() / f64::from(parts)));
         settings.order = settings.order.take().map(|order| {
             let tracked_max = (order.tracked_max / parts as usize).max(1);
             if parts == 1 {
@@ -374,7 +374,7 @@ impl DeliveryPlan {
     ///
     /// # Errors
     /// If there is nothing to send with: what is missing.
-    pub fn sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
+    pub fn new_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
         match &self.target {
             Target::Pulled => Err("the events are pulled, not sent".to_owned()),
             Target::Webhook(target) => {
@@ -383,7 +383,7 @@ impl DeliveryPlan {
                 Ok(Rc::new(HttpSender {
                     client,
                     target: Arc::clone(target),
-                    tokens: self.tokens(options)?,
+                    tokens: self.token_source(options)?,
                 }))
             }
             Target::Resource(target) => target.sender(options),
@@ -394,7 +394,7 @@ impl DeliveryPlan {
     ///
     /// # Errors
     /// If the server has no identity.
-    pub fn tokens(&self, options: &ClientOptions) -> Result<Option<TokenSource>, String> {
+    pub fn token_source(&self, options: &ClientOptions) -> Result<Option<TokenSource>, String> {
         let audience = self.record.webhook.token_audience.as_deref();
         audience
             .map(|audience| TokenSource::new(options, audience))
@@ -412,7 +412,7 @@ impl DeliveryPlan {
 
     /// Checks the plan against the operator's rules. A plan that was allowed under earlier rules is
     /// kept. Its requests fail with this error.
-    pub fn check(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
+    pub fn check_rules(&self, delivery: &DeliveryContext) -> Result<(), PlanError> {
         self.check_connection(delivery)?;
         if let Some(StorageBlobDestination {
             resource_id,
@@ -420,7 +420,9 @@ impl DeliveryPlan {
             ..
         }) = self.record.dead_letter.as_deref()
         {
-            delivery.named_stores.find(resource_id, container)?;
+            delivery
+                .named_stores
+                .find_destination(resource_id, container)?;
         }
         match &self.target {
             Target::Pulled => Ok(()),
@@ -487,7 +489,7 @@ impl DeliveryPlan {
 
     /// The end of the wait that the endpoint requested of any subscription. It may have passed.
     pub fn requested_wait(&self) -> Option<Timestamp> {
-        self.retry_after.as_ref()?.until()
+        self.retry_after.as_ref()?.end_time()
     }
 
     /// The filter of the subscription.

@@ -40,7 +40,7 @@ struct OpenSpan {
 impl AttemptSpan {
     /// Begins the span of a request with `events`. [`None`] if tracing is off or no event belongs
     /// to a trace.
-    pub(super) fn begin(
+    pub(super) fn begin_span(
         tracer: &Tracer,
         plan: &DeliveryPlan,
         events: &[Event],
@@ -97,7 +97,7 @@ impl AttemptSpan {
     }
 
     /// The trace headers of the request.
-    pub(super) fn headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
+    pub(super) fn trace_headers(&self) -> impl Iterator<Item = RequestHeader> + use<> {
         let state = self
             .context
             .state
@@ -109,7 +109,7 @@ impl AttemptSpan {
     }
 
     /// Ends the span with the result of the request.
-    pub(super) fn end(self, plan: &DeliveryPlan, answer: &RequestResult) {
+    pub(super) fn end_span(self, plan: &DeliveryPlan, answer: &RequestResult) {
         let Some(open) = self.span else { return };
         let OpenSpan {
             tracer,
@@ -174,7 +174,7 @@ pub(super) struct SettleSpans {
 
 impl SettleSpans {
     /// Begins the spans of the requests whose outcome is in these changes.
-    pub(super) fn of(
+    pub(super) fn for_outcomes(
         tracer: &Tracer,
         shared: &SharedState,
         name: &str,
@@ -186,11 +186,11 @@ impl SettleSpans {
             return None;
         }
         let mut spans = Vec::new();
-        for (request, attempt) in shared.traced(landed) {
+        for (request, attempt) in shared.traced_requests(landed) {
             let Some(context) = tracer.new_context(Some(&attempt)) else {
                 continue;
             };
-            let (result, more) = settlement(&request, changes);
+            let (result, more) = describe_settlement(&request, changes);
             let mut attributes: Vec<(&'static str, AttributeValue)> = vec![
                 ("messaging.operation.name", "settle".into()),
                 ("messaging.destination.subscription.name", name.into()),
@@ -216,7 +216,7 @@ impl SettleSpans {
     }
 
     /// The outcomes are durable.
-    pub(super) fn end(self, now: Timestamp) {
+    pub(super) fn end_spans(self, now: Timestamp) {
         for span in self.spans {
             self.tracer.record(Span {
                 ended: now.max(span.began),
@@ -227,13 +227,13 @@ impl SettleSpans {
 }
 
 /// What became of the first event of a request: its last line in the ledger.
-fn settlement(
+fn describe_settlement(
     request: &Arc<OutgoingBatch>,
     changes: &[RecordChange],
 ) -> (&'static str, Vec<(&'static str, AttributeValue)>) {
     let first = request.items.first().map(|item| item.key());
     let is_of_first = |lane: Lane, entry: &LedgerEntry| {
-        first.is_some_and(|(of, seq)| of == lane && entry.has(seq))
+        first.is_some_and(|(of, seq)| of == lane && entry.contains_event(seq))
     };
     let lines = changes.iter().filter_map(|change| match change {
         RecordChange::Note { lane, entry, .. } if is_of_first(*lane, entry) => Some(&entry.what),

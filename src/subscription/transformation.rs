@@ -27,7 +27,7 @@ impl ReadTransformation {
     pub(super) fn is_costly(&self, input: &Input) -> bool {
         let cost = |event: &Event| match event.transformation() {
             Some(_) => 0.0,
-            None => self.program.cost(event.wire_len()),
+            None => self.program.total_output_bytes_max(event.wire_len()),
         };
         let cost: f64 = match input {
             Input::Read { events, .. } => events.iter().map(cost).sum(),
@@ -42,7 +42,7 @@ impl ReadTransformation {
     }
 
     /// Transforms the events in slices, as many as fit.
-    pub(super) async fn transform(self, input: Input, meter: Meter) -> Input {
+    pub(super) async fn transform_events(self, input: Input, meter: Meter) -> Input {
         match input {
             Input::Read {
                 lane,

@@ -166,7 +166,7 @@ async fn an_open_tail_counts_as_a_use_of_its_session() {
         control
             .registry
             .feed()
-            .publish(|| FeedEvent::Published(PartitionId(1), chunk));
+            .publish_item(|| FeedEvent::Published(PartitionId(1), chunk));
         let line = poll_fn(|cx| Pin::new(&mut lines).poll_next(cx));
         let line = timeout(LONG, line)
             .await

@@ -281,7 +281,7 @@ fn the_specification_s_custom_event_is_dead_lettered_in_its_envelope() {
         ..InputSchemaMapping::default()
     });
     let draft = schema::read(
-        &EventTarget::of(&topic),
+        &EventTarget::for_topic(&topic),
         &RequestContent::default(),
         &sent.into(),
         &PublishLimits::default(),

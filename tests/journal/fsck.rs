@@ -154,7 +154,7 @@ fn dead_letter(seq: u64) -> RecordChange {
 fn note(seq: u64) -> RecordChange {
     let entry = LedgerEntry {
         at: START,
-        runs: vec![SeqRun::one(Seq(seq))],
+        runs: vec![SeqRun::single(Seq(seq))],
         what: LedgerEvent::GivenUp {
             reason: Reason::TimeToLiveExceeded,
             dead_lettered: true,
@@ -796,7 +796,7 @@ const RECORDS: &[Damage] = &[
         |store| {
             let entry = |seq| LedgerEntry {
                 at: START,
-                runs: vec![SeqRun::one(Seq(seq))],
+                runs: vec![SeqRun::single(Seq(seq))],
                 what: LedgerEvent::Late { settled: true },
             };
             let lines = [8, 7].map(|seq| LedgerLine {

@@ -48,7 +48,7 @@ fn runs() -> impl Strategy<Value = Vec<SeqRun>> {
         runs.sort_unstable();
         let mut made = SeqRuns::default();
         for (first, count) in runs {
-            let first = made.end().map_or(Seq(first), |end| end.max(Seq(first)));
+            let first = made.end_seq().map_or(Seq(first), |end| end.max(Seq(first)));
             made.push(first, count.into());
         }
         made.into_runs()
@@ -78,7 +78,7 @@ fn speaks_of(line: &LedgerLine, seq: u64) -> bool {
     line.entry
         .runs
         .iter()
-        .any(|run| run.seqs().any(|of| of.0 == seq))
+        .any(|run| run.iter_seqs().any(|of| of.0 == seq))
 }
 
 /// A line without its events: a line found by event has only those of its block.
@@ -120,7 +120,7 @@ proptest! {
             let places = |line: &LedgerLine| {
                 let blocks = line.entry.runs.iter().flat_map(|run| {
                     let mut starts = vec![run.first.0];
-                    starts.extend((1..).map(|by| (run.first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < run.end().0));
+                    starts.extend((1..).map(|by| (run.first.0 / BLOCK + by) * BLOCK).take_while(|at| *at < run.end_seq().0));
                     starts
                 });
                 let mut blocks: Vec<u64> = blocks.collect();
@@ -173,7 +173,7 @@ fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
         attempt: 1,
         entry: LedgerEntry {
             at: Timestamp(1_000).after(apart * number as u32),
-            runs: vec![SeqRun::one(Seq(number))],
+            runs: vec![SeqRun::single(Seq(number))],
             what: LedgerEvent::Canceled,
         },
     };
@@ -246,7 +246,7 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
             let line = |number: u64| {
                 let entry = LedgerEntry {
                     at: Timestamp(1_000 + number),
-                    runs: vec![SeqRun::one(Seq(number))],
+                    runs: vec![SeqRun::single(Seq(number))],
                     what: LedgerEvent::Canceled,
                 };
                 LedgerLine {

@@ -204,7 +204,7 @@ fn a_store_is_the_same_for_any_number_of_shards() {
                 .wait(journal.journal.open(key(partition, partition)))
                 .expect("it is there");
             assert_eq!(
-                opened.cursor.low(),
+                opened.cursor.first_unread(),
                 Some(Seq(Seq::FIRST.0 + u64::from(partition % 4))),
                 "{shards} shards"
             );

@@ -414,7 +414,7 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
         .build()
         .expect("a runtime");
     let (found, all) = runtime
-        .block_on(journal.reads().due(OF, DueKey::at(Timestamp(0)), 100))
+        .block_on(journal.reads().due(OF, DueKey::first_at(Timestamp(0)), 100))
         .expect("an answer");
     let mut expected: Vec<DueKey> = (1..=20)
         .map(|seq| DueKey {
@@ -463,7 +463,7 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
     let read = |max| {
         let due = journal
             .reads()
-            .due_of(OF, Traffic::Jobs, DueKey::at(Timestamp(0)), max);
+            .due_of(OF, Traffic::Jobs, DueKey::first_at(Timestamp(0)), max);
         let (keys, all) = runtime.block_on(due).expect("an answer");
         (keys.iter().map(|key| key.seq.0).collect::<Vec<_>>(), all)
     };

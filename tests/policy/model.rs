@@ -278,7 +278,7 @@ impl Scenario {
             dead_letter_in_probation: dead_letter && dice.below(2) == 0,
             hold_when_gone: dice.below(4) == 0,
             hold_after_failing: [None, Some(Duration::from_secs(600))][dice.below(2)],
-            rate_max: [None, None, Some(Rate::of(0.5))][dice.below(3)],
+            rate_max: [None, None, Some(Rate::from_per_second(0.5))][dice.below(3)],
             edition: [plain().edition, offsets()][dice.below(2)].clone(),
             order: saboteur.order(order),
             ..plain()
@@ -304,7 +304,7 @@ impl Scenario {
             .block_on(journal.open(SUBSCRIPTION_KEY))
             .expect("it is there");
         let next_flight = RequestId(1);
-        let core = Subscription::recover(
+        let core = Subscription::from_records(
             settings.clone(),
             &opened.cursor,
             opened.end,
@@ -395,7 +395,7 @@ impl Scenario {
                 ];
                 let command = commands[self.dice.below(commands.len())];
                 if matches!(command, Command::Probe | Command::Release)
-                    && self.core.refuses(command).is_none()
+                    && self.core.command_problem(command).is_none()
                 {
                     self.not_before = Timestamp::default();
                 }
@@ -434,7 +434,7 @@ impl Scenario {
     /// An operator retries deliveries now: those that are pending, or any.
     fn retry(&mut self) {
         let max = 1 + self.dice.below(40);
-        let from = DueKey::at([Timestamp::default(), self.clock.now()][self.dice.below(2)]);
+        let from = DueKey::first_at([Timestamp::default(), self.clock.now()][self.dice.below(2)]);
         let due = self
             .journal
             .reads()
@@ -522,7 +522,11 @@ impl Scenario {
                     .0
                     .saturating_sub(self.dice.below(5) as u64)
                     .max(guard.from.0));
-                let rate = [None, Some(Rate::of(0.2)), Some(Rate::of(100.0))][self.dice.below(3)];
+                let rate = [
+                    None,
+                    Some(Rate::from_per_second(0.2)),
+                    Some(Rate::from_per_second(100.0)),
+                ][self.dice.below(3)];
                 let command = JobCommand::Start {
                     kind: JobKind::Replay {
                         from: guard.from,
@@ -541,7 +545,7 @@ impl Scenario {
 
     fn start_replay(&mut self, command: JobCommand, guard: LogGuard, end: Seq) {
         let command = Command::Job(command);
-        if self.core.refuses(command).is_some() {
+        if self.core.command_problem(command).is_some() {
             return;
         }
         let (lane, from) = (
@@ -577,7 +581,7 @@ impl Scenario {
     fn knows_blocked(&self) -> bool {
         let blocked = self
             .core
-            .endpoint(self.clock.now())
+            .view_endpoint(self.clock.now())
             .order
             .map_or(0, |order| order.blocked);
         blocked > 0 && blocked == self.order.blocked()
@@ -613,12 +617,12 @@ impl Scenario {
                 5 => status([404, 404, 410][self.dice.below(3)]),
                 6 => status(400),
                 7 => status(413),
-                8..10 => RequestResult::bare(Failure::TimedOut),
+                8..10 => RequestResult::from_outcome(Failure::TimedOut),
                 10 => RequestResult {
                     unreached: true,
-                    ..RequestResult::bare(Failure::SocketError)
+                    ..RequestResult::from_outcome(Failure::SocketError)
                 },
-                11 => RequestResult::bare(Outcome::Aborted),
+                11 => RequestResult::from_outcome(Outcome::Aborted),
                 12 => {
                     let wait = [1, 90, 3000, 1_000_000][self.dice.below(4)];
                     RequestResult {
@@ -1072,7 +1076,7 @@ impl Scenario {
     fn durable(&mut self, write: &SubscriptionWrite) {
         for (id, events) in &write.detached {
             let shared = self.slots.get_mut(id).expect("it is in flight");
-            Arc::make_mut(&mut shared.request).detach(events);
+            Arc::make_mut(&mut shared.request).detach_events(events);
         }
         for id in &write.late {
             assert!(self.received.remove(id).is_some(), "settled twice");
@@ -1120,7 +1124,7 @@ impl Scenario {
                     Some("given up")
                 }
             };
-            for seq in entry.runs.iter().flat_map(|run| run.seqs()) {
+            for seq in entry.runs.iter().flat_map(|run| run.iter_seqs()) {
                 let truth = self.truth.get_mut(&(whose(*lane), seq)).expect("published");
                 match end {
                     Some(end) => {
@@ -1231,7 +1235,7 @@ impl Scenario {
             order: self.saboteur.next_order(self.settings.order.as_ref()),
             ..self.settings.clone()
         };
-        let mut next = Subscription::recover(
+        let mut next = Subscription::from_records(
             settings,
             &opened.cursor,
             end,
@@ -1283,7 +1287,7 @@ impl Scenario {
         for result in &results {
             self.note(result, now);
         }
-        self.core.inherit(results);
+        self.core.inherit_results(results);
         self.absorb(Input::Tick);
     }
 

@@ -230,7 +230,7 @@ fn an_event_without_data_is_the_same_for_a_topic_and_for_a_namespace() {
         name: Name::new("plant"),
         retention_days: 1,
     });
-    let in_namespace = EventTarget::of(&record);
+    let in_namespace = EventTarget::for_topic(&record);
     for (content_type, expected) in [
         (None, event.to_owned()),
         (Some("application/json"), of_kind("application/json")),

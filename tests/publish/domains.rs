@@ -33,7 +33,7 @@ fn read(schema: Schema, body: &str) -> Result<Vec<Event>, Refusal> {
     let mut record = domain("shop", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
     schema::read(
-        &EventTarget::of(&record),
+        &EventTarget::for_topic(&record),
         &content,
         &Bytes::copy_from_slice(body.as_bytes()),
         &PublishLimits::default(),

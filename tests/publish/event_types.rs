@@ -36,7 +36,8 @@ fn publish(
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
     record.ingress.schema_validation = mode;
     record.azure_properties.event_type_info = Some(types(versions));
-    let target = EventTarget::of(&record).checking(Catalogue::of(&record).map(Into::into));
+    let target =
+        EventTarget::for_topic(&record).with_catalogue(Catalogue::of(&record).map(Into::into));
     let content_type = Some(match schema {
         Schema::CloudEvents => "application/cloudevents-batch+json",
         Schema::EventGrid | Schema::Custom => "application/json",
@@ -51,7 +52,7 @@ fn publish(
         &Bytes::copy_from_slice(body.as_bytes()),
         &PublishLimits::default(),
     )?;
-    target.take_checks().check().map(|_| ())
+    target.take_checks().check_all().map(|_| ())
 }
 
 fn event_grid(kind: &str, version: &str, data: &str) -> String {

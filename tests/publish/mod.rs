@@ -56,7 +56,7 @@ fn read(
 fn target(schema: Schema) -> EventTarget {
     let mut record = topic("orders", schema);
     record.ingress.mapping = (schema == Schema::Custom).then(mapping);
-    EventTarget::of(&record)
+    EventTarget::for_topic(&record)
 }
 
 /// The way through the log: sealed, stamped, read again.

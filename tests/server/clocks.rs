@@ -61,8 +61,13 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
             attributes: Vec::new(),
         };
         let limits = gridhook::publish::PublishLimits::default();
-        let draft = schema::read(&EventTarget::of(&topic.record()), &content, &body, &limits)
-            .expect("events");
+        let draft = schema::read(
+            &EventTarget::for_topic(&topic.record()),
+            &content,
+            &body,
+            &limits,
+        )
+        .expect("events");
         journal
             .publish(topic.partition(), draft.into_chunks(), None)
             .await

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use gridhook::{
     config::Editions,
     event::Timestamp,
-    policy::{edition::Edition, endpoint::duration, outcome::Failure},
+    policy::{edition::Edition, endpoint::suspension_duration, outcome::Failure},
     simulate::{
         Distribution, EndpointModel, ReportRow, SimulationPlan, SimulationReport, draw, run,
     },
@@ -148,7 +148,7 @@ fn most_attempts(plan: &SimulationPlan, span: Duration) -> u64 {
     let first = u64::from(probation.after_failures + plan.concurrency - 1);
     let mut passed = plan.response_timeout;
     for suspensions in 1.. {
-        passed += duration(probation, Failure::TimedOut, suspensions);
+        passed += suspension_duration(probation, Failure::TimedOut, suspensions);
         if passed >= span {
             return first + u64::from(suspensions) - 1;
         }

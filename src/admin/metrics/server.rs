@@ -255,7 +255,7 @@ fn publishers(text: &mut MetricsText, exposition: &Exposition) {
             *requests,
         );
     }
-    let (used, most) = publisher.room();
+    let (used, most) = publisher.bytes_in_flight();
     one(
         text,
         gauge(

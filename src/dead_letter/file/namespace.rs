@@ -38,7 +38,7 @@ pub(super) fn dead_letter(
     let whole: &RawValue = serde_json::from_slice(&wire)?;
     let mut object = JsonObjectBuilder::begin(out);
     object.put("event", whole.get());
-    let headers = property::headers(context.properties, Some(event));
+    let headers = property::request_headers(context.properties, Some(event));
     if !headers.is_empty() {
         object.inner("customDeliveryProperties", |inner| {
             for (name, value) in &headers {

@@ -358,7 +358,7 @@ impl ResourceTarget {
             .iter()
             .map(|(name, value)| ((*name).to_owned(), value.to_string()));
         of_batch
-            .chain(property::headers(&self.properties, Some(event)))
+            .chain(property::request_headers(&self.properties, Some(event)))
             .collect()
     }
 
@@ -396,7 +396,7 @@ fn result_of(status: u16, detail: impl Into<String>) -> RequestResult {
     RequestResult {
         status: Some(status),
         detail,
-        ..RequestResult::bare(Outcome::of_status(status))
+        ..RequestResult::from_outcome(Outcome::from_status(status))
     }
 }
 

@@ -287,7 +287,7 @@ impl Encode for Messages {
             Some(400 | 403) if text.contains("too large") || text.contains("exceeds the limit") => {
                 RequestResult {
                     status: Some(413),
-                    outcome: Outcome::of_status(413),
+                    outcome: Outcome::from_status(413),
                     ..result
                 }
             }

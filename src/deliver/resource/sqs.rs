@@ -359,11 +359,11 @@ impl Messages {
             _ if says(&["Throttl", "OverLimit", "ServiceUnavailable"]) => Some(503),
             status => status,
         };
-        let outcome = status.map_or(Failure::GenericError.into(), Outcome::of_status);
+        let outcome = status.map_or(Failure::GenericError.into(), Outcome::from_status);
         RequestResult {
             status,
             detail: format!("{code}: {message}"),
-            ..RequestResult::bare(outcome)
+            ..RequestResult::from_outcome(outcome)
         }
     }
 }

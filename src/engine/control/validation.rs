@@ -197,7 +197,7 @@ impl EndpointValidator {
     /// If not: the reason.
     pub async fn reach(&self, plan: &DeliveryPlan) -> Result<(), String> {
         let wait = self.validation.times.answer;
-        let sender = plan.sender(&self.client)?;
+        let sender = plan.new_sender(&self.client)?;
         match tokio::time::timeout(wait, sender.reach(self.clock.wall())).await {
             Ok(reached) => reached,
             Err(_) => Err(format!("no answer within {wait:?}")),
@@ -216,7 +216,7 @@ impl EndpointValidator {
         let Some(destination) = plan.webhook() else {
             return Ok(None);
         };
-        let handshake = Handshake::of(destination.schema());
+        let handshake = Handshake::for_schema(destination.schema());
         let mut outgoing = match handshake {
             Handshake::EventGrid => validation_request(destination, envelope, code, url),
             Handshake::CloudEvents => {
@@ -240,7 +240,7 @@ impl EndpointValidator {
             outcome: Outcome::Failed(Failure::GenericError),
             detail,
         };
-        if let Some(tokens) = plan.tokens(&self.client).map_err(unanswered)? {
+        if let Some(tokens) = plan.token_source(&self.client).map_err(unanswered)? {
             let (token, _) = tokens
                 .token(None, self.clock.wall())
                 .await
@@ -303,7 +303,7 @@ impl EndpointValidator {
         let Ok(client) = clients::client(&self.client, plan.record.webhook.client_spec()) else {
             return;
         };
-        let tokens = plan.tokens(&self.client);
+        let tokens = plan.token_source(&self.client);
         let (plan, topic, wall) = (Arc::clone(plan), topic.to_owned(), self.clock.wall());
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();

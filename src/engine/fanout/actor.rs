@@ -154,7 +154,7 @@ impl TopicActor {
         for subscription in readers {
             // The index and `known` come from the same subscriptions.
             if let Some(child) = self.known.get(&subscription).cloned() {
-                child.shared.appended(end);
+                child.shared.set_log_end(end);
                 self.start(&child);
             }
         }
@@ -192,7 +192,7 @@ impl TopicActor {
                     .iter()
                     .filter(|child| child.shared.own_low() < at)
                 {
-                    child.shared.overflow(at);
+                    child.shared.drop_unread(at);
                 }
             }
             is_enforcing.set(false);
@@ -221,7 +221,7 @@ impl TopicActor {
 
     fn schedule_check(&mut self) {
         let topic = Arc::clone(&self.topic);
-        self.next_check = Some(timers::after(self.hosts.check_interval, move || {
+        self.next_check = Some(timers::call_after(self.hosts.check_interval, move || {
             topic.check_is_due()
         }));
     }
@@ -235,7 +235,7 @@ impl TopicActor {
             .map(|child| child.shared.own_low())
             .min()
             .unwrap_or(Seq(u64::MAX));
-        self.topic.recent_events().pass(low);
+        self.topic.recent_events().drop_passed(low);
         self.forget_laggards(&children);
         self.retire_idle(&children);
         self.start_pending(&children);
@@ -260,7 +260,7 @@ impl TopicActor {
             .filter(|child| child.shared.live_read().is_some_and(|read| read < before));
         self.topic
             .recent_events()
-            .lag(laggards.map(|child| child.number()).collect(), before);
+            .set_laggards(laggards.map(|child| child.number()).collect(), before);
     }
 
     /// Whether this actor is to stop, because it and all its subscriptions were idle at two checks
@@ -303,7 +303,7 @@ impl TopicActor {
             return;
         };
         for child in children {
-            child.shared.appended(end.next);
+            child.shared.set_log_end(end.next);
             if !child.shared.is_idle(end.next) {
                 self.start(child);
             }

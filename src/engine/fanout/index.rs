@@ -69,7 +69,7 @@ impl TopicIndex {
     /// Builds an index over these plans and reuses what is still valid of this one.
     #[must_use]
     pub fn renewed(&self, plans: Vec<Arc<DeliveryPlan>>) -> Self {
-        let filters = self.filters.renewed(plans.iter().map(|plan| plan.filter()));
+        let filters = self.filters.rebuild(plans.iter().map(|plan| plan.filter()));
         let positions = SubscriptionPositions::new(
             plans
                 .iter()
@@ -158,7 +158,7 @@ impl TopicIndex {
             matched.extend(all.clone().filter(passes).map(|position| position as u32));
             return (all.len(), true);
         }
-        let candidates = candidates.get_or_insert_with(|| self.filters.candidates(&view));
+        let candidates = candidates.get_or_insert_with(|| self.filters.find_candidates(&view));
         let rest = &candidates[*evaluated..];
         let block = &rest[..rest.len().min(BLOCK)];
         matched.extend(
@@ -184,7 +184,7 @@ impl TopicIndex {
             ..
         } = matching;
         let readers = matches
-            .readers()
+            .reader_positions()
             .map(|position| self.plans[position as usize].record.number)
             .collect();
         (

@@ -113,7 +113,7 @@ pub async fn explain(
         matches: plan.filter().matches(event),
     };
     let record = records.dead.as_ref().map(|(dead, due)| (dead, *due));
-    let explanation = explain::explain(ExplainInput {
+    let explanation = explain::explain_event(ExplainInput {
         settings: &plan.settings,
         cursor: &records.cursor,
         endpoint: &shared.read_state(|state| state.endpoint.clone()),
@@ -128,7 +128,7 @@ pub async fn explain(
             .find(|(lane, _)| !lane.is_job())
             .map(|(lane, pending)| (*lane, pending)),
         dead: records.is_dead.then_some(WaitingDeadLetter { record }),
-        clients: shared.waiting(),
+        clients: shared.waiting_clients(),
         now,
     });
     let id = records.event.as_ref().map(|event| event.id().into_owned());
@@ -159,7 +159,7 @@ async fn search(
     let (due, _) = reads
         .due(
             shared.subscription_key,
-            DueKey::at(Timestamp::default()),
+            DueKey::first_at(Timestamp::default()),
             EVENTS_MAX,
         )
         .await?;
@@ -181,7 +181,7 @@ async fn search(
             keys.drain(..fetched.len().max(1).min(keys.len()));
         }
     }
-    let read = shared.state().own_low.min(end);
+    let read = shared.current_state().own_low.min(end);
     let from = Seq(read.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
     let (mut upto, mut bytes) = (from, 0);
     while upto < end && bytes < LOG_BYTES_MAX {

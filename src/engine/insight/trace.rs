@@ -147,7 +147,7 @@ pub async fn trace(
             .map(|filtered_out| LedgerLine {
                 lane: filtered_out.lane,
                 attempt: 0,
-                entry: filtered_out.line(at),
+                entry: filtered_out.to_ledger_entry(at),
             }),
     );
     let filters = filter_results(&lines, shared, versions, event);
@@ -238,7 +238,7 @@ fn filter_results(
         {
             found
                 .entry(version)
-                .or_insert_with(|| filter.explain(event));
+                .or_insert_with(|| filter.explain_mismatch(event));
         }
     }
     found

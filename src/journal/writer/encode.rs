@@ -276,7 +276,7 @@ impl GroupWriter {
         cursor
             .filtered_out
             .iter()
-            .for_each(|range| lines.push_entry(range.lane, 0, &range.line(now)));
+            .for_each(|range| lines.push_entry(range.lane, 0, &range.to_ledger_entry(now)));
         group.batch.outcomes(subscription_key, None, lines);
     }
 

@@ -122,7 +122,7 @@ impl GroupWriter {
                     settle(&mut group, subscription_key, lane, seq, due);
                     let entry = LedgerEntry {
                         at: now,
-                        runs: vec![SeqRun::one(seq)],
+                        runs: vec![SeqRun::single(seq)],
                         what: LedgerEvent::Canceled,
                     };
                     canceled.push_entry(lane, 0, &entry);

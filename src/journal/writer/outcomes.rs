@@ -112,7 +112,7 @@ impl WaitingOutcomes {
         });
         let (shares, due) = match urgency {
             WriteUrgency::Relaxed => {
-                let delay = urgency.delay(self.delay);
+                let delay = urgency.delay_max(self.delay);
                 (now.after(delay / 2), now.after(delay))
             }
             WriteUrgency::Usual | WriteUrgency::Now if self.is_late => (now, now),

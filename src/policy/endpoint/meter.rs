@@ -68,8 +68,8 @@ impl RequestWindow {
     }
 
     /// Counts a success.
-    pub(super) fn accepted(&mut self, now: Timestamp) {
-        let began = self.slide(now);
+    pub(super) fn count_success(&mut self, now: Timestamp) {
+        let began = self.slide_window(now);
         let shared = self.newest as usize % SLOTS;
         self.slots[shared].accepted = self.slots[shared].accepted.saturating_add(1);
         self.sum.accepted = self.sum.accepted.saturating_add(1);
@@ -80,8 +80,8 @@ impl RequestWindow {
     }
 
     /// Counts a failure. Returns the counts of the window including it.
-    pub(super) fn failed(&mut self, now: Timestamp) -> RequestCounts {
-        self.slide(now);
+    pub(super) fn count_failure(&mut self, now: Timestamp) -> RequestCounts {
+        self.slide_window(now);
         let shared = self.newest as usize % SLOTS;
         self.slots[shared].failed = self.slots[shared].failed.saturating_add(1);
         self.sum.failed = self.sum.failed.saturating_add(1);
@@ -89,12 +89,12 @@ impl RequestWindow {
     }
 
     /// Successes per second, and whether they cover a whole window.
-    pub(super) fn rate(&self) -> Option<(f64, bool)> {
+    pub(super) fn success_rate(&self) -> Option<(f64, bool)> {
         self.rate.map(|rate| (rate, self.whole))
     }
 
     /// Moves the window forward. Returns when counting started.
-    fn slide(&mut self, now: Timestamp) -> Timestamp {
+    fn slide_window(&mut self, now: Timestamp) -> Timestamp {
         let shared = now.0 / self.slot_micros;
         let Some(began) = self.began else {
             self.newest = shared;

@@ -43,11 +43,11 @@ pub(super) struct Found(Vec<Vec<u64>>);
 impl Needles {
     /// Creates the set.
     pub(super) fn new<'s>(strings: impl IntoIterator<Item = &'s str>) -> Self {
-        Self::default().renewed(strings)
+        Self::default().rebuild(strings)
     }
 
     /// Creates the set for these strings, reusing automata.
-    pub(super) fn renewed<'s>(&self, strings: impl IntoIterator<Item = &'s str>) -> Self {
+    pub(super) fn rebuild<'s>(&self, strings: impl IntoIterator<Item = &'s str>) -> Self {
         let mut missing: BTreeSet<&str> = strings.into_iter().collect();
         let mut blocks = Vec::new();
         for block in self.blocks.iter().filter(|block| block.is_full()) {
@@ -102,7 +102,7 @@ impl Needles {
     }
 
     /// The number of blocks.
-    pub(super) fn blocks(&self) -> usize {
+    pub(super) fn block_count(&self) -> usize {
         self.blocks.len()
     }
 
@@ -117,23 +117,31 @@ impl Needles {
         let block = self.blocks.get(found.0.len())?;
         let cost =
             BUILD_COST * block.unbuilt_bytes() + texts.iter().map(String::len).sum::<usize>();
-        found.0.push(block.find(texts));
+        found.0.push(block.search_texts(texts));
         Some(cost)
     }
 
     /// Searches all strings in these texts.
-    pub(super) fn find(&self, texts: &[String]) -> Found {
-        Found(self.blocks.iter().map(|block| block.find(texts)).collect())
+    pub(super) fn search_texts(&self, texts: &[String]) -> Found {
+        Found(
+            self.blocks
+                .iter()
+                .map(|block| block.search_texts(texts))
+                .collect(),
+        )
     }
 
     /// Whether `string` was found; [`None`] if it is not in the set.
-    pub(super) fn has(&self, found: &Found, string: &str) -> Option<bool> {
+    pub(super) fn contains_match(&self, found: &Found, string: &str) -> Option<bool> {
         let NeedlePosition(block, number) = *self.positions.get(string)?;
         Some(found.0[block][number / 64] & 1 << (number % 64) != 0)
     }
 
     /// All strings found.
-    pub(super) fn found<'f>(&'f self, found: &'f Found) -> impl Iterator<Item = &'f str> {
+    pub(super) fn matching_strings<'f>(
+        &'f self,
+        found: &'f Found,
+    ) -> impl Iterator<Item = &'f str> {
         self.blocks.iter().zip(&found.0).flat_map(|(block, words)| {
             words.iter().enumerate().flat_map(|(word, bits)| {
                 let numbers = (0..64)
@@ -153,23 +161,23 @@ impl Block {
         }
     }
 
-    fn bytes(&self) -> usize {
+    fn size_bytes(&self) -> usize {
         self.strings.iter().map(|string| string.len() + 1).sum()
     }
 
     fn is_full(&self) -> bool {
-        self.bytes() >= BLOCK
+        self.size_bytes() >= BLOCK
     }
 
     fn unbuilt_bytes(&self) -> usize {
         if self.automaton.get().is_some() {
             0
         } else {
-            self.bytes()
+            self.size_bytes()
         }
     }
 
-    fn find(&self, texts: &[String]) -> Vec<u64> {
+    fn search_texts(&self, texts: &[String]) -> Vec<u64> {
         let mut found = vec![0; self.strings.len().div_ceil(64)];
         let automaton = self.automaton.get_or_init(|| {
             NFA::new(self.strings.iter().map(|string| &**string))

@@ -15,7 +15,7 @@ pub enum Traffic {
 
 impl Traffic {
     /// The kind of a lane's events.
-    pub fn of(lane: Lane) -> Self {
+    pub fn from_lane(lane: Lane) -> Self {
         if lane.is_job() { Self::Jobs } else { Self::Own }
     }
 }
@@ -71,7 +71,7 @@ pub struct DueKey {
 
 impl DueKey {
     /// Before all keys due at this time or later.
-    pub fn at(due: Timestamp) -> Self {
+    pub fn first_at(due: Timestamp) -> Self {
         Self {
             due,
             lane: Lane(0),

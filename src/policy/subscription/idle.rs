@@ -24,7 +24,7 @@ impl IdleKeys {
     }
 
     /// Takes expired keys, or the first `max` if a client waits.
-    pub(super) fn take(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
+    pub(super) fn take_due(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
         let expired = self
             .expiries
             .iter()
@@ -62,7 +62,7 @@ impl IdleKeys {
             .filter(|expires| *expires != Timestamp::NEVER)
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = (Lane, Seq)> {
+    pub(super) fn iter_keys(&self) -> impl Iterator<Item = (Lane, Seq)> {
         self.keys.keys().map(|key| (key.lane, key.seq))
     }
 }

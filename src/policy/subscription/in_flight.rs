@@ -42,7 +42,7 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    pub(super) fn recover(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
+    pub(super) fn from_requests(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
         let mut in_flight = Self {
             requests: RequestMap::default(),
             lingering: None,
@@ -74,7 +74,7 @@ impl InFlight {
         }
     }
 
-    pub(super) fn limit(&mut self, max: usize) {
+    pub(super) fn set_max(&mut self, max: usize) {
         self.max = max;
     }
 
@@ -82,7 +82,7 @@ impl InFlight {
         self.requests.len() < self.max
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn count_open(&self) -> usize {
         self.requests.len()
     }
 
@@ -107,16 +107,18 @@ impl InFlight {
     pub(super) fn count_of_jobs(&self) -> usize {
         let is_job =
             |request: &OutgoingBatch| request.items.first().is_some_and(|item| item.lane.is_job());
-        self.values().filter(|request| is_job(request)).count()
+        self.iter_requests()
+            .filter(|request| is_job(request))
+            .count()
     }
 
-    fn values(&self) -> impl Iterator<Item = &OutgoingBatch> {
+    fn iter_requests(&self) -> impl Iterator<Item = &OutgoingBatch> {
         self.requests.values().map(|in_flight| &*in_flight.request)
     }
 
     /// The items of all requests.
-    pub(super) fn items(&self) -> impl Iterator<Item = &SendItem> {
-        self.values().flat_map(|request| &request.items)
+    pub(super) fn iter_items(&self) -> impl Iterator<Item = &SendItem> {
+        self.iter_requests().flat_map(|request| &request.items)
     }
 
     /// The oldest request and its deadline.
@@ -127,7 +129,7 @@ impl InFlight {
     }
 
     /// Starts a request.
-    pub(super) fn begin(
+    pub(super) fn begin_request(
         &mut self,
         items: Vec<SendItem>,
         settings: &SubscriptionSettings,
@@ -149,7 +151,7 @@ impl InFlight {
     }
 
     /// Ends a request; [`None`] if it has ended already.
-    pub(super) fn end(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
+    pub(super) fn end_request(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
         let TrackedRequest { request, .. } = self.requests.remove(id)?;
         if let Some(lingering) = &mut self.lingering {
             for (seq, _) in &request.lingering {
@@ -191,18 +193,18 @@ impl InFlight {
 
     /// Removes events that have ended from the request that carries them. Their order keys wait for
     /// the request.
-    pub(super) fn detach(&mut self, id: RequestId, events: &DetachedEvents) {
+    pub(super) fn detach_events(&mut self, id: RequestId, events: &DetachedEvents) {
         let Some(TrackedRequest { request, .. }) = self.requests.get_mut(id) else {
             return;
         };
         let before = request.lingering.len();
-        Arc::make_mut(request).detach(events);
+        Arc::make_mut(request).detach_events(events);
         let lingering = request.lingering[before..].to_vec();
         self.note_lingering(&lingering);
     }
 
     /// Whether a request carries an event that has ended.
-    pub(super) fn lingers(&self, seq: Seq) -> bool {
+    pub(super) fn is_lingering(&self, seq: Seq) -> bool {
         self.lingering
             .as_ref()
             .is_some_and(|lingering| lingering.contains_key(&seq))

@@ -52,7 +52,7 @@ pub(super) struct ExpiryScan {
 
 impl ExpiryScan {
     /// Nothing is known yet.
-    pub(super) fn recover(health: Health) -> Self {
+    pub(super) fn for_health(health: Health) -> Self {
         let was_healthy = matches!(health, Health::Healthy { .. });
         Self {
             wanted: true,
@@ -70,7 +70,7 @@ impl ExpiryScan {
     }
 
     /// Starts a new check.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn restart_scan(&mut self) {
         (self.wanted, self.due) = (true, None);
     }
 }
@@ -108,7 +108,7 @@ impl Subscription {
             // Events appended from now on cannot expire before.
             self.aging.due = Some(now.after(self.settings.time_to_live));
         } else if self.aging.due.is_some_and(|due| due <= now) {
-            self.aging.renew();
+            self.aging.restart_scan();
         }
         if !behind {
             self.aging.wanted = false;
@@ -132,11 +132,11 @@ impl Subscription {
     /// Whether events may expire without being noticed, because nothing is sent or no pull client
     /// asks.
     fn ages_unsent(&self) -> bool {
-        self.endpoint.held().is_some() || self.is_pulled()
+        self.endpoint.hold_reason().is_some() || self.is_pulled()
     }
 
     /// When to check for expired events if nothing happens before.
-    pub(super) fn ages(&self) -> Option<Timestamp> {
+    pub(super) fn next_expiry_scan(&self) -> Option<Timestamp> {
         self.aging.due.filter(|_| {
             self.ages_unsent() && !self.endpoint.is_closed() && self.aging.asked.is_none()
         })
@@ -166,7 +166,7 @@ impl Subscription {
         }
         self.aging.asked = None;
         self.end = self.end.max(at);
-        let next = appended.map(|appended| self.settings.expires(appended));
+        let next = appended.map(|appended| self.settings.expiry_of(appended));
         self.aging.due = next.map(|next| next.max(now.after(LOOK_WAIT)));
         self.aging.again |= !self.cut_off(at, Lane::EXPIRY);
     }
@@ -210,12 +210,12 @@ impl Subscription {
             }
             // What follows in the lane is behind a gap.
             self.pending_write.close_lane(from);
-            let cut = lane.cut(below, into);
+            let cut = lane.split_unread(below, into);
             match lane_mut(&mut self.lanes, into) {
                 Some(lane) => lane.extend(cut),
                 None => self.lanes.push(cut),
             }
-            self.pending_write.cursor();
+            self.pending_write.write_cursor_soon();
             self.order_behind_write();
         }
         all
@@ -245,7 +245,7 @@ impl Subscription {
         {
             return;
         }
-        let cut = live.cut(end, Lane::BACKLOG);
+        let cut = live.split_unread(end, Lane::BACKLOG);
         self.pending_write.close_lane(Lane::LIVE);
         match lane_mut(&mut self.lanes, Lane::BACKLOG) {
             Some(backlog) => backlog.extend(cut),
@@ -273,8 +273,8 @@ impl Subscription {
                     bytes_preferred: u64::MAX,
                     ..self.settings.batch
                 };
-                for ready in self.take(index, limits, now) {
-                    if self.abandon(ready.item, reason, None, now) {
+                for ready in self.take_batch(index, limits, now) {
+                    if self.end_undelivered(ready.item, reason, None, now) {
                         gone.push(ready.item.seq);
                     }
                 }
@@ -313,7 +313,7 @@ impl Subscription {
         finished
             .into_iter()
             .for_each(|lane| self.pending_write.close_lane(lane));
-        self.pending_write.cursor();
+        self.pending_write.write_cursor_soon();
         let expires = self.lanes.iter().any(|lane| lane.lane() == Lane::EXPIRY);
         self.aging.wanted |= !expires && std::mem::take(&mut self.aging.again);
         true

@@ -61,7 +61,7 @@ impl LateResponses {
 impl Subscription {
     pub(super) fn on_late(&mut self, request: Arc<OutgoingBatch>, now: Timestamp) {
         if request.endpoint == self.settings.endpoint {
-            self.endpoint.succeeded();
+            self.endpoint.record_success();
         }
         if self
             .late
@@ -80,7 +80,7 @@ impl Subscription {
         found: &[(Lane, Seq, Option<PendingDelivery>)],
         now: Timestamp,
     ) {
-        let Some(result) = self.late.lookup.answer(found) else {
+        let Some(result) = self.late.lookup.take_result(found) else {
             return;
         };
         if result == LookupResult::Good
@@ -113,7 +113,7 @@ impl Subscription {
         {
             let unknown = self.find_unknown(&request);
             if !unknown.is_empty() {
-                self.late.lookup.put(unknown);
+                self.late.lookup.set_keys(unknown);
             } else {
                 self.late.responses.pop_front();
                 self.settle_late_response(&request, &HashMap::new(), now);
@@ -134,8 +134,8 @@ impl Subscription {
             return Vec::new();
         };
         known.extend(
-            self.queue(first.lane)
-                .engaged()
+            self.queue_mut(first.lane)
+                .iter_engaged_keys()
                 .filter(|engaged| keys.contains(engaged)),
         );
         let mut unknown: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
@@ -150,7 +150,7 @@ impl Subscription {
                 .ordering
                 .as_ref()
                 .is_some_and(|ordering| ordering.due_of(key.1).is_some());
-        !is_held_back && self.queue(key.0).due.find(key) == WindowEntry::Nothing
+        !is_held_back && self.queue_mut(key.0).due.find_pending(key) == WindowEntry::Nothing
     }
 
     fn settle_late_response(
@@ -167,17 +167,17 @@ impl Subscription {
                 .or_else(|| self.take_back_waiting(*item, dues))
             {
                 Some(pending) => {
-                    self.deliver(pending);
+                    self.mark_delivered(pending);
                     settled.push(item.seq);
                 }
                 None => ended.push(item.seq),
             }
         }
-        self.pending_write.late(request.id);
+        self.pending_write.settle_late_response(request.id);
         let Some(first) = request.items.first() else {
             return;
         };
-        self.count(first.lane, |counters| counters.late += 1);
+        self.update_counters(first.lane, |counters| counters.late += 1);
         for (seqs, settled) in [(settled, true), (ended, false)] {
             if !seqs.is_empty() {
                 let entry = LedgerEntry {
@@ -186,7 +186,7 @@ impl Subscription {
                     what: LedgerEvent::Late { settled },
                 };
                 self.pending_write
-                    .note(first.lane, first.attempts + 1, entry);
+                    .push_entry(first.lane, first.attempts + 1, entry);
             }
         }
     }
@@ -204,12 +204,12 @@ impl Subscription {
                 .iter()
                 .map(|item| (item.key(), self.order_key(item.key())))
                 .collect();
-            self.requests.detach(id, &events);
-            self.pending_write.detach(id, events);
+            self.requests.detach_events(id, &events);
+            self.pending_write.detach_events(id, events);
             active.extend(in_flight.into_iter().map(|item| (item.key(), item)));
         }
         active.extend(
-            self.queue(first.lane)
+            self.queue_mut(first.lane)
                 .take_out(items)
                 .into_iter()
                 .map(|item| (item.key(), item)),
@@ -225,7 +225,7 @@ impl Subscription {
         dues: &HashMap<(Lane, Seq), Timestamp>,
     ) -> Option<SendItem> {
         let key = item.key();
-        if self.queue(item.lane).take_released(key) {
+        if self.queue_mut(item.lane).take_released(key) {
             return Some(SendItem {
                 due: Some(HELD_BACK),
                 ..item
@@ -239,7 +239,7 @@ impl Subscription {
         if due.is_some() {
             return Some(SendItem { due, ..item });
         }
-        let due = match self.queue(item.lane).due.find(key) {
+        let due = match self.queue_mut(item.lane).due.find_pending(key) {
             WindowEntry::Pending(due) => Some(due),
             WindowEntry::Left => None,
             WindowEntry::Nothing => dues.get(&key).copied(),

@@ -90,7 +90,7 @@ impl Leases {
     }
 
     /// How many more events the first waiting client takes.
-    pub(super) fn wanted(&self) -> u32 {
+    pub(super) fn wanted_events(&self) -> u32 {
         let Some(leases) = &self.0 else { return 0 };
         let most = leases
             .waiting
@@ -100,7 +100,7 @@ impl Leases {
     }
 
     /// Ends a lease.
-    pub(super) fn end(&mut self, key: (Lane, Seq)) {
+    pub(super) fn end_lease(&mut self, key: (Lane, Seq)) {
         if let Some(leases) = &mut self.0 {
             leases.known.remove(&key);
         }
@@ -121,14 +121,14 @@ impl Leases {
     }
 
     /// Notes that all decisions are in the write in progress.
-    pub(super) fn written(&mut self) {
+    pub(super) fn begin_write(&mut self) {
         if let Some(leases) = &mut self.0 {
             leases.written.append(&mut leases.unwritten);
         }
     }
 
     /// Notes that the write in progress is durable; returns the effects that waited for it.
-    pub(super) fn durable(&mut self) -> Vec<Effect> {
+    pub(super) fn finish_write(&mut self) -> Vec<Effect> {
         self.0
             .as_mut()
             .map(|leases| std::mem::take(&mut leases.written))
@@ -154,14 +154,14 @@ impl Subscription {
     }
 
     /// How many more events may be received for the first time.
-    pub(super) fn room(&self) -> u32 {
+    pub(super) fn free_leases(&self) -> u32 {
         let Some(PullSettings { leases_max, .. }) = self.settings.pull else {
             return u32::MAX;
         };
         let held_back = self
             .ordering
             .as_ref()
-            .map_or(0, |ordering| ordering.waiting() as u64);
+            .map_or(0, |ordering| ordering.count_waiting() as u64);
         let leased = self.counters.pending.saturating_sub(held_back);
         u32::try_from(u64::from(leases_max).saturating_sub(leased)).unwrap_or(u32::MAX)
     }
@@ -177,7 +177,7 @@ impl Subscription {
                 to: client,
                 events: Vec::new(),
             });
-            self.pending_write.cursor_now();
+            self.pending_write.write_cursor_now();
         }
     }
 
@@ -190,7 +190,7 @@ impl Subscription {
     // --- receiving ---
 
     /// Leases these events to the first waiting client.
-    pub(super) fn lease(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) {
+    pub(super) fn lease_batch(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) {
         let Some(PullSettings { lock, .. }) = self.settings.pull else {
             return;
         };
@@ -216,10 +216,10 @@ impl Subscription {
                 since: Some(received),
                 ..item
             };
-            self.defer(
+            self.defer_event(
                 leased,
                 until,
-                LastAttempt::of_client(LastOutcome::Delivering, now),
+                LastAttempt::from_client(LastOutcome::Delivering, now),
             );
             let leases = self.leases.get_mut();
             leases.known.insert(
@@ -243,8 +243,8 @@ impl Subscription {
             ));
         }
         self.note_lease(lane, attempts + 1, runs, LeaseStep::Received { until }, now);
-        self.pending_write.cursor_now();
-        if self.leases.wanted() == 0
+        self.pending_write.write_cursor_now();
+        if self.leases.wanted_events() == 0
             || self.leases.get_mut().served_bytes >= self.settings.batch.bytes_preferred
         {
             self.hand_over(lane);
@@ -259,10 +259,10 @@ impl Subscription {
             .0
             .as_ref()
             .is_some_and(|leases| leases.looked || !leases.served.is_empty());
-        if has_looked || !self.own.ready().is_empty() {
+        if has_looked || !self.own.ready_events().is_empty() {
             return false;
         }
-        let most = self.batch_max().min(self.room()) as usize;
+        let most = self.batch_max().min(self.free_leases()) as usize;
         let is_short =
             |lane: &&LaneReader| lane.lane() == Lane::LIVE && (1..most).contains(&lane.ready());
         self.lanes
@@ -294,7 +294,7 @@ impl Subscription {
         if !self.leases.is_wanted() {
             self.forget_ready_jobs();
             for ReadyEvent { item, .. } in self.own.take_all_ready() {
-                self.park(item);
+                self.park_key(item);
             }
         }
     }
@@ -306,7 +306,7 @@ impl Subscription {
         let leases = self.leases.get_mut();
         let events = std::mem::take(&mut leases.served);
         (leases.served_bytes, leases.looked) = (0, false);
-        self.count(lane, |counters| counters.requests += 1);
+        self.update_counters(lane, |counters| counters.requests += 1);
         self.leases
             .get_mut()
             .unwritten
@@ -329,7 +329,7 @@ impl Subscription {
     }
 
     /// Keeps the key of an event that no client waits for.
-    fn park(
+    fn park_key(
         &mut self,
         SendItem {
             lane,
@@ -342,7 +342,7 @@ impl Subscription {
         let expires = if is_exempt(due) {
             Timestamp::NEVER
         } else {
-            self.settings.expires(appended)
+            self.settings.expiry_of(appended)
         };
         if let Some(due) = due {
             self.own.keep_idle(DueKey { due, lane, seq }, expires);
@@ -373,10 +373,10 @@ impl Subscription {
         ) {
             let until = now.after(lock);
             let received = item.since.unwrap_or(tried);
-            self.defer(
+            self.defer_event(
                 item,
                 until,
-                LastAttempt::of_client(LastOutcome::Delivering, tried),
+                LastAttempt::from_client(LastOutcome::Delivering, tried),
             );
             self.leases.get_mut().known.insert(
                 key,
@@ -390,16 +390,16 @@ impl Subscription {
             return;
         }
         if expired {
-            self.leases.end(key);
+            self.leases.end_lease(key);
             self.note_lease(
                 item.lane,
                 item.attempts,
-                vec![SeqRun::one(item.seq)],
+                vec![SeqRun::single(item.seq)],
                 LeaseStep::Expired,
                 now,
             );
-            self.count(item.lane, |counters| counters.requests_failed += 1);
-            self.counts.fail(Failure::TimedOut.into());
+            self.update_counters(item.lane, |counters| counters.requests_failed += 1);
+            self.counts.count_failure(Failure::TimedOut.into());
         }
         // An operator may have an event that blocked its key received once more.
         if item.attempts >= self.settings.attempts_max && !is_exempt(item.due) {
@@ -410,13 +410,15 @@ impl Subscription {
             return self.give_up(item, Reason::TimeToLiveExceeded, last, now);
         }
         match (expired, item.due, last) {
-            (true, Some(due), Some(last)) => self.defer(
+            (true, Some(due), Some(last)) => self.defer_event(
                 item,
                 due,
-                LastAttempt::of_client(Failure::TimedOut, last.tried),
+                LastAttempt::from_client(Failure::TimedOut, last.tried),
             ),
-            _ if self.is_wanted() || item.lane.is_job() => self.queue(item.lane).push_ready(ready),
-            _ => self.park(item),
+            _ if self.is_wanted() || item.lane.is_job() => {
+                self.queue_mut(item.lane).push_ready(ready)
+            }
+            _ => self.park_key(item),
         }
     }
 
@@ -429,11 +431,11 @@ impl Subscription {
         step: LeaseStep,
         now: Timestamp,
     ) {
-        self.counts.lease(
+        self.counts.count_lease_step(
             step.kind(),
             runs.iter().map(|run| u64::from(run.count)).sum(),
         );
-        self.pending_write.note(
+        self.pending_write.push_entry(
             lane,
             attempt,
             LedgerEntry {
@@ -456,7 +458,11 @@ impl Subscription {
         found: &[(Lane, Seq, Option<PendingDelivery>)],
         now: Timestamp,
     ) {
-        if self.leases.lookup().and_then(|lookup| lookup.answer(found)) != Some(LookupResult::Good)
+        if self
+            .leases
+            .lookup()
+            .and_then(|lookup| lookup.take_result(found))
+            != Some(LookupResult::Good)
         {
             return;
         }
@@ -472,7 +478,7 @@ impl Subscription {
                 continue;
             }
             // A decision of this incarnation is not on disk yet.
-            let known = self.queue(*lane).due.find(key);
+            let known = self.queue_mut(*lane).due.find_pending(key);
             if known == WindowEntry::Pending(pending.due) || known == WindowEntry::Nothing {
                 let (attempt, until, tried) = (pending.attempts, pending.due, pending.tried);
                 let received = pending.received.unwrap_or(tried);
@@ -485,7 +491,7 @@ impl Subscription {
             }
         }
         if let Some(claim) = self.leases.get_mut().claims.pop_front() {
-            self.decide(&claim, now);
+            self.settle_claim(&claim, now);
         }
     }
 
@@ -504,10 +510,10 @@ impl Subscription {
                 .filter(|key| self.may_be_of_earlier_incarnation(*key))
                 .collect();
             if !unknown.is_empty() {
-                return self.leases.get_mut().lookup.put(unknown);
+                return self.leases.get_mut().lookup.set_keys(unknown);
             }
             if let Some(claim) = self.leases.get_mut().claims.pop_front() {
-                self.decide(&claim, now);
+                self.settle_claim(&claim, now);
             }
         }
     }
@@ -522,11 +528,12 @@ impl Subscription {
         {
             return false;
         }
-        let queue = self.queue(key.0);
-        !queue.engaged().any(|engaged| engaged == key) && queue.due.find(key) != WindowEntry::Left
+        let queue = self.queue_mut(key.0);
+        !queue.iter_engaged_keys().any(|engaged| engaged == key)
+            && queue.due.find_pending(key) != WindowEntry::Left
     }
 
-    fn decide(&mut self, claim: &LeaseClaim, now: Timestamp) {
+    fn settle_claim(&mut self, claim: &LeaseClaim, now: Timestamp) {
         // A client may renew the same lock twice in one claim.
         let mut done: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
         let mut results = Vec::with_capacity(claim.leases.len());
@@ -552,7 +559,7 @@ impl Subscription {
                     seqs.retain(|seq| {
                         self.ordering
                             .as_ref()
-                            .is_some_and(|ordering| ordering.blocking.has(*seq))
+                            .is_some_and(|ordering| ordering.blocking.contains_event(*seq))
                     });
                     LeaseStep::Released { until }
                 }
@@ -573,7 +580,7 @@ impl Subscription {
             to: claim.id,
             verdicts: results,
         });
-        self.pending_write.cursor_now();
+        self.pending_write.write_cursor_now();
     }
 
     /// Settles a lease. Returns the time until which the event waits, or now if it has ended.
@@ -611,7 +618,7 @@ impl Subscription {
             due: Some(until),
             since: Some(received),
         };
-        let last = Some(LastAttempt::of_client(LastOutcome::Delivering, tried));
+        let last = Some(LastAttempt::from_client(LastOutcome::Delivering, tried));
         let renewed = received.after(RENEWED_FOR);
         match action {
             LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
@@ -622,10 +629,10 @@ impl Subscription {
                     .map_or_else(Default::default, |pull| pull.lock);
                 let longer = now.after(lock).min(renewed).max(until);
                 if longer > until {
-                    self.defer(
+                    self.defer_event(
                         item,
                         longer,
-                        LastAttempt::of_client(LastOutcome::Delivering, tried),
+                        LastAttempt::from_client(LastOutcome::Delivering, tried),
                     );
                     self.leases.get_mut().known.insert(
                         key,
@@ -644,16 +651,16 @@ impl Subscription {
             | LeaseAction::Reject
             | LeaseAction::Return => {}
         }
-        self.leases.end(key);
+        self.leases.end_lease(key);
         match action {
-            LeaseAction::Acknowledge | LeaseAction::Renew => self.deliver(item),
+            LeaseAction::Acknowledge | LeaseAction::Renew => self.mark_delivered(item),
             LeaseAction::Reject => self.give_up(item, Reason::Rejected, last, now),
             LeaseAction::Release(_) if attempt >= self.settings.attempts_max => {
                 self.give_up(item, Reason::MaxDeliveryAttemptsExceeded, last, now);
             }
             LeaseAction::Release(delay) => {
                 let due = avoid_due(until, now.after(delay));
-                self.defer(item, due, LastAttempt::of_client(Outcome::Aborted, tried));
+                self.defer_event(item, due, LastAttempt::from_client(Outcome::Aborted, tried));
                 return Ok(due);
             }
             LeaseAction::Return => {
@@ -664,7 +671,7 @@ impl Subscription {
                     ..item
                 };
                 let due = avoid_due(until, now);
-                self.defer(item, due, LastAttempt::of_client(Outcome::Aborted, tried));
+                self.defer_event(item, due, LastAttempt::from_client(Outcome::Aborted, tried));
                 return Ok(due);
             }
         }

@@ -77,7 +77,7 @@ pub struct SubscriptionSettings {
 
 impl SubscriptionSettings {
     /// When an event appended at this time expires, unless a job sends it again.
-    pub fn expires(&self, appended: Timestamp) -> Timestamp {
+    pub fn expiry_of(&self, appended: Timestamp) -> Timestamp {
         appended.max(self.since).after(self.time_to_live)
     }
 }
@@ -143,7 +143,7 @@ pub struct OutgoingBatch {
 
 impl OutgoingBatch {
     /// Removes events that a late success settled. Those that have an order key linger.
-    pub fn detach(&mut self, events: &DetachedEvents) {
+    pub fn detach_events(&mut self, events: &DetachedEvents) {
         let detached = self
             .items
             .extract_if(.., |item| events.contains_key(&item.key()));

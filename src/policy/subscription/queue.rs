@@ -27,7 +27,7 @@ pub(super) struct WantedEvent {
 }
 
 impl WantedEvent {
-    fn of_due(DueKey { due, lane, seq }: DueKey) -> Self {
+    fn from_due_key(DueKey { due, lane, seq }: DueKey) -> Self {
         Self {
             key: (lane, seq),
             due: Some(due),
@@ -68,7 +68,7 @@ impl SendQueue {
     }
 
     /// The queue of jobs.
-    pub(super) fn of_jobs(
+    pub(super) fn for_jobs(
         next_due: Option<Timestamp>,
         longest: Duration,
         lost: Vec<(Lane, Seq)>,
@@ -81,19 +81,19 @@ impl SendQueue {
     }
 
     /// Keys that are being fetched, ready or idle.
-    pub(super) fn engaged(&self) -> impl Iterator<Item = (Lane, Seq)> {
+    pub(super) fn iter_engaged_keys(&self) -> impl Iterator<Item = (Lane, Seq)> {
         let ready = self.retries.iter().map(|ready| ready.item.key());
         let released = self.released.iter().flatten().copied();
         self.fetching
             .iter()
             .map(|wanted| wanted.key)
             .chain(ready)
-            .chain(self.idle.keys())
+            .chain(self.idle.iter_keys())
             .chain(released)
     }
 
     /// An event is no longer held back.
-    pub(super) fn release(&mut self, event: WantedEvent) {
+    pub(super) fn release_event(&mut self, event: WantedEvent) {
         self.put_back([event]);
     }
 
@@ -108,7 +108,7 @@ impl SendQueue {
     }
 
     /// Whether anything is to be sent at once.
-    pub(super) fn waits(&self) -> bool {
+    pub(super) fn has_immediate_work(&self) -> bool {
         !self.lost.is_empty()
             || !self.retries.is_empty()
             || self.released.iter().flatten().next().is_some()
@@ -129,7 +129,7 @@ impl SendQueue {
     }
 
     /// The ready events.
-    pub(super) fn ready(&self) -> &VecDeque<ReadyEvent> {
+    pub(super) fn ready_events(&self) -> &VecDeque<ReadyEvent> {
         &self.retries
     }
 
@@ -139,7 +139,7 @@ impl SendQueue {
 
     /// Takes a batch of ready events.
     pub(super) fn take_ready(&mut self, limits: BatchLimits) -> Vec<ReadyEvent> {
-        batch::take(&mut self.retries, limits)
+        batch::take_batch(&mut self.retries, limits)
     }
 
     /// Takes a batch of ready events of a lane.
@@ -148,7 +148,7 @@ impl SendQueue {
             .take_all_ready()
             .into_iter()
             .partition::<VecDeque<_>, _>(|r| r.item.lane == lane);
-        let batch = batch::take(&mut own, limits);
+        let batch = batch::take_batch(&mut own, limits);
         self.retries = others;
         self.retries.extend(own);
         batch
@@ -165,8 +165,8 @@ impl SendQueue {
 
     /// Returns idle keys to the window: those that expired, or the first `max` if a client waits.
     pub(super) fn wake_idle(&mut self, expired_by: Timestamp, wanted: bool, max: usize) {
-        let woken = self.idle.take(expired_by, wanted, max);
-        self.put_back(woken.into_iter().map(WantedEvent::of_due));
+        let woken = self.idle.take_due(expired_by, wanted, max);
+        self.put_back(woken.into_iter().map(WantedEvent::from_due_key));
     }
 
     /// When the first idle event expires.
@@ -188,7 +188,7 @@ impl SendQueue {
         let ready = self.retries.iter().filter_map(|ready| ready.item.due);
         let released = self.released.iter().flatten().map(|_| HELD_BACK).next();
         self.due
-            .first()
+            .first_due()
             .into_iter()
             .chain(fetching)
             .chain(ready)
@@ -198,7 +198,7 @@ impl SendQueue {
     }
 
     /// Keys to fetch next, of the lanes that may send now. Empty while a fetch is in progress.
-    pub(super) fn fetch(
+    pub(super) fn take_fetch_keys(
         &mut self,
         now: Timestamp,
         batch: usize,
@@ -222,9 +222,9 @@ impl SendQueue {
         let released = self.released.iter().flatten().count().min(room.div_ceil(2));
         self.fetching.extend(
             self.due
-                .take(now, room - released, may_go)
+                .take_due(now, room - released, may_go)
                 .into_iter()
-                .map(WantedEvent::of_due),
+                .map(WantedEvent::from_due_key),
         );
         if let Some(released) = &mut self.released {
             let room = (max - self.fetching.len()).min(released.len());
@@ -252,7 +252,7 @@ impl SendQueue {
 
     /// Stops sending for a lane and returns what is being fetched to the window. The result is the
     /// keys without a pending record.
-    pub(super) fn withdraw(&mut self, lane: Lane) -> Vec<Seq> {
+    pub(super) fn withdraw_lane(&mut self, lane: Lane) -> Vec<Seq> {
         let (back, stay): (Vec<WantedEvent>, Vec<WantedEvent>) = std::mem::take(&mut self.fetching)
             .into_iter()
             .partition(|wanted| wanted.key.0 == lane);

@@ -25,7 +25,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 impl Subscription {
     /// Why this redrive cannot take a page of dead letters.
     pub fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
-        let refused = match self.jobs.job(lane) {
+        let refused = match self.jobs.find_job(lane) {
             None => JobRefused::Unknown(lane),
             Some(job) => match (job.kind, job.state) {
                 (JobKind::Redrive { .. }, JobState::Running) => return None,
@@ -63,7 +63,7 @@ impl Subscription {
         }
         for (of, seqs) in waited {
             let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
-            self.pending_write.note(
+            self.pending_write.push_entry(
                 of,
                 0,
                 LedgerEntry {
@@ -74,8 +74,8 @@ impl Subscription {
             );
         }
         self.pending_write
-            .change(RecordChange::Redrive(Box::new(page)));
-        self.count(lane, |counters| {
+            .push_change(RecordChange::Redrive(Box::new(page)));
+        self.update_counters(lane, |counters| {
             counters.passed += dead_letters;
             counters.matched += dead_letters;
             counters.pending += dead_letters;
@@ -90,19 +90,19 @@ impl Subscription {
                 tried: now,
                 received: Some(now),
             };
-            self.pending_write.change(RecordChange::Defer {
+            self.pending_write.push_change(RecordChange::Defer {
                 lane,
                 seq,
                 pending,
                 was_due: None,
             });
-            self.queue(lane).due.insert(DueKey {
+            self.queue_mut(lane).due.insert(DueKey {
                 due: now,
                 lane,
                 seq,
             });
         }
-        self.pending_write.cursor_now();
+        self.pending_write.write_cursor_now();
     }
 
     /// Returns deliveries of a canceled redrive to the dead letters, if there is a destination. The
@@ -115,22 +115,22 @@ impl Subscription {
     ) -> Vec<SendItem> {
         let redrives = self
             .jobs
-            .job(lane)
+            .find_job(lane)
             .is_some_and(|job| matches!(job.kind, JobKind::Redrive { .. }));
         if !redrives || !self.settings.dead_letter {
             return items;
         }
         let mut back = Vec::with_capacity(items.len());
         for item in items {
-            if self.abandon(item, Reason::RedriveCanceled, None, now) {
+            if self.end_undelivered(item, Reason::RedriveCanceled, None, now) {
                 back.push(item.seq);
             }
         }
         back.sort_unstable();
-        self.pending_write.spend(back.len());
+        self.pending_write.reserve_ended(back.len());
         let runs = back.into_iter().collect::<SeqRuns>().into_runs();
         if !runs.is_empty() {
-            self.pending_write.note(
+            self.pending_write.push_entry(
                 lane,
                 0,
                 LedgerEntry {

@@ -9,7 +9,7 @@
 //! with a key of the issuer of that kind; critical header extensions are refused; `exp`, `iss` and
 //! `aud` are required.
 //!
-//! What a token of the issuer permits follows from its claims ([`TokenIssuer::grants`]). Without a
+//! What a token of the issuer permits follows from its claims ([`TokenIssuer::read_grants`]). Without a
 //! rule for claims, every token of the issuer may publish and consume.
 
 use std::{
@@ -102,7 +102,7 @@ pub enum BearerProblem {
 
 impl BearerProblem {
     /// The refusal that the publisher receives.
-    pub(super) fn refusal(self, host: String) -> Refusal {
+    pub(super) fn into_refusal(self, host: String) -> Refusal {
         match self {
             Self::Unreadable => Refusal::UnreadableToken,
             Self::Refused(why) => Refusal::NotAuthorized { host, why },
@@ -132,7 +132,7 @@ enum Audience {
 impl BearerAuth {
     /// Whether the holder of `token` has this role for a resource. Returns a named token. Another
     /// node may have forwarded it with its record.
-    pub fn check(
+    pub fn authenticate_token(
         &self,
         token: &[u8],
         forwarded: Option<&ForwardedToken>,
@@ -178,7 +178,7 @@ impl BearerAuth {
                 BearerProblem::Unreadable
             });
         };
-        permits(&issuer.grants(token, wall)?.1).map(|()| None)
+        permits(&issuer.read_grants(token, wall)?.1).map(|()| None)
     }
 }
 
@@ -194,7 +194,7 @@ impl From<TokenProblem> for BearerProblem {
 impl ClaimRule {
     /// Whether the claim has the value: as its text, as a word of its text (`scp`), or as an item
     /// of its list.
-    fn fits(&self, claims: &Map<String, Value>) -> bool {
+    fn matches_claims(&self, claims: &Map<String, Value>) -> bool {
         match claims.get(&self.claim) {
             Some(Value::String(text)) => {
                 *text == self.value || text.split(' ').any(|word| word == self.value)
@@ -209,7 +209,7 @@ impl ClaimRule {
 
 impl TokenIssuer {
     /// The holder of `token`, and what it permits.
-    pub fn grants(
+    pub fn read_grants(
         &self,
         token: &str,
         wall: WallTime,
@@ -218,7 +218,7 @@ impl TokenIssuer {
             exp,
             others: claims,
             ..
-        } = self.check(token, wall)?;
+        } = self.verify_token(token, wall)?;
         let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
         let holder = TokenHolder {
             name: ["preferred_username", "upn", "sub"]
@@ -233,7 +233,7 @@ impl TokenIssuer {
         let grants = self
             .rules
             .iter()
-            .filter(|rule| rule.fits(&claims))
+            .filter(|rule| rule.matches_claims(&claims))
             .map(|rule| rule.grant.clone());
         let unruled = self
             .rules
@@ -246,13 +246,13 @@ impl TokenIssuer {
         Ok((holder, grants.chain(usual).collect()))
     }
 
-    fn check(&self, token: &str, wall: WallTime) -> Result<TokenClaims, BearerProblem> {
+    fn verify_token(&self, token: &str, wall: WallTime) -> Result<TokenClaims, BearerProblem> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(BearerProblem::Unreadable);
         }
         let header = decode_header(token).map_err(|_| BearerProblem::Unreadable)?;
         check_extensions(token)?;
-        let key = self.keys.find(header.kid.as_deref(), header.alg)?;
+        let key = self.keys.find_key(header.kid.as_deref(), header.alg)?;
         let mut validation = Validation::new(header.alg);
         validation.required_spec_claims.clear();
         (validation.validate_exp, validation.validate_aud) = (false, false);
@@ -339,7 +339,7 @@ struct KeySet {
 impl Keyring {
     /// Replaces the keys with those of a JSON Web Key Set, and returns their number. Keys of
     /// unknown kinds are ignored, as the standard requires.
-    pub fn replace(&self, set: &[u8]) -> Result<usize, UnusableKeySet> {
+    pub fn replace_keys(&self, set: &[u8]) -> Result<usize, UnusableKeySet> {
         let KeySet { keys } = serde_json::from_slice(set)?;
         if keys.len() > KEYS_MAX {
             return Err(UnusableKeySet::TooMany(keys.len()));
@@ -358,11 +358,11 @@ impl Keyring {
     }
 
     /// Waits for a token with an unknown key, which may mean that the issuer has new keys.
-    pub async fn missing(&self) {
+    pub async fn wait_for_unknown_key(&self) {
         self.missing.notified().await;
     }
 
-    fn find(
+    fn find_key(
         &self,
         id: Option<&str>,
         algorithm: Algorithm,
@@ -417,7 +417,7 @@ impl PublicKey {
             AlgorithmParameters::OctetKeyPair(_) | AlgorithmParameters::OctetKey(_) => return None,
         };
         if let Some(only) = jwk.common.key_algorithm {
-            let only = algorithm(only);
+            let only = accepted_algorithm(only);
             algorithms.retain(|algorithm| Some(*algorithm) == only);
         }
         let key = DecodingKey::from_jwk(&jwk).ok()?;
@@ -430,7 +430,7 @@ impl PublicKey {
 }
 
 /// The algorithm that a key's `alg` names; [`None`] for one that is not accepted.
-fn algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
+fn accepted_algorithm(named: KeyAlgorithm) -> Option<Algorithm> {
     match named {
         KeyAlgorithm::ES256 => Some(Algorithm::ES256),
         KeyAlgorithm::ES384 => Some(Algorithm::ES384),
@@ -472,13 +472,13 @@ fn check_extensions(token: &str) -> Result<(), BearerProblem> {
 
 #[derive(Deserialize)]
 struct Extensions {
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     crit: Option<Value>,
-    #[serde(default, deserialize_with = "present")]
+    #[serde(default, deserialize_with = "deserialize_present")]
     b64: Option<Value>,
 }
 
 /// Distinguishes a present `null` from an absent member.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
+fn deserialize_present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }

@@ -24,7 +24,7 @@ pub(super) fn presented_key(request: &HttpRequest) -> Option<Cow<'_, [u8]>> {
     in_header.or_else(|| in_query(request.query_string()).map(Cow::Owned))
 }
 
-pub(super) fn check(
+pub(super) fn check_access_key(
     given: &[u8],
     keys: &[&AccessKeys],
     called: &RequestAuthority,

@@ -47,7 +47,7 @@ impl RejectionCounters {
         }
     }
 
-    pub(super) fn count(
+    pub(super) fn count_refusal(
         &self,
         refusal: &Refusal,
         scope: &KeyScope<'_>,

@@ -31,7 +31,7 @@ pub(crate) struct KeyScope<'a> {
 
 impl<'a> KeyScope<'a> {
     /// The scope of a topic or domain.
-    pub(crate) fn of(topic: &'a TopicRecord) -> Self {
+    pub(crate) fn for_topic(topic: &'a TopicRecord) -> Self {
         let (keys, kind) = (vec![&topic.keys], topic.kind());
         Self {
             name: &topic.name,
@@ -63,7 +63,7 @@ impl<'a> KeyScope<'a> {
     }
 
     /// The full path of the resource below the server's URL, from the names of the matched route.
-    pub(super) fn path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
+    pub(super) fn full_path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let (above, own) = match self.namespace {
             Some(namespace) => (
                 vec![namespace::PATH_SEGMENT, namespace.as_str()],
@@ -86,13 +86,13 @@ impl<'a> KeyScope<'a> {
     }
 
     /// The path as the route has it, without names that the host gives.
-    pub(super) fn routed<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
+    pub(super) fn routed_path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let names = request.match_info();
         let named = match self.namespace {
             Some(_) => names.get("namespace"),
             None => names.get("topic").or(names.get("domain")),
         };
-        let mut path = self.path(request);
+        let mut path = self.full_path(request);
         if named.is_none() {
             path.drain(..2);
         }
@@ -100,8 +100,12 @@ impl<'a> KeyScope<'a> {
     }
 
     /// The resource that a token must cover.
-    pub(super) fn resource(&self, request: &HttpRequest) -> ScopedResource {
-        let path = self.path(request).into_iter().map(str::to_owned).collect();
+    pub(super) fn token_resource(&self, request: &HttpRequest) -> ScopedResource {
+        let path = self
+            .full_path(request)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         let mut resource = ScopedResource {
             path,
             labels: Vec::new(),

@@ -449,7 +449,7 @@ impl Refusal {
     }
 
     /// The label of this refusal in the metrics.
-    pub(super) fn counted(&self) -> PublishRefusal {
+    pub(super) fn metric_label(&self) -> PublishRefusal {
         let (status, code) = self.status();
         PublishRefusal {
             status: status.as_u16(),
@@ -471,15 +471,15 @@ impl Refusal {
     }
 
     /// A property that the schema does not have.
-    pub(super) fn unexpected(schema: Schema, property: &str) -> Self {
+    pub(super) fn unexpected_property(schema: Schema, property: &str) -> Self {
         Self::Unexpected {
             schema,
-            property: Self::shortened(property).to_owned(),
+            property: Self::shorten_name(property).to_owned(),
         }
     }
 
     /// The part of a name that fits into a message.
-    pub fn shortened(name: &str) -> &str {
+    pub fn shorten_name(name: &str) -> &str {
         match name.char_indices().find(|(at, _)| *at >= NAME_BYTES_MAX) {
             Some((end, _)) => &name[..end],
             None => name,

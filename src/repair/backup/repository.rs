@@ -507,7 +507,7 @@ impl Repository {
         let keeps = self
             .destination
             .retention
-            .keeps(&all.iter().map(age).collect::<Vec<_>>(), now);
+            .mark_kept(&all.iter().map(age).collect::<Vec<_>>(), now);
         let (kept, expired): (Vec<_>, Vec<_>) = all.iter().zip(keeps).partition(|(_, kept)| *kept);
         for (backup, _) in &expired {
             self.delete(&format!("{BACKUPS}/{}{SUFFIX}", backup.name))?;

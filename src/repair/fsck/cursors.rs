@@ -69,7 +69,7 @@ impl StoreCheck<'_> {
                 .wrong(format!("{name} has a cursor, but its partition has no log"));
         };
         let end = end.map_or(record.next, |end| end.next.max(record.next));
-        if let Some(low) = cursor.low().filter(|low| *low < record.floor) {
+        if let Some(low) = cursor.first_unread().filter(|low| *low < record.floor) {
             let floor = record.floor.0;
             self.report.wrong(format!(
                 "{name} still needs event {}, but the log begins at {floor}",

@@ -70,7 +70,7 @@ impl Salvage<'_> {
             .iter()
             .filter(|(of, _)| of.partition == id && self.wanted.contains(of));
         let low = lows
-            .filter_map(|(_, cursor)| cursor.low())
+            .filter_map(|(_, cursor)| cursor.first_unread())
             .min()
             .unwrap_or(Seq(u64::MAX));
         let mut record = known;

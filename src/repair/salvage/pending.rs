@@ -158,7 +158,7 @@ impl Salvage<'_> {
         };
         let entry = LedgerEntry {
             at: self.now,
-            runs: vec![SeqRun::one(seq)],
+            runs: vec![SeqRun::single(seq)],
             what,
         };
         ledger::put(

@@ -182,7 +182,7 @@ impl Salvage<'_> {
                 return Ok(());
             };
             let runs = lines.iter().flat_map(|line| &line.entry.runs);
-            let end = runs.map(|run| run.end()).max().unwrap_or(Seq::FIRST);
+            let end = runs.map(|run| run.end_seq()).max().unwrap_or(Seq::FIRST);
             let of = line.map(|line| line.subscription_key);
             of.map_or(Ok(()), |of| {
                 salvage.mention(of.partition, end, of.subscription.0)

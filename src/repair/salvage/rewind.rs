@@ -83,7 +83,7 @@ impl Salvage<'_> {
                 .iter()
                 .filter(|line| !line.lane.is_job() && has_ended(&line.entry.what))
             {
-                let seqs = line.entry.runs.iter().flat_map(|run| run.seqs());
+                let seqs = line.entry.runs.iter().flat_map(|run| run.iter_seqs());
                 known.extend(seqs.filter(|seq| *seq >= floor).take(DONE_MAX));
             }
             Ok(())

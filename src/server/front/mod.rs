@@ -533,9 +533,10 @@ impl<F: Fn(&mut web::ServiceConfig) + Clone + 'static> ListenerServices<F> {
                 let (called, refusal) =
                     match publisher.map(|publisher| publisher.check_host(request.request())) {
                         Some(Ok(called)) => (Some(called), None),
-                        Some(Err(refusal)) => {
-                            (None, publisher.map(|publisher| publisher.refuse(&refusal)))
-                        }
+                        Some(Err(refusal)) => (
+                            None,
+                            publisher.map(|publisher| publisher.respond_refused(&refusal)),
+                        ),
                         None => (None, None),
                     };
                 let stalled = || {

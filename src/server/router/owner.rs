@@ -242,7 +242,7 @@ async fn publish(
     let Some(topic) = local_topics::find(control.registry(), &named.topic) else {
         return HttpResponse::NotFound().body(format!("there is no topic {}", named.topic));
     };
-    match publisher.forward(&topic, events).await {
+    match publisher.forward_events(&topic, events).await {
         Ok(()) => HttpResponse::Ok().finish(),
         Err(refusal) => HttpResponse::build(refusal.status().0).body(refusal.to_string()),
     }

@@ -281,7 +281,7 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
             until,
             consecutive_suspensions,
         } => {
-            out.extend([1, cause.byte()]);
+            out.extend([1, cause.to_byte()]);
             put_time(out, since);
             put_time(out, until);
             put_varint(out, consecutive_suspensions.into());
@@ -291,7 +291,7 @@ fn put_health(out: &mut Vec<u8>, health: Health) {
             since,
             consecutive_suspensions,
         } => {
-            out.extend([2, cause.byte()]);
+            out.extend([2, cause.to_byte()]);
             put_time(out, since);
             put_varint(out, consecutive_suspensions.into());
         }
@@ -304,13 +304,13 @@ fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
             failures: take_u32(reader)?,
         }),
         1 => Some(Health::Suspended {
-            cause: reader.u8().and_then(Failure::of_byte)?,
+            cause: reader.u8().and_then(Failure::from_byte)?,
             since: take_time(reader)?,
             until: take_time(reader)?,
             consecutive_suspensions: take_u32(reader)?,
         }),
         2 => Some(Health::Probing {
-            cause: reader.u8().and_then(Failure::of_byte)?,
+            cause: reader.u8().and_then(Failure::from_byte)?,
             since: take_time(reader)?,
             consecutive_suspensions: take_u32(reader)?,
         }),
@@ -397,7 +397,7 @@ fn put_runs(out: &mut Vec<u8>, ascending: &[Seq]) {
     for run in runs {
         put_varint(out, run.first.0 - end.0);
         put_varint(out, run.count.into());
-        end = run.end();
+        end = run.end_seq();
     }
 }
 

@@ -117,7 +117,7 @@ impl<'a> EncodedLine<'a> {
         let (mut first, mut end) = (None, Seq(0));
         take_runs(reader, |run| {
             first.get_or_insert(run.first);
-            end = run.end();
+            end = run.end_seq();
         })?;
         let key = LineKey {
             subscription_key,

@@ -74,7 +74,7 @@ impl SubscriptionMeter {
     }
 
     /// A request is sent.
-    pub(super) fn sent(&self, request: &OutgoingBatch) {
+    pub(super) fn record_sent(&self, request: &OutgoingBatch) {
         self.batch.observe(request.events as u64);
         // An event of a job waits for its job by design, so it is not late.
         let could = |item: &SendItem| item.due.unwrap_or(item.appended);
@@ -102,9 +102,9 @@ impl SubscriptionMeter {
             let opening = self
                 .opening
                 .get_or_init(|| Box::new(std::array::from_fn(|_| Histogram::new(&PHASES))));
-            observe(opening, opened);
+            observe_phases(opening, opened);
         }
-        observe(&self.exchange, [first_byte, body]);
+        observe_phases(&self.exchange, [first_byte, body]);
         let oldest = request
             .items
             .first()
@@ -115,7 +115,7 @@ impl SubscriptionMeter {
         }
     }
 
-    fn measured(&self) -> SubscriptionMeasures {
+    fn read_measures(&self) -> SubscriptionMeasures {
         let none = || HistogramCounts::none(&PHASES);
         let [dns, connect, tls] = match self.opening.get() {
             Some(opening) => opening.each_ref().map(Histogram::counts),
@@ -132,18 +132,18 @@ impl SubscriptionMeter {
     }
 }
 
-fn observe<const N: usize>(histograms: &[PhaseHistogram; N], took: [Option<Elapsed>; N]) {
+fn observe_phases<const N: usize>(histograms: &[PhaseHistogram; N], took: [Option<Elapsed>; N]) {
     for (histogram, took) in histograms.iter().zip(took) {
         if let Some(took) = took {
-            histogram.took(took.time());
+            histogram.took(took.to_duration());
         }
     }
 }
 
 impl SharedState {
     /// The measurements; [`None`] if no request was sent since the process started.
-    pub fn measured(&self) -> Option<SubscriptionMeasures> {
-        self.meter.get().map(|meter| meter.measured())
+    pub fn read_measures(&self) -> Option<SubscriptionMeasures> {
+        self.meter.get().map(|meter| meter.read_measures())
     }
 
     /// The number of responses by range of response times; empty if no request was sent since the

@@ -28,7 +28,10 @@ pub struct SubscriptionState {
 impl SubscriptionState {
     /// The state for a cursor in a log that ends at `end`.
     pub(super) fn new(cursor: Cursor, endpoint: EndpointView, end: Seq) -> Self {
-        let (low, own_low) = (cursor.low().unwrap_or(end), cursor.own_low().unwrap_or(end));
+        let (low, own_low) = (
+            cursor.first_unread().unwrap_or(end),
+            cursor.own_low().unwrap_or(end),
+        );
         Self {
             low,
             own_low,
@@ -40,7 +43,7 @@ impl SubscriptionState {
 
     /// How many events of a log that ends at `end` the subscription has not passed, and the first
     /// of them.
-    pub fn backlog(&self, end: Seq) -> (u64, Option<Seq>) {
+    pub fn count_backlog(&self, end: Seq) -> (u64, Option<Seq>) {
         let lanes = || self.cursor.own_lanes();
         let unread = lanes()
             .map(|lane| lane.read)
@@ -64,23 +67,23 @@ impl SubscriptionState {
 
 impl SharedState {
     /// The current state.
-    pub fn state(&self) -> SubscriptionState {
-        self.view().clone()
+    pub fn current_state(&self) -> SubscriptionState {
+        self.lock_view().clone()
     }
 
     /// What `read` makes of the current state. Copies nothing, for lists of thousands.
     pub fn read_state<T>(&self, read: impl FnOnce(&SubscriptionState) -> T) -> T {
-        read(&self.view())
+        read(&self.lock_view())
     }
 
     /// The first position of the log that the subscription may still read, without its jobs.
     pub fn own_low(&self) -> Seq {
-        self.view().own_low
+        self.lock_view().own_low
     }
 
     /// The end of what the live lane has read; [`None`] before it exists.
     pub fn live_read(&self) -> Option<Seq> {
-        self.view()
+        self.lock_view()
             .cursor
             .lanes
             .iter()
@@ -90,7 +93,7 @@ impl SharedState {
 
     /// The kind of the running job with this lane.
     pub fn job_kind(&self, lane: Lane) -> Option<JobKind> {
-        self.view()
+        self.lock_view()
             .cursor
             .jobs
             .iter()
@@ -107,12 +110,12 @@ impl SharedState {
             open: Vec::new(),
             done: Vec::new(),
         };
-        let end = || self.lock().end;
+        let end = || self.lock_inner().end;
         let (low, own_low) = (
-            cursor.low().unwrap_or_else(end),
+            cursor.first_unread().unwrap_or_else(end),
             cursor.own_low().unwrap_or_else(end),
         );
-        let mut view = self.view();
+        let mut view = self.lock_view();
         // The vectors keep their memory, because each write comes here.
         let (mut lanes, mut jobs) = (
             std::mem::take(&mut view.cursor.lanes),
@@ -133,11 +136,11 @@ impl SharedState {
 
     /// Notes a job whose end is being written.
     pub fn job_ends(&self, job: &Job) {
-        self.view().ending.push(job.clone());
+        self.lock_view().ending.push(job.clone());
     }
 
     /// The holder of the other lock may take this one, but not the reverse.
-    pub(super) fn view(&self) -> MutexGuard<'_, SubscriptionState> {
+    pub(super) fn lock_view(&self) -> MutexGuard<'_, SubscriptionState> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -69,8 +69,8 @@ fn where_less_is_ready_than_is_asked_for_the_log_is_looked_into_once() {
         ..Cursor::default()
     };
     let mut core =
-        Subscription::recover(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
-    let mut absorb = |input| core.absorb(input, START, Jitter(0.0));
+        Subscription::from_records(settings, &cursor, Seq(50), Vec::new(), RequestId(1), START);
+    let mut absorb = |input| core.process_input(input, START, Jitter(0.0));
     let handed = |step: CoreStep| match &step.effects[..] {
         [Effect::HandOver { to, events }] => Some((to.0, events.len())),
         _ => None,

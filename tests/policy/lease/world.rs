@@ -154,7 +154,7 @@ impl World {
         let opened = runtime
             .block_on(journal.open(SUBSCRIPTION_KEY))
             .expect("it is there");
-        let core = Subscription::recover(
+        let core = Subscription::from_records(
             settings.clone(),
             &opened.cursor,
             opened.end,
@@ -443,7 +443,7 @@ impl World {
     /// Keys that are blocked.
     fn blocked(&self) -> usize {
         self.core
-            .endpoint(self.clock.now())
+            .view_endpoint(self.clock.now())
             .order
             .map_or(0, |order| order.blocked)
     }
@@ -483,7 +483,7 @@ impl World {
         };
         let CoreStep { write, effects } =
             self.core
-                .absorb(input, self.clock.now().after(ahead), Jitter(0.0));
+                .process_input(input, self.clock.now().after(ahead), Jitter(0.0));
         if let Some(mut write) = write {
             assert!(self.write.is_none(), "two writes at once");
             self.saboteur.ask(&mut write);
@@ -581,7 +581,7 @@ impl World {
         // Claims of the last incarnation have no answer.
         self.claims.clear();
         let now = self.clock.now();
-        self.core = Subscription::recover(
+        self.core = Subscription::from_records(
             self.settings.clone(),
             &opened.cursor,
             opened.end,

@@ -123,7 +123,7 @@ impl OrderCheck {
         entry: &LedgerEntry,
         attempts: impl Fn(Seq) -> u32,
     ) {
-        for seq in entry.runs.iter().flat_map(|run| run.seqs()) {
+        for seq in entry.runs.iter().flat_map(|run| run.iter_seqs()) {
             let may_end = match reason {
                 Reason::Missing | Reason::Quarantined | Reason::BacklogExceeded => true,
                 Reason::TimeToLiveExceeded if attempts(seq) == 0 => true,

@@ -406,7 +406,7 @@ pub(super) fn ordering(
     };
     let key = FilterKey::from(given.clone());
     let is_useless = NO_ORDER_KEYS.contains(&given.to_lowercase().as_str());
-    if is_useless || key.check(input).is_err() {
+    if is_useless || key.check_schema(input).is_err() {
         let allowed = match input {
             Schema::EventGrid => "subject, topic and data.<path>",
             Schema::CloudEvents => "subject, source, an extension attribute and data.<path>",

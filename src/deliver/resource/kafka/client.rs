@@ -434,7 +434,7 @@ impl Producer {
         for (event_index, event) in batch.events.iter().enumerate() {
             let wire = delivered_bytes(event, schema)?;
             let (mut headers, mut key) = (common.clone(), None);
-            for (name, value) in property::headers(&self.target.properties, Some(event)) {
+            for (name, value) in property::request_headers(&self.target.properties, Some(event)) {
                 if name.eq_ignore_ascii_case(PARTITION_KEY) {
                     key = Some(value.into_bytes());
                 } else {

@@ -311,7 +311,7 @@ impl Registry {
         }
         let record = Arc::new(record);
         let plan = self.plan(&topic.record(), Arc::clone(&record))?;
-        plan.check(&self.rules.delivery)
+        plan.check_rules(&self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
         let subscription_key = SubscriptionKey {
             partition: topic.partition(),

@@ -45,7 +45,7 @@ impl Registry {
                 let child = known_child(&*self.known(topic)?, name)?;
                 let mailbox = child
                     .shared
-                    .mailbox()
+                    .actor_address()
                     .ok_or_else(|| idle("actor of this subscription"))?;
                 mailbox.do_send(Inject {
                     fault,
@@ -83,7 +83,7 @@ impl Registry {
             let children = topic
                 .children()
                 .into_iter()
-                .filter(|child| child.shared.mailbox().is_some());
+                .filter(|child| child.shared.actor_address().is_some());
             let name = |child: Arc<SubscriptionHandle>| {
                 ChaosVictim::Subscription(key.clone(), child.shared.plan().record.key())
             };
@@ -122,7 +122,7 @@ impl Registry {
     ) -> Result<(), Error> {
         known_child(&*self.known(topic)?, subscription)?
             .shared
-            .poison(event_id, times);
+            .poison_event(event_id, times);
         Ok(())
     }
 

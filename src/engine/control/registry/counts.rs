@@ -76,7 +76,7 @@ impl SubscriptionSnapshot {
     fn of(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
         let in_flight = child.shared.in_flight();
         child.shared.read_state(|state| {
-            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            let (backlog, unread) = state.count_backlog(end.unwrap_or(state.low));
             let Cursor {
                 counters,
                 health,
@@ -121,7 +121,7 @@ impl SubscriptionSnapshot {
 
     /// Whether clients pull from it and none waits for events.
     pub fn lacks_client(&self) -> bool {
-        self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting() == 0
+        self.child.shared.plan().settings.pull.is_some() && self.child.shared.waiting_clients() == 0
     }
 
     /// The number of responses by range of response times; empty if no request was sent since the
@@ -181,7 +181,7 @@ impl TopicHandle {
         let end = self.log_end();
         for child in self.children() {
             child.shared.read_state(|state| {
-                let (backlog, _) = state.backlog(end.unwrap_or(state.low));
+                let (backlog, _) = state.count_backlog(end.unwrap_or(state.low));
                 visit(child.number(), &state.cursor, backlog);
             });
         }
@@ -229,10 +229,10 @@ impl TopicHandle {
         let (incarnation, ends, measured) = (
             child.history.incarnation(),
             child.history.ends(),
-            shared.measured(),
+            shared.read_measures(),
         );
         shared.read_state(|state| {
-            let (backlog, unread) = state.backlog(end.unwrap_or(state.low));
+            let (backlog, unread) = state.count_backlog(end.unwrap_or(state.low));
             visit(SubscriptionCensus {
                 number: child.number(),
                 record: &plan.record,

@@ -254,7 +254,7 @@ impl Registry {
     pub fn appended(&self, partition: PartitionId, chunks: Vec<Chunk>) {
         for chunk in &chunks {
             self.feed
-                .publish(|| FeedEvent::Published(partition, chunk.clone()));
+                .publish_item(|| FeedEvent::Published(partition, chunk.clone()));
         }
         // The topic may have been deleted.
         if let Some(topic) = self.owner(partition) {
@@ -284,7 +284,7 @@ impl Registry {
     ) -> Result<CommandResult, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
-        let done = child.shared.command(command);
+        let done = child.shared.submit_command(command);
         topic.changed();
         done.await
             .map_err(|_| journal::Error::Closed)?
@@ -303,7 +303,7 @@ impl Registry {
     ) -> Result<u64, Error> {
         let topic = self.known(topic)?;
         let child = known_child(&topic, subscription)?;
-        let done = child.shared.retry(request);
+        let done = child.shared.submit_retry(request);
         topic.changed();
         let result = done
             .await
@@ -449,7 +449,7 @@ impl Registry {
         let edition = self.edition_for(topic, &record)?;
         let plan = DeliveryPlan::new(record, topic.input_schema, edition, &self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
-        Ok(Arc::new(plan.divided(topic.partition_count)))
+        Ok(Arc::new(plan.divide_limits(topic.partition_count)))
     }
 
     fn new_topic(&self, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {

@@ -146,7 +146,7 @@ impl Registry {
 /// In this order, a job that ends in between appears twice and is never missed. Deduplication keeps
 /// the ended one.
 async fn all_jobs(topic: &TopicHandle, child: &Arc<SubscriptionHandle>) -> Result<Vec<Job>, Error> {
-    let SubscriptionState { cursor, ending, .. } = child.shared.state();
+    let SubscriptionState { cursor, ending, .. } = child.shared.current_state();
     let mut jobs = topic
         .journal
         .reads()

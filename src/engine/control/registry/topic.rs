@@ -274,8 +274,8 @@ impl TopicHandle {
         let Some(child) = self.child_named(name) else {
             return Ok(None);
         };
-        let state = child.shared.state();
-        let (backlog, unread) = state.backlog(self.log_end().unwrap_or(state.low));
+        let state = child.shared.current_state();
+        let (backlog, unread) = state.count_backlog(self.log_end().unwrap_or(state.low));
         let oldest_unread = match unread {
             Some(read) => self.appended_at(read).await?,
             None => None,
@@ -288,7 +288,7 @@ impl TopicHandle {
             late_requests: child.shared.late_requests(),
             oldest_unread,
             supervision: child.history.supervision(),
-            quarantined: child.shared.quarantined(),
+            quarantined: child.shared.quarantined_events(),
         }))
     }
 
@@ -298,7 +298,7 @@ impl TopicHandle {
             (
                 child.shared.plan().record.key(),
                 child.history.supervision(),
-                child.shared.quarantined(),
+                child.shared.quarantined_events(),
             )
         };
         self.children().into_iter().map(state).collect()

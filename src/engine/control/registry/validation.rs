@@ -22,7 +22,9 @@ use crate::control::{
 };
 use gridhook_event::Timestamp;
 use gridhook_journal::MetaChange;
-use gridhook_policy::validation::{Handshake, ValidationFailure, ValidationResult, is_over, rate};
+use gridhook_policy::validation::{
+    Handshake, ValidationFailure, ValidationResult, is_over, parse_rate,
+};
 use gridhook_record::{
     proposal::{Proposal, Provisioned},
     subscription::SubscriptionRecord,
@@ -145,7 +147,7 @@ impl Registry {
                     record.destination_name()
                 ))
             };
-            plan.check(&self.rules.delivery)
+            plan.check_rules(&self.rules.delivery)
                 .map_err(|error| Error::Refused(error.to_string()))?;
             validator.reach(&plan).await.map_err(unreached)?;
         }
@@ -247,7 +249,7 @@ impl Registry {
         if is_over(until, validator.now()) {
             return Ok(ValidationOutcome::Late(until));
         }
-        let rate = rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
+        let rate = parse_rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
         let registry = Arc::clone(self);
         let saved = run_detached(async move {
             let (key, record) = (
@@ -424,7 +426,7 @@ fn refused(
 ) -> Error {
     let refusal = ValidationRefusal {
         endpoint: plan.record.destination_name(),
-        handshake: Handshake::of(plan.record.delivery_schema),
+        handshake: Handshake::for_schema(plan.record.delivery_schema),
         status,
         cause,
         at,
