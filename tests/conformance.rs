@@ -134,7 +134,7 @@ fn check(schema: &Value, examples: &[Value]) -> Result<(), String> {
     let version = json!({"schema": schema, "examples": examples});
     let types = json!({"kind": "Inline", "inlineEventTypes": {"T": {"versions": {"1": version}}}});
     let types: EventTypeInfo = serde_json::from_value(types).expect("a declaration");
-    catalogue::check(&types).map_err(|error| error.to_string())
+    catalogue::validate_event_types(&types).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl AdminCaller {
     /// Waits until the caller's token is revoked, replaced or expires.
     pub(super) async fn ended(&self, wall: WallTime) {
         match self {
-            Self::Named(token) => token.ended(wall).await,
+            Self::Named(token) => token.wait_for_end(wall).await,
             Self::Admin(replaced) => {
                 let mut replaced = replaced.clone();
                 // An error: the server ends.
@@ -366,9 +366,9 @@ impl Control {
             Some(
                 self.registry
                     .tokens()
-                    .find(token, self.clock.wall())
+                    .find_token(token, self.clock.wall())
                     .ok()?
-                    .record(),
+                    .to_record(),
             )
         } else {
             None
@@ -386,8 +386,8 @@ impl Control {
         let wall = self.clock.wall();
         if token.starts_with(tokens::PREFIX) {
             let found = match request.extensions().get::<ForwardedToken>() {
-                Some(forwarded) => forwarded.find(token, wall),
-                None => self.registry.tokens().find(token, wall),
+                Some(forwarded) => forwarded.verify_text(token, wall),
+                None => self.registry.tokens().find_token(token, wall),
             };
             return match found {
                 Ok(token) => {

@@ -251,7 +251,7 @@ pub(super) async fn redrive(
     let kind = JobKind::Redrive { drained: false };
     let begun = control
         .registry
-        .command(
+        .send_command(
             &path.key(),
             name,
             Command::Job(JobCommand::Start { kind, rate }),
@@ -274,7 +274,7 @@ pub(super) async fn redrive(
         let cancel = Command::Job(JobCommand::Cancel(lane));
         control
             .registry
-            .command(&path.key(), name, cancel)
+            .send_command(&path.key(), name, cancel)
             .await
             .ok();
         return Err(browse::BrowseError::Journal(error).into());
@@ -306,7 +306,7 @@ fn location<'a>(
 ) -> Result<(&'a DeadLetters, DeadLetterLocation), AdminError> {
     let topic = topic(control, path)?;
     let subscription = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let subscription_key = SubscriptionKey {
         partition: topic.partition(),

@@ -240,7 +240,7 @@ fn scoped(control: &Control, topic: &TopicRecord, domain_topic: Option<&str>) ->
     let namespace = topic
         .namespace
         .as_ref()
-        .and_then(|of| control.registry.namespace(of.name.as_str()));
+        .and_then(|of| control.registry.find_namespace(of.name.as_str()));
     namespace
         .iter()
         .for_each(|namespace| resource.add_tags(&namespace.tags));

@@ -80,9 +80,12 @@ pub(super) async fn retry(
             return Err(InvalidRequest::new("the body", problem).into());
         }
     };
-    let events = control.registry.retry(&path.key(), name, request).await?;
+    let events = control
+        .registry
+        .send_retry(&path.key(), name, request)
+        .await?;
     let status = topic
-        .status(name)
+        .read_status(name)
         .await
         .map_err(registry::Error::from)?
         .ok_or_else(|| no_subscription(path, name))?;

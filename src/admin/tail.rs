@@ -217,7 +217,7 @@ impl TailStream {
         let topic = self
             .control
             .registry
-            .owner(partition)
+            .topic_of_partition(partition)
             .map(|topic| topic.record());
         topic.is_some_and(|topic| match subscription {
             Some(subscription) => permissions.sees(&self.control, &topic, subscription),
@@ -236,7 +236,7 @@ impl TailStream {
     fn name_of(&self, partition: PartitionId) -> String {
         self.control
             .registry
-            .owner(partition)
+            .topic_of_partition(partition)
             .map(|topic| topic.record().resource_id())
             .unwrap_or_default()
     }

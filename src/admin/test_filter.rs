@@ -115,7 +115,7 @@ pub(super) async fn test_filter(
     let record = topic.record();
     let find = |name| {
         topic
-            .subscription(name)
+            .find_subscription(name)
             .ok_or_else(|| no_subscription(path, name))
     };
     let subscription = name.map(find).transpose()?;
@@ -168,7 +168,7 @@ pub(super) async fn test_transform(
 ) -> Result<HttpResponse, AdminError> {
     let topic = topic(call.control, path)?;
     let record = topic
-        .subscription(name)
+        .find_subscription(name)
         .ok_or_else(|| no_subscription(path, name))?;
     let TestRequest { draft, sample } = test::transform(call.body)?;
     let missing = || {

@@ -43,9 +43,9 @@ pub(super) async fn list(control: web::Data<Control>) -> HttpResponse {
     let value = control
         .registry
         .tokens()
-        .all()
+        .list_tokens()
         .iter()
-        .map(|token| view(token.record()))
+        .map(|token| view(token.to_record()))
         .collect();
     HttpResponse::Ok().json(TokenList { value })
 }
@@ -73,7 +73,7 @@ pub(super) async fn create(
     let secret = format!("{PREFIX}{}", random_text(SECRET_BYTES, &URL_SAFE_NO_PAD)?);
     let record = TokenRecord {
         name,
-        digest: tokens::digest(&secret),
+        digest: tokens::digest_text(&secret),
         roles,
         scopes,
         created: now,
@@ -84,7 +84,7 @@ pub(super) async fn create(
     let shown = view(record.clone());
     audit::expect_status(StatusCode::CREATED);
     audit::set_changes(|| audit::changes(None, serde_json::to_vec(&shown).ok().as_deref()));
-    let token = control.registry.tokens().create(record).await?;
+    let token = control.registry.tokens().create_token(record).await?;
     info!(
         token = token.name(),
         operator = caller.identity().0,
@@ -111,7 +111,7 @@ pub(super) async fn revoke(
     control: web::Data<Control>,
 ) -> Result<HttpResponse, AdminError> {
     let caller = AdminCaller::of(&request)?;
-    let Some(token) = control.registry.tokens().revoke(&name).await? else {
+    let Some(token) = control.registry.tokens().revoke_token(&name).await? else {
         return Err(AdminError::NotFound(format!("There is no token '{name}'.")));
     };
     info!(

@@ -243,7 +243,10 @@ fn may_publish(control: &Control, permissions: &Permissions, resource_id: &str) 
     else {
         return false;
     };
-    if let Some(topic) = control.registry.topic(&key_in_namespace(namespace, name)) {
+    if let Some(topic) = control
+        .registry
+        .find_topic(&key_in_namespace(namespace, name))
+    {
         return permissions.may_publish(control, &topic.record());
     }
     // Another shard of a cluster may have it, with its tags.

@@ -87,7 +87,7 @@ impl RecordedWindows {
         if state.topics.is_due(seconds) {
             let sums = topics
                 .iter()
-                .map(|topic| (topic.partition(), topic_sums(topic.taken())));
+                .map(|topic| (topic.partition(), topic_sums(topic.accepted_totals())));
             state.topics.record(seconds, sums);
         }
         if state.subscriptions.is_due(seconds) {

@@ -324,8 +324,8 @@ impl DeadLetters {
         let record = self
             .0
             .journal
-            .reads()
-            .meta(
+            .reader_pool()
+            .read_meta(
                 MetaKind::DeadLetters,
                 DeadLetterTotals::name(subscription_key),
             )

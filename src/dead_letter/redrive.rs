@@ -169,7 +169,7 @@ impl Redrives {
     pub fn resume(&self) -> Result<(), journal::Error> {
         let mut all: HashSet<(SubscriptionKey, Lane)> =
             self.directory.redrives().into_iter().collect();
-        let records = self.journal.reads().all_meta(MetaKind::Redrive)?;
+        let records = self.journal.reader_pool().all_meta(MetaKind::Redrive)?;
         all.extend(
             records
                 .iter()
@@ -197,7 +197,7 @@ impl Redrives {
             name,
             RedriveProgress::new(request).record(),
         );
-        self.journal.change(vec![put]).await?;
+        self.journal.write_meta_changes(vec![put]).await?;
         actix_rt::spawn(self.clone().run(subscription_key, lane));
         Ok(())
     }
@@ -235,8 +235,8 @@ impl Redrives {
     ) -> Result<Option<u64>, journal::Error> {
         let record = self
             .journal
-            .reads()
-            .meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
+            .reader_pool()
+            .read_meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
             .await?;
         Ok(record.and_then(|record| {
             serde_json::from_slice::<RedriveProgress>(&record)
@@ -277,8 +277,8 @@ impl Redrives {
             return Ok(RedriveStep::Wait);
         }
         let record = journal
-            .reads()
-            .meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
+            .reader_pool()
+            .read_meta(MetaKind::Redrive, redrive_name(subscription_key, lane))
             .await?;
         // Starting over would send events again whose files were already handled.
         let read = |record: &Bytes| {
@@ -314,7 +314,7 @@ impl Redrives {
         let (Some(job), Some(location)) = (job, location) else {
             let name = redrive_name(subscription_key, lane);
             journal
-                .change(vec![MetaChange::Delete(MetaKind::Redrive, name)])
+                .write_meta_changes(vec![MetaChange::Delete(MetaKind::Redrive, name)])
                 .await?;
             tracing::info!(subscription = ?subscription_key, job = lane.0, "redrive ended");
             return Ok(RedriveStep::Over);
@@ -473,7 +473,7 @@ impl Redrives {
         let now = self.clock.now();
         let held = self
             .journal
-            .reads()
+            .reader_pool()
             .last_carried(location.subscription_key.partition)
             .await?;
         let mut next = self.separate_seqs(held, found.len() as u64, now);

@@ -225,8 +225,8 @@ async fn read(
     let _permit = context.reading.acquire().await;
     let by = begun.map_or(clock.now(), |file| file.last.due);
     let mut slice = journal
-        .reads()
-        .dead(subscription_key, by, options.events_max, options.bytes_max)
+        .reader_pool()
+        .read_dead_letters(subscription_key, by, options.events_max, options.bytes_max)
         .await?;
     if let Some(file) = begun {
         slice.retain(|waiting| waiting.key <= file.last);
@@ -385,8 +385,8 @@ async fn done(
 ) -> Result<TurnReport, WriteError> {
     let next = shared
         .journal
-        .reads()
-        .dead(subscription_key, Timestamp::NEVER, 1, 1)
+        .reader_pool()
+        .read_dead_letters(subscription_key, Timestamp::NEVER, 1, 1)
         .await?;
     Ok(TurnReport::Done {
         next: next.first().map(|waiting| waiting.key.due),

@@ -112,7 +112,7 @@ pub(super) struct LowWatermark {
 
 impl LowWatermark {
     /// Computes it from a cursor.
-    pub(super) fn of(cursor: &Cursor) -> Option<Self> {
+    pub(super) fn from_cursor(cursor: &Cursor) -> Option<Self> {
         let all = cursor.first_unread()?;
         Some(Self {
             all,
@@ -131,7 +131,7 @@ pub(super) struct PartitionLogs {
 }
 
 impl PartitionState {
-    pub(super) fn found() -> Self {
+    pub(super) fn find_existing() -> Self {
         Self::from(FloorRecord {
             floor: Seq::FIRST,
             next: Seq::FIRST,
@@ -139,7 +139,7 @@ impl PartitionState {
         })
     }
 
-    pub(super) fn end(&self) -> LogEnd {
+    pub(super) fn log_end(&self) -> LogEnd {
         LogEnd {
             next: self.next,
             running: self.running,
@@ -173,11 +173,11 @@ impl PartitionState {
     }
 
     /// An upper bound of the bytes of its log that some subscription has not passed.
-    pub(super) fn backlog(&self) -> u64 {
+    pub(super) fn backlog_bytes(&self) -> u64 {
         self.running.bytes.saturating_sub(self.passed.bytes)
     }
 
-    pub(super) fn record(&self) -> FloorRecord {
+    pub(super) fn floor_record(&self) -> FloorRecord {
         let Self {
             floor,
             next,
@@ -218,7 +218,7 @@ impl From<FloorRecord> for PartitionState {
 }
 
 /// Reads the state of all logs from the store.
-pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
+pub(super) fn recover_logs(store: &dyn Store) -> Result<PartitionLogs, Error> {
     let mut partitions = IdMap::default();
     let mut bad = None;
     let range = keys::meta_of(MetaKind::Floor);
@@ -265,7 +265,7 @@ pub(super) fn recover(store: &dyn Store) -> Result<PartitionLogs, Error> {
         cursor,
     ) in reader::scan_cursors(store)?
     {
-        if let Some(low) = LowWatermark::of(&cursor) {
+        if let Some(low) = LowWatermark::from_cursor(&cursor) {
             lows.entry(partition).or_default().insert(subscription, low);
         }
     }
@@ -304,7 +304,7 @@ pub(super) struct TrimPlan {
 }
 
 /// Computes a plan. Only reads the store.
-pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
+pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, StoreError> {
     let TrimLookup {
         id,
         floor,
@@ -321,14 +321,14 @@ pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, Sto
         Some(kept) if set_back.is_some_and(|set_back| floor < set_back) => {
             position::by_time(store, id, floor..next, set_back, kept)?
         }
-        Some(kept) => aged(store, id, floor, next, kept)?,
+        Some(kept) => find_retained(store, id, floor, next, kept)?,
     };
     let (target, ages) = if aged.at < low {
         (aged.at, aged.appended)
     } else {
         (low, None)
     };
-    carry(
+    plan_carried_events(
         store,
         id,
         floor,
@@ -343,7 +343,7 @@ pub(super) fn plan(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan, Sto
 
 /// The first event that retention keeps. It is usually close to the floor, so a short range is
 /// searched first.
-fn aged(
+fn find_retained(
     store: &dyn Store,
     id: PartitionId,
     floor: Seq,
@@ -353,7 +353,8 @@ fn aged(
     let (mut from, mut length) = (floor, SEARCHED_FIRST);
     loop {
         let end = Seq(from.0.saturating_add(length)).min(next);
-        let found = position::between(store, id, from, end, |chunk| chunk.appended < kept)?;
+        let found =
+            position::find_position_from(store, id, from, end, |chunk| chunk.appended < kept)?;
         if found.appended.is_some() || end == next {
             return Ok(found);
         }
@@ -363,7 +364,7 @@ fn aged(
 
 /// Completes a plan with the events that must be copied; those that it already has are not read
 /// again. Lowers the target if there are too many for one move.
-pub(super) fn carry(
+pub(super) fn plan_carried_events(
     store: &dyn Store,
     id: PartitionId,
     floor: Seq,
@@ -443,13 +444,18 @@ pub(super) fn carry(
 }
 
 /// Adds the move of a floor to `batch`.
-pub(super) fn put(batch: &mut Batch, id: PartitionId, partition: &PartitionState, plan: &TrimPlan) {
+pub(super) fn put_floor_move(
+    batch: &mut Batch,
+    id: PartitionId,
+    partition: &PartitionState,
+    plan: &TrimPlan,
+) {
     for (seq, encoded) in plan.carried.range(..plan.target) {
         batch.put(Family::Carried, keys::carried(id, *seq), encoded.clone());
     }
     let record = FloorRecord {
         floor: plan.target,
-        ..partition.record()
+        ..partition.floor_record()
     };
     batch.put(Family::Meta, keys::floor(id), record.encode());
 }

@@ -51,17 +51,17 @@ pub(super) fn by_time(
 ) -> Result<LogPosition, StoreError> {
     let is_passed = |chunk: &Chunk| chunk.appended < time;
     let Some(split) = set_back.filter(|split| range.contains(split)) else {
-        return between(store, partition, range.start, range.end, is_passed);
+        return find_position_from(store, partition, range.start, range.end, is_passed);
     };
     let is_first_passed =
         first_chunk(store, partition, split..range.end)?.is_some_and(|chunk| is_passed(&chunk));
     if !is_first_passed {
-        let position = between(store, partition, range.start, split, is_passed)?;
+        let position = find_position_from(store, partition, range.start, split, is_passed)?;
         if position.appended.is_some() {
             return Ok(position);
         }
     }
-    between(store, partition, split, range.end, is_passed)
+    find_position_from(store, partition, split, range.end, is_passed)
 }
 
 /// The first chunk in a range; [`None`] if it has none, or one that cannot be read.
@@ -88,13 +88,13 @@ fn first_chunk(
 
 /// The first position, from the floor to `end`, whose chunk does not satisfy `is_passed`. No later
 /// chunk may satisfy it.
-pub(super) fn position(
+pub(super) fn find_position(
     store: &dyn Store,
     partition: PartitionId,
     end: Seq,
     is_passed: impl Fn(&Chunk) -> bool,
 ) -> Result<LogPosition, StoreError> {
-    between(
+    find_position_from(
         store,
         partition,
         floor_record(store, partition)?.floor,
@@ -112,8 +112,8 @@ fn floor_record(store: &dyn Store, partition: PartitionId) -> Result<FloorRecord
     Ok(record.unwrap_or_default())
 }
 
-/// Like [`position`], with a given floor.
-pub(super) fn between(
+/// Like [`find_position`], with a given floor.
+pub(super) fn find_position_from(
     store: &dyn Store,
     partition: PartitionId,
     floor: Seq,

@@ -91,7 +91,7 @@ impl ReaderPool {
 
     /// Reads the log of `partition` from `from` to before `end`, or the first part of it: about
     /// `bytes_max` bytes, and at least one chunk.
-    pub fn log(
+    pub fn read_log(
         &self,
         partition: PartitionId,
         from: Seq,
@@ -101,7 +101,7 @@ impl ReaderPool {
         self.run(move |store| Ok(read_log(store, partition, from, end, bytes_max)?))
     }
 
-    /// Like [`ReaderPool::log`], if `admit` grants a permit for the bytes read. Otherwise the
+    /// Like [`ReaderPool::read_log`], if `admit` grants a permit for the bytes read. Otherwise the
     /// result is their number.
     pub fn log_within<R: Send + 'static>(
         &self,
@@ -118,7 +118,7 @@ impl ReaderPool {
     }
 
     /// Finds the first event of `partition` before `end` that was appended at `before` or later.
-    pub fn position(
+    pub fn find_position(
         &self,
         partition: PartitionId,
         end: Seq,
@@ -137,9 +137,12 @@ impl ReaderPool {
     ) -> PendingResult<LogPosition> {
         let passed = end.running.bytes.saturating_sub(bytes);
         self.run(move |store| {
-            Ok(position::position(store, partition, end.next, |chunk| {
-                chunk.before.bytes < passed
-            })?)
+            Ok(position::find_position(
+                store,
+                partition,
+                end.next,
+                |chunk| chunk.before.bytes < passed,
+            )?)
         })
     }
 
@@ -148,7 +151,7 @@ impl ReaderPool {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn due(
+    pub async fn read_due_keys(
         &self,
         subscription_key: SubscriptionKey,
         from: DueKey,
@@ -157,7 +160,7 @@ impl ReaderPool {
         self.due_where(subscription_key, from, max, |_| true).await
     }
 
-    /// Like [`ReaderPool::due`], for one kind of traffic.
+    /// Like [`ReaderPool::read_due_keys`], for one kind of traffic.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -204,16 +207,16 @@ impl ReaderPool {
 
     /// Reads events and a subscription's pending deliveries of them, in the given order. The result
     /// ends after about `bytes_max` bytes.
-    pub fn fetch(
+    pub fn fetch_pending(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<(Lane, Seq)>,
         bytes_max: usize,
     ) -> PendingResult<Vec<FetchedPending>> {
-        self.run(move |store| fetch(store, subscription_key, &wanted, bytes_max))
+        self.run(move |store| fetch_events(store, subscription_key, &wanted, bytes_max))
     }
 
-    /// Like [`ReaderPool::fetch`], if `admit` grants a permit for the bytes read. Otherwise the
+    /// Like [`ReaderPool::fetch_pending`], if `admit` grants a permit for the bytes read. Otherwise the
     /// result is their number.
     pub fn fetch_within<R: Send + 'static>(
         &self,
@@ -223,7 +226,7 @@ impl ReaderPool {
         admit: impl FnOnce(usize) -> Option<R> + Send + 'static,
     ) -> PendingResult<Result<(Vec<FetchedPending>, R), usize>> {
         self.run(move |store| {
-            let fetched = fetch(store, subscription_key, &wanted, bytes_max)?;
+            let fetched = fetch_events(store, subscription_key, &wanted, bytes_max)?;
             let bytes = fetched
                 .iter()
                 .filter_map(|fetched| fetched.event.as_ref())
@@ -235,7 +238,7 @@ impl ReaderPool {
 
     /// Reads a subscription's pending deliveries of these events, without the events, in the given
     /// order; [`None`] if there is none.
-    pub fn pending(
+    pub fn read_pending(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<(Lane, Seq)>,
@@ -259,7 +262,7 @@ impl ReaderPool {
     }
 
     /// Reads one record of the control plane.
-    pub fn meta(&self, kind: MetaKind, name: String) -> PendingResult<Option<Bytes>> {
+    pub fn read_meta(&self, kind: MetaKind, name: String) -> PendingResult<Option<Bytes>> {
         self.run(move |store| Ok(store.get(Family::Meta, &keys::meta(kind, name.as_bytes()))?))
     }
 
@@ -280,17 +283,17 @@ impl ReaderPool {
         Ok(found)
     }
 
-    pub(super) fn store(&self) -> Arc<dyn Store> {
+    pub(super) fn current_store(&self) -> Arc<dyn Store> {
         Arc::clone(&self.store)
     }
 
     /// The number of reads that panicked.
-    pub(super) fn panics(&self) -> u64 {
+    pub(super) fn panic_count(&self) -> u64 {
         self.panics.load(Ordering::Relaxed)
     }
 
     /// Measurements of the store.
-    pub(super) fn figures(&self) -> Option<StoreFigures> {
+    pub(super) fn store_figures(&self) -> Option<StoreFigures> {
         self.store.figures()
     }
 
@@ -515,7 +518,7 @@ fn read_pending(
     }
 }
 
-fn fetch(
+fn fetch_events(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
     wanted: &[(Lane, Seq)],

@@ -57,8 +57,8 @@ impl Scrub {
                 ended,
             };
             loop {
-                match scrubber.pass() {
-                    Ok(()) if scrubber.pause(PASS_WAIT).is_ok() => {}
+                match scrubber.scrub_once() {
+                    Ok(()) if scrubber.pause_for(PASS_WAIT).is_ok() => {}
                     Ok(()) | Err(ScrubEnd::Ended) => return,
                     Err(ScrubEnd::Store(error)) => {
                         return tracing::warn!(%error, "the scrub of the store failed");
@@ -101,19 +101,19 @@ impl From<StoreError> for ScrubEnd {
 }
 
 impl Scrubber<'_> {
-    fn pass(&self) -> Result<(), ScrubEnd> {
+    fn scrub_once(&self) -> Result<(), ScrubEnd> {
         let Some(damage) = self.store.damage() else {
             return Ok(());
         };
         damage.begin_pass();
         let mut is_log_damaged = false;
         for family in Family::ALL {
-            is_log_damaged |= self.family(family)? && family == Family::Log;
+            is_log_damaged |= self.read_family(family)? && family == Family::Log;
         }
         if is_log_damaged {
             for writer in self.writers {
-                for partition in writer.partitions() {
-                    self.log(writer, partition)?;
+                for partition in writer.list_partitions() {
+                    self.read_log(writer, partition)?;
                 }
             }
         }
@@ -129,7 +129,7 @@ impl Scrubber<'_> {
     }
 
     /// Reads a family. Returns whether it is damaged.
-    fn family(&self, family: Family) -> Result<bool, ScrubEnd> {
+    fn read_family(&self, family: Family) -> Result<bool, ScrubEnd> {
         let range = keys::everything();
         let (mut from, mut is_damaged) = (range.start, false);
         loop {
@@ -146,7 +146,7 @@ impl Scrubber<'_> {
                         ControlFlow::Break(())
                     }
                 });
-            self.spend(bytes)?;
+            self.pace_reading(bytes)?;
             let is_whole = scanned.is_ok();
             match scanned {
                 Ok(()) if bytes < SLICE => return Ok(is_damaged),
@@ -169,13 +169,13 @@ impl Scrubber<'_> {
     }
 
     /// Reads the log of a partition, which records its gaps.
-    fn log(&self, writer: &WriterStatus, partition: PartitionId) -> Result<(), ScrubEnd> {
+    fn read_log(&self, writer: &WriterStatus, partition: PartitionId) -> Result<(), ScrubEnd> {
         let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
         let floor = floor
             .and_then(|floor| FloorRecord::decode(&floor).ok())
             .unwrap_or_default()
             .floor;
-        let Some(end) = writer.end(partition).map(|end| end.next) else {
+        let Some(end) = writer.log_end(partition).map(|end| end.next) else {
             return Ok(());
         };
         let mut at = floor;
@@ -188,7 +188,7 @@ impl Scrubber<'_> {
             {
                 damage.lose(partition, at, slice.upto);
             }
-            self.spend(
+            self.pace_reading(
                 slice
                     .chunks
                     .iter()
@@ -201,17 +201,17 @@ impl Scrubber<'_> {
     }
 
     /// Pauses for as long as reading this many bytes may take.
-    fn spend(&self, bytes: u64) -> Result<(), Ended> {
+    fn pace_reading(&self, bytes: u64) -> Result<(), Ended> {
         self.store
             .damage()
             .into_iter()
             .for_each(|damage| damage.scrub(bytes));
-        self.pause(Duration::from_secs_f64(
+        self.pause_for(Duration::from_secs_f64(
             bytes as f64 / self.bytes_per_second as f64,
         ))
     }
 
-    fn pause(&self, time: Duration) -> Result<(), Ended> {
+    fn pause_for(&self, time: Duration) -> Result<(), Ended> {
         match self.ended.recv_timeout(time) {
             Err(mpsc::RecvTimeoutError::Timeout) => Ok(()),
             Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => Err(Ended),

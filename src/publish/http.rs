@@ -213,7 +213,7 @@ pub(super) fn find_topic(
     request: &HttpRequest,
 ) -> Result<Arc<TopicHandle>, Refusal> {
     let names = request.match_info();
-    let find = |kind, name| publisher.registry.topic(&key(kind, name));
+    let find = |kind, name| publisher.registry.find_topic(&key(kind, name));
     let found = match (names.get("topic"), names.get("domain")) {
         (Some(name), _) => find(TopicKind::Topic, name),
         (None, Some(name)) => find(TopicKind::Domain, name),

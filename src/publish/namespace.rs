@@ -66,7 +66,7 @@ pub(super) fn find_route(
         .get("topic")
         .ok_or_else(|| unknown_topic(publisher, request))?;
     let namespace = match names.get("namespace") {
-        Some(name) => registry.namespace(name),
+        Some(name) => registry.find_namespace(name),
         None => {
             let called = publisher.called_authority(request)?;
             let sole = || {
@@ -76,13 +76,13 @@ pub(super) fn find_route(
             };
             called
                 .first_label()
-                .and_then(|label| registry.namespace(label))
+                .and_then(|label| registry.find_namespace(label))
                 .or_else(sole)
         }
     };
     let namespace = namespace.ok_or(Refusal::NoNamespace)?;
     let name = namespace.name.as_str();
-    match registry.topic(&key_in_namespace(name, topic)) {
+    match registry.find_topic(&key_in_namespace(name, topic)) {
         Some(topic) => Ok(PublishRoute { namespace, topic }),
         None => {
             let topic = Refusal::shorten_name(topic).to_owned();

@@ -159,7 +159,7 @@ impl Publisher {
     /// Returns once a token with a name is revoked or expires.
     pub async fn token_end(&self, token: Option<&Token>) {
         match token {
-            Some(token) => token.ended(self.clock.wall()).await,
+            Some(token) => token.wait_for_end(self.clock.wall()).await,
             None => std::future::pending().await,
         }
     }
@@ -171,7 +171,7 @@ impl Publisher {
 
     /// The counts of requests for unknown topics.
     pub fn unknown_topic_counts(&self) -> PublishCounts {
-        self.unknown_topics.publishing()
+        self.unknown_topics.publish_counts()
     }
 
     /// The bytes in flight, and their limit.
@@ -189,7 +189,7 @@ impl Publisher {
         let began = self.clock.now();
         self.refuse_closed()?;
         let topic = find_topic(self, request)
-            .inspect_err(|refusal| self.unknown_topics.refused(refusal.metric_label()))?;
+            .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
         let taking = async {
             self.authenticate(
                 request,
@@ -214,8 +214,8 @@ impl Publisher {
         let began = self.clock.now();
         self.refuse_closed()?;
         let found = namespace::find_route(self, request);
-        let PublishRoute { namespace, topic } =
-            found.inspect_err(|refusal| self.unknown_topics.refused(refusal.metric_label()))?;
+        let PublishRoute { namespace, topic } = found
+            .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
         let limits = PublishLimits {
             events_max: self.limits.namespace_events_max,
             ..self.limits
@@ -242,8 +242,8 @@ impl Publisher {
         taken: Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         match &taken {
-            Ok(()) => topic.meter().accepted(self.clock.now().since(began)),
-            Err(refusal) => topic.meter().refused(refusal.metric_label()),
+            Ok(()) => topic.meter().count_accepted(self.clock.now().since(began)),
+            Err(refusal) => topic.meter().count_refused(refusal.metric_label()),
         }
         taken
     }
@@ -452,9 +452,13 @@ impl Publisher {
             draft.into_chunks(),
             Some(Box::new(permit) as journal::Permit),
         );
-        match self.journal.ingest(partition, chunks, window, room)?.await {
+        match self
+            .journal
+            .append_new_events(partition, chunks, window, room)?
+            .await
+        {
             Ok(receipt) => {
-                topic.meter().duplicates(receipt.duplicates.into());
+                topic.meter().count_duplicates(receipt.duplicates.into());
                 Ok(())
             }
             Err(journal::Error::Backlog(laggard)) => Err(backlog_full(topic, laggard)),
@@ -642,7 +646,7 @@ fn note_nonconforming(topic: &TopicHandle, nonconforming: Option<Nonconforming>)
     let Some(Nonconforming { events, first }) = nonconforming else {
         return;
     };
-    let before = topic.meter().nonconforming(events);
+    let before = topic.meter().count_nonconforming(events);
     if before == 0 || before / LOGGED_EVERY != (before + events) / LOGGED_EVERY {
         tracing::warn!(topic = %topic.record().name, events = before + events, first, "events do \
             not match their schema");

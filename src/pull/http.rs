@@ -94,7 +94,7 @@ impl PullRequest {
             topic: entered.topic.record().name.to_string(),
             subscription: Refusal::shorten_name(name).to_owned(),
         };
-        let shared = entered.topic.shared(name).ok_or_else(unknown)?;
+        let shared = entered.topic.find_shared_state(name).ok_or_else(unknown)?;
         if !shared.plan().record.is_pulled() {
             return Err(Refusal::Parameter {
                 why: "The event subscription has push delivery; allowed is deliveryMode Queue"

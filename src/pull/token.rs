@@ -62,7 +62,7 @@ impl LockTokenSealer {
     /// If the store cannot be read or written.
     pub async fn recover(journal: &Journal) -> Result<Self, journal::Error> {
         let known = journal
-            .reads()
+            .reader_pool()
             .all_meta(MetaKind::Secret)?
             .into_iter()
             .find(|(name, _)| name == KEY);
@@ -76,7 +76,7 @@ impl LockTokenSealer {
         getrandom::fill(&mut key)
             .map_err(|error| journal::Error::Damaged(format!("no randomness: {error}")))?;
         journal
-            .change(vec![MetaChange::Put(
+            .write_meta_changes(vec![MetaChange::Put(
                 MetaKind::Secret,
                 KEY.to_owned(),
                 Bytes::copy_from_slice(&key),

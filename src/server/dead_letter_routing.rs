@@ -44,7 +44,7 @@ impl DeadLetterRouting {
     pub(super) fn target_lookup(&self) -> dead_letter::TargetLookup {
         let routing = self.clone();
         Box::new(move |subscription_key| {
-            routing.target(&*routing.registry.shared(subscription_key)?)
+            routing.target(&*routing.registry.shared_state(subscription_key)?)
         })
     }
 
@@ -53,7 +53,8 @@ impl DeadLetterRouting {
     fn target(&self, shared: &SharedState) -> Option<DeadLetterTarget> {
         let (plan, topic) = (
             shared.plan(),
-            self.registry.owner(shared.subscription_key.partition)?,
+            self.registry
+                .topic_of_partition(shared.subscription_key.partition)?,
         );
         let destination = plan.record.dead_letter.as_ref()?;
         let found = match self
@@ -101,7 +102,7 @@ impl Supervised for DeadLetterActorFactory {
         format!("dead letters of the store {}", self.store)
     }
 
-    fn history(&self) -> &SupervisionHistory {
+    fn supervision_history(&self) -> &SupervisionHistory {
         &self.history
     }
 

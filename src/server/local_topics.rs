@@ -37,7 +37,7 @@ impl NamespaceTopics {
 pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHandle>> {
     let mut parts = resource_id.rsplit('/');
     let (topic, _, namespace) = (parts.next()?, parts.next()?, parts.next()?);
-    let found = registry.topic(&key_in_namespace(namespace, topic))?;
+    let found = registry.find_topic(&key_in_namespace(namespace, topic))?;
     found
         .record()
         .resource_id()

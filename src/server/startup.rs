@@ -44,7 +44,7 @@ use gridhook_engine::{
         registry::{self, Registry},
         validation::EndpointValidator,
     },
-    supervision::{Lifeline, SupervisionHistory, supervise},
+    supervision::{Lifeline, SupervisionHistory, supervise_actor},
 };
 use gridhook_event::{PartitionId, chunk::Chunk};
 use gridhook_journal as journal;
@@ -197,7 +197,7 @@ pub(super) fn start_journal(
     let registry = Arc::clone(registry);
     let on_append = move |partition: PartitionId, chunks: Vec<Chunk>| {
         if let Some(registry) = registry.get() {
-            registry.appended(partition, chunks);
+            registry.pass_on_chunks(partition, chunks);
         }
     };
     let JournalTarget { store, on_failure } = target;
@@ -263,8 +263,8 @@ pub(super) fn start_dead_letters(
         options,
     );
     let lifeline = Lifeline::new();
-    for (subscription_key, due) in journal.reads().all_dead()? {
-        if let Some(shared) = registry.shared(subscription_key) {
+    for (subscription_key, due) in journal.reader_pool().all_dead()? {
+        if let Some(shared) = registry.shared_state(subscription_key) {
             routing.notify_stores(&stores, &shared, due);
         }
     }
@@ -281,7 +281,7 @@ pub(super) fn start_dead_letters(
             history: Arc::clone(&history),
             clock: clock.clone(),
         };
-        actix_rt::spawn(supervise(factory, lifeline.watch()));
+        actix_rt::spawn(supervise_actor(factory, lifeline.new_watch()));
         let inject = Box::new(move |fault| target.inject(fault));
         handles.push(DeadLetterHandle {
             store,
@@ -373,7 +373,7 @@ pub(super) async fn start_background_tasks(core: &Core) {
     // Before the actors start, so that a subscription that expired meanwhile sends no event but its
     // deletion event.
     if !clock.expiry_is_paused() {
-        expiry::sweep(registry, clock.now()).await;
+        expiry::delete_expired(registry, clock.now()).await;
     }
     actix_rt::spawn(memory::return_free_pages());
     actix_rt::spawn(expiry::run(Arc::clone(registry), clock.clone()));
@@ -419,9 +419,9 @@ pub(super) fn attach_topics(
 
 /// Lets `/readyz` report the state of the journal and the damage it has found.
 pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
-    let (damage, journal) = (journal.damage().clone(), journal.clone());
+    let (damage, journal) = (journal.known_damage().clone(), journal.clone());
     health.attach_damage(move || damage.seen());
-    health.attach(move || journal.state());
+    health.attach(move || journal.writer_state());
 }
 
 /// Resumes the redrives that the last process had not finished.

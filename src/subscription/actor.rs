@@ -303,8 +303,10 @@ impl SubscriptionActor {
                     self.absorb_read(std::mem::take(&mut inputs), room, now);
                 }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
-                    let (damage, share) =
-                        (self.context.journal.damage(), self.member.share_bytes());
+                    let (damage, share) = (
+                        self.context.journal.known_damage(),
+                        self.member.share_bytes(),
+                    );
                     let input = filter_slice(
                         &self.shared,
                         &self.plan,
@@ -434,7 +436,7 @@ impl SubscriptionActor {
         };
         self.context
             .journal
-            .append(self.owner, changes, urgency, Box::new(done));
+            .write_changes(self.owner, changes, urgency, Box::new(done));
     }
 
     fn perform_effect(&self, effect: Effect, now: Timestamp) -> Option<Input> {
@@ -467,11 +469,11 @@ impl SubscriptionActor {
             }
             Effect::FindPosition { before } => {
                 let partition = self.shared.subscription_key.partition;
-                let answer =
-                    self.context
-                        .journal
-                        .reads()
-                        .position(partition, self.log_end(), before);
+                let answer = self.context.journal.reader_pool().find_position(
+                    partition,
+                    self.log_end(),
+                    before,
+                );
                 self.await_report(async move {
                     let LogPosition { at, appended } = answer.await?;
                     Ok(SharedStateMessage::Input(Input::Position {
@@ -483,7 +485,7 @@ impl SubscriptionActor {
                 None
             }
             Effect::ReadDue { of, from } => {
-                let reads = self.context.journal.reads().clone();
+                let reads = self.context.journal.reader_pool().clone();
                 let subscription_key = self.shared.subscription_key;
                 self.await_report(async move {
                     let (keys, all) = reads
@@ -497,8 +499,8 @@ impl SubscriptionActor {
                 let answer = self
                     .context
                     .journal
-                    .reads()
-                    .pending(self.shared.subscription_key, wanted);
+                    .reader_pool()
+                    .read_pending(self.shared.subscription_key, wanted);
                 self.await_report(async {
                     answer
                         .await
@@ -508,7 +510,7 @@ impl SubscriptionActor {
             }
             Effect::Fetch(wanted) => {
                 let (reads, subscription_key) = (
-                    self.context.journal.reads().clone(),
+                    self.context.journal.reader_pool().clone(),
                     self.shared.subscription_key,
                 );
                 let read = move |room: ReadGrant| {
@@ -553,7 +555,7 @@ impl SubscriptionActor {
         }
         let partition = self.shared.subscription_key.partition;
         let end = end.unwrap_or_else(|| self.log_end());
-        let reads = self.context.journal.reads().clone();
+        let reads = self.context.journal.reader_pool().clone();
         let read = move |room: ReadGrant| {
             reads.log_within(partition, from..end, room.bytes(), move |bytes| {
                 room.shrink_to(bytes)
@@ -611,7 +613,7 @@ impl SubscriptionActor {
     fn log_end(&self) -> Seq {
         self.context
             .journal
-            .end(self.shared.subscription_key.partition)
+            .log_end(self.shared.subscription_key.partition)
             .map_or(Seq::FIRST, |end| end.next)
     }
 

@@ -109,14 +109,14 @@ fn waiting_subscriptions_are_found_at_the_start() {
     let (memory, folder) = (MemoryStore::new(), tempfile::tempdir().expect("a folder"));
     run(async {
         let world = World::start(&memory, folder.path(), START);
-        assert_eq!(world.journal.reads().all_dead().expect("read"), []);
+        assert_eq!(world.journal.reader_pool().all_dead().expect("read"), []);
         let due = START.after(DELAY);
         world.add_dead_letters(subscription_key(1), 5, due).await;
         world.add_dead_letters(subscription_key(2), 0, due).await;
         world
             .add_dead_letters(subscription_key(u32::MAX), 1, START)
             .await;
-        let all = world.journal.reads().all_dead().expect("read");
+        let all = world.journal.reader_pool().all_dead().expect("read");
         assert_eq!(
             all,
             [
@@ -468,7 +468,7 @@ fn a_missing_event_is_lost_and_the_others_are_written() {
             .expect("opened")
             .owner;
         let gone: RecordChange = dead_letter_change(Seq(1_000), START, dead());
-        world.journal.append(
+        world.journal.write_changes(
             owner,
             vec![gone],
             WriteUrgency::Now,
@@ -514,8 +514,8 @@ fn damaged_totals_stop_only_their_subscription_and_lose_nothing() {
         );
         let kept = world
             .journal
-            .reads()
-            .meta(
+            .reader_pool()
+            .read_meta(
                 MetaKind::DeadLetters,
                 DeadLetterTotals::name(subscription_key(1)),
             )

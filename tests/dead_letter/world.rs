@@ -129,12 +129,15 @@ impl World {
         count: u32,
         due: Timestamp,
     ) {
-        let found = self.journal.end(PartitionId(1)).is_some();
+        let found = self.journal.log_end(PartitionId(1)).is_some();
         let mut changes = vec![MetaChange::Subscribe(subscription_key, None)];
         if !found {
             changes.insert(0, MetaChange::CreatePartition(PartitionId(1)));
         }
-        self.journal.change(changes).await.expect("written");
+        self.journal
+            .write_meta_changes(changes)
+            .await
+            .expect("written");
         self.add_more_dead_letters(subscription_key, count, due)
             .await;
     }
@@ -170,7 +173,7 @@ impl World {
         }
         let first = self
             .journal
-            .publish(PartitionId(1), draft.into_chunks(), None)
+            .append_events(PartitionId(1), draft.into_chunks(), None)
             .await
             .expect("published")
             .first;
@@ -183,7 +186,7 @@ impl World {
         let record = |index| dead_letter_change(first.plus(u64::from(index)), due, dead());
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let done = Box::new(move |answer| sender.send(answer).expect("somebody waits"));
-        self.journal.append(
+        self.journal.write_changes(
             owner,
             (0..count).map(record).collect(),
             WriteUrgency::Now,
@@ -235,8 +238,8 @@ impl World {
 
     pub(super) async fn waiting(&self, subscription_key: SubscriptionKey) -> usize {
         self.journal
-            .reads()
-            .dead(subscription_key, Timestamp::NEVER, 1_000, 1 << 20)
+            .reader_pool()
+            .read_dead_letters(subscription_key, Timestamp::NEVER, 1_000, 1 << 20)
             .await
             .expect("read")
             .len()
@@ -249,7 +252,7 @@ impl World {
             "files end"
         );
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 

@@ -91,7 +91,7 @@ impl Fixture {
             .collect();
         queue
             .runtime
-            .block_on(queue.journal.change(founded))
+            .block_on(queue.journal.write_meta_changes(founded))
             .expect("founded");
         queue
     }
@@ -99,7 +99,7 @@ impl Fixture {
     fn try_publish(&self, ids: &[u8]) -> Result<PublishReceipt, Error> {
         let asked = self
             .journal
-            .ingest(PARTITION, sealed(ids), Some(WINDOW), None)
+            .append_new_events(PARTITION, sealed(ids), Some(WINDOW), None)
             .expect("whole chunks");
         self.runtime.block_on(asked)
     }
@@ -112,7 +112,7 @@ impl Fixture {
     fn housekeep(&self) {
         for _ in 0..2 {
             self.runtime
-                .block_on(self.journal.change(Vec::new()))
+                .block_on(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
         }
         wait_for_looks(&self.journal);
@@ -120,7 +120,7 @@ impl Fixture {
 
     fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -252,7 +252,7 @@ proptest! {
                     let hold = store.hold();
                     let asked: Vec<_> = requests
                         .iter()
-                        .map(|ids| queue.journal.ingest(PARTITION, sealed(ids), Some(WINDOW), None).expect("whole"))
+                        .map(|ids| queue.journal.append_new_events(PARTITION, sealed(ids), Some(WINDOW), None).expect("whole"))
                         .collect();
                     drop(hold);
                     for (ids, asked) in requests.iter().zip(asked) {
@@ -301,14 +301,14 @@ fn two_copies_in_a_request_and_in_one_group_are_stored_once() {
     let (before, hold) = (store.writes(), store.hold());
     let first = queue
         .journal
-        .ingest(PARTITION, sealed(&[3]), Some(WINDOW), None)
+        .append_new_events(PARTITION, sealed(&[3]), Some(WINDOW), None)
         .expect("whole");
     hold.until_a_write_waits();
     let asked = [[4, 5], [5, 3], [5, 4]];
     let asked = asked.map(|ids| {
         queue
             .journal
-            .ingest(PARTITION, sealed(&ids), Some(WINDOW), None)
+            .append_new_events(PARTITION, sealed(&ids), Some(WINDOW), None)
             .expect("whole")
     });
     drop(hold);
@@ -351,7 +351,7 @@ fn ids_that_were_written_since_a_lookup_are_known_however_many_they_are() {
     let hold = store.hold();
     let first = queue
         .journal
-        .ingest(PARTITION, sealed(&[1]), window, None)
+        .append_new_events(PARTITION, sealed(&[1]), window, None)
         .expect("whole");
     hold.until_a_write_waits();
     // All of them are looked up before any is written. Each request is a group of its own, because
@@ -360,7 +360,7 @@ fn ids_that_were_written_since_a_lookup_are_known_however_many_they_are() {
     let asked = asked.map(|chunks| {
         queue
             .journal
-            .ingest(PARTITION, chunks, window, None)
+            .append_new_events(PARTITION, chunks, window, None)
             .expect("whole")
     });
     drop(hold);
@@ -393,7 +393,7 @@ fn a_changed_window_counts_from_the_acceptance_and_a_longer_one_for_later_events
     let publish = |id, window| {
         let asked = queue
             .journal
-            .ingest(PARTITION, sealed(&[id]), Some(window), None)
+            .append_new_events(PARTITION, sealed(&[id]), Some(window), None)
             .expect("whole");
         queue
             .runtime
@@ -460,7 +460,9 @@ fn a_topic_without_detection_writes_no_ids() {
     let store = MemoryStore::new();
     let queue = Fixture::founded(&store, true);
     for _ in 0..2 {
-        let asked = queue.journal.publish(PARTITION, sealed(&[1, 1]), None);
+        let asked = queue
+            .journal
+            .append_events(PARTITION, sealed(&[1, 1]), None);
         assert_eq!(
             queue
                 .runtime
@@ -489,7 +491,7 @@ fn a_record_that_cannot_be_read_costs_no_event_and_is_reported() {
     assert!(
         queue
             .journal
-            .damage()
+            .known_damage()
             .seen()
             .families
             .contains(&Family::PublishedIds),
@@ -511,14 +513,14 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
         .block_on(
             queue
                 .journal
-                .change(vec![MetaChange::CreatePartition(PARTITION)]),
+                .write_meta_changes(vec![MetaChange::CreatePartition(PARTITION)]),
         )
         .expect("founded");
     let publish = |ids: std::ops::Range<u32>| {
         let chunks = sealed_of(ids.map(|id| id.to_string()), 1);
         let asked = queue
             .journal
-            .ingest(PARTITION, chunks, Some(WINDOW), None)
+            .append_new_events(PARTITION, chunks, Some(WINDOW), None)
             .expect("whole");
         queue
             .runtime

@@ -345,7 +345,7 @@ fn an_unreadable_version_of_a_filter_is_reported_and_not_taken_for_an_earlier_on
         .build()
         .expect("a runtime");
     let versions = runtime
-        .block_on(filter_version::of(&journal, subscription_key))
+        .block_on(filter_version::read_versions(&journal, subscription_key))
         .expect("readable");
     let known = [1, 2, 3, 4].map(|number| filter_version::in_force(&versions, number).is_some());
     assert_eq!(known, [true, false, true, true]);

@@ -89,7 +89,7 @@ impl Fixture {
     fn publish(&self, events: usize) {
         self.wait(
             self.journal
-                .publish(PARTITION, sealed(&vec![("yes", 10); events]), None),
+                .append_events(PARTITION, sealed(&vec![("yes", 10); events]), None),
         );
     }
 
@@ -97,7 +97,8 @@ impl Fixture {
         let owner = self.wait(self.journal.open(subscription_key)).owner;
         let (done, answer) = std::sync::mpsc::channel();
         let done = Box::new(move |result| done.send(result).expect("the test listens"));
-        self.journal.append(owner, changes, WriteUrgency::Now, done);
+        self.journal
+            .write_changes(owner, changes, WriteUrgency::Now, done);
         answer.recv().expect("an answer").expect("written");
     }
 
@@ -105,14 +106,14 @@ impl Fixture {
     fn housekeep(&self) {
         self.hand.advance(Duration::from_secs(2));
         for _ in 0..2 {
-            self.wait(self.journal.change(Vec::new()));
+            self.wait(self.journal.write_meta_changes(Vec::new()));
         }
         crate::support::trims::wait_for_looks(&self.journal);
     }
 
     fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -173,7 +174,7 @@ fn note(seq: u64) -> RecordChange {
 fn used() -> (MemoryStore, Fixture) {
     let store = MemoryStore::new();
     let queue = Fixture::at(&store);
-    queue.wait(queue.journal.change(vec![
+    queue.wait(queue.journal.write_meta_changes(vec![
         MetaChange::CreatePartition(PARTITION),
         MetaChange::Subscribe(ONE, None),
         MetaChange::Subscribe(TWO, None),
@@ -258,7 +259,11 @@ fn a_store_is_sound_at_every_step_of_its_use() {
         3 carried, 3 chunks, 2 cursors, 1 dead letters, 10 events, 2 ledger lines, 1 partitions, 2 pending deliveries
         the store is sound"#]]
     .assert_eq(&look(&store).to_string());
-    queue.wait(queue.journal.change(vec![MetaChange::Unsubscribe(ONE)]));
+    queue.wait(
+        queue
+            .journal
+            .write_meta_changes(vec![MetaChange::Unsubscribe(ONE)]),
+    );
     assert_sound(
         &store,
         "a subscription is deleted and what it left is still there",
@@ -276,7 +281,7 @@ fn a_store_is_sound_at_every_step_of_its_use() {
         MetaChange::Unsubscribe(ONE),
         MetaChange::Unsubscribe(TWO),
     ];
-    queue.wait(queue.journal.change(gone));
+    queue.wait(queue.journal.write_meta_changes(gone));
     assert_sound(&store, "the topic is deleted");
     queue.housekeep();
     queue.housekeep();

@@ -73,14 +73,14 @@ impl Fixture {
         ];
         queue
             .runtime
-            .block_on(queue.journal.change(founded))
+            .block_on(queue.journal.write_meta_changes(founded))
             .expect("founded");
         queue
     }
 
     fn publish(&self, ids: &[String]) -> Result<(), Error> {
         self.runtime
-            .block_on(self.journal.publish(PARTITION, sealed(ids), None))
+            .block_on(self.journal.append_events(PARTITION, sealed(ids), None))
             .map(|_| ())
     }
 
@@ -88,7 +88,7 @@ impl Fixture {
     fn complete_filters(&self) {
         for _ in 0..2 {
             self.runtime
-                .block_on(self.journal.change(Vec::new()))
+                .block_on(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
         }
         crate::support::trims::wait_for_looks(&self.journal);
@@ -96,12 +96,12 @@ impl Fixture {
 
     /// Searches for an id, in as many calls as needed.
     fn find(&self, id: &str, from: u64) -> Vec<u64> {
-        let end = self.journal.end(PARTITION).expect("it is there").next;
+        let end = self.journal.log_end(PARTITION).expect("it is there").next;
         let (mut from, mut seqs) = (Seq(from), Vec::new());
         while from < end {
             let look = self
                 .journal
-                .reads()
+                .reader_pool()
                 .find_id(PARTITION, id.to_owned(), from, end);
             let found = self.runtime.block_on(look).expect("readable");
             assert!(found.upto > from, "it gets on");
@@ -113,7 +113,7 @@ impl Fixture {
 
     fn stop(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 
@@ -309,7 +309,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
     let done = Box::new(move |result| done.send(result).expect("the test listens"));
     queue
         .journal
-        .append(opened.owner, vec![cursor], WriteUrgency::Now, done);
+        .write_changes(opened.owner, vec![cursor], WriteUrgency::Now, done);
     answer.recv().expect("answered").expect("written");
     queue.hand.advance(Duration::from_secs(2));
     queue.publish(&["last".to_owned()]).expect("there is room");

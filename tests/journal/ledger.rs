@@ -103,13 +103,13 @@ proptest! {
             Journal::start(shared, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let founded = vec![MetaChange::CreatePartition(ONE.partition), MetaChange::Subscribe(ONE, None)];
-        runtime.block_on(journal.change(founded)).expect("founded");
+        runtime.block_on(journal.write_meta_changes(founded)).expect("founded");
         let owner = runtime.block_on(journal.open(ONE)).expect("there").owner;
         let note = |line: &LedgerLine| RecordChange::Note { lane: line.lane, attempt: line.attempt, entry: line.entry.clone() };
         for write in lines.chunks(7) {
             let (done, answer) = std::sync::mpsc::channel();
             let done = Box::new(move |result| done.send(result).expect("the test listens"));
-            journal.append(owner, write.iter().map(note).collect(), WriteUrgency::Now, done);
+            journal.write_changes(owner, write.iter().map(note).collect(), WriteUrgency::Now, done);
             answer.recv().expect("answered").expect("written");
         }
 
@@ -133,7 +133,7 @@ proptest! {
             known.push(line.clone());
         }
         for seq in seqs.into_iter().chain(known.iter().flat_map(|line| line.entry.runs.iter().map(|run| run.first.0))) {
-            let page = runtime.block_on(journal.reads().lines_of(ONE, Seq(seq), None)).expect("readable");
+            let page = runtime.block_on(journal.reader_pool().lines_of(ONE, Seq(seq), None)).expect("readable");
             let mut found: Vec<_> = page.lines.iter().map(bare).collect();
             let mut expected: Vec<_> = known.iter().filter(|line| speaks_of(line, seq)).map(bare).collect();
             found.sort();
@@ -142,7 +142,7 @@ proptest! {
             prop_assert_eq!(page.next, None);
         }
         let (mut range, mut found) = (keys::ledger_between(ONE, Timestamp(10 * STEP), Timestamp(40 * STEP)), Vec::new());
-        while let page = runtime.block_on(journal.reads().lines_between(range.clone(), 3, |_| true)).expect("readable")
+        while let page = runtime.block_on(journal.reader_pool().lines_between(range.clone(), 3, |_| true)).expect("readable")
             && !page.lines.is_empty()
         {
             prop_assert!(page.lines.len() <= 3);
@@ -156,10 +156,10 @@ proptest! {
         found.sort_by_key(|line| (line.entry.at, line.entry.runs[0].first, line.lane, line.attempt));
         let whole = |lines: &[LedgerLine]| { let mut all: Vec<String> = lines.iter().map(|line| format!("{line:?}")).collect(); all.sort(); all };
         prop_assert_eq!(whole(&found), whole(&expected), "by time each line is whole");
-        let oldest = runtime.block_on(journal.reads().oldest_line(ONE)).expect("readable");
+        let oldest = runtime.block_on(journal.reader_pool().oldest_line(ONE)).expect("readable");
         prop_assert_eq!(oldest, known.iter().map(|line| line.entry.at).min());
         journal.close();
-        writer.join();
+        writer.join_all();
     }
 }
 
@@ -273,10 +273,14 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
         .expect("sound");
         let range = Timestamp::default()..Timestamp::NEVER;
         let read = runtime
-            .block_on(journal.reads().lines_of_all(keys.to_vec(), range, |_| true))
+            .block_on(
+                journal
+                    .reader_pool()
+                    .lines_of_all(keys.to_vec(), range, |_| true),
+            )
             .expect("readable");
         assert_eq!(read.map(|lines| lines.len()), found, "{counts:?}");
         journal.close();
-        writer.join();
+        writer.join_all();
     }
 }

@@ -177,7 +177,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
         .step_by(3)
         .chain(lie.iter().map(|chunk| chunk.appended))
     {
-        let found = runtime.block_on(journal.reads().position(
+        let found = runtime.block_on(journal.reader_pool().find_position(
             PARTITION,
             end.next,
             Timestamp(before),
@@ -200,7 +200,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
     }
     for bytes in (0..end.running.bytes + 2).step_by(17) {
         let passed = end.running.bytes.saturating_sub(bytes);
-        let found = runtime.block_on(journal.reads().last_bytes(PARTITION, end, bytes));
+        let found = runtime.block_on(journal.reader_pool().last_bytes(PARTITION, end, bytes));
         let expected = naive(&lie, floor, end, |chunk| chunk.bytes_before < passed);
         assert_eq!(
             found.expect("readable"),
@@ -209,7 +209,7 @@ fn check(store: Arc<dyn Store>, chunks: &[Drawn], floor: u64, wrong: &Range<usiz
         );
     }
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 proptest! {

@@ -124,11 +124,15 @@ fn read(journal: &Journal, partition: u32, slice: usize) -> (Vec<u64>, Vec<(u64,
         .build()
         .expect("a runtime");
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    let end = journal.end(PartitionId(partition)).expect("a log").next;
+    let end = journal.log_end(PartitionId(partition)).expect("a log").next;
     let mut at = Seq(1);
     while at < end {
         let read = runtime
-            .block_on(journal.reads().log(PartitionId(partition), at, end, slice))
+            .block_on(
+                journal
+                    .reader_pool()
+                    .read_log(PartitionId(partition), at, end, slice),
+            )
             .expect("an answer");
         assert!(read.upto > at, "it gets on at {at:?} of {partition}");
         assert!(read.chunks.is_empty() || !read.is_missing);
@@ -192,7 +196,7 @@ fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
                 );
             }
             let seen: Vec<LogGap> = journal
-                .damage()
+                .known_damage()
                 .seen()
                 .gaps
                 .into_iter()
@@ -208,7 +212,7 @@ fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
         }
         journal.close();
         drop(journal);
-        writer.join();
+        writer.join_all();
     }
     println!("{refused} refused, {damaged} partitions with losses");
     assert!(damaged > 5, "{damaged}");
@@ -387,7 +391,9 @@ fn rotten(
         MetaChange::CreatePartition(OF.partition),
         MetaChange::Subscribe(OF, None),
     ];
-    runtime.block_on(journal.change(changes)).expect("founded");
+    runtime
+        .block_on(journal.write_meta_changes(changes))
+        .expect("founded");
     let mut batch = Batch::default();
     for seq in 1..=20 {
         batch.put(Family::Log, keys::log(OF.partition, Seq(seq)), chunk(1, 50));
@@ -414,7 +420,11 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
         .build()
         .expect("a runtime");
     let (found, all) = runtime
-        .block_on(journal.reads().due(OF, DueKey::first_at(Timestamp(0)), 100))
+        .block_on(
+            journal
+                .reader_pool()
+                .read_due_keys(OF, DueKey::first_at(Timestamp(0)), 100),
+        )
         .expect("an answer");
     let mut expected: Vec<DueKey> = (1..=20)
         .map(|seq| DueKey {
@@ -425,9 +435,9 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
         .collect();
     expected.sort_unstable();
     assert_eq!((found, all), (expected, true));
-    assert_eq!(journal.damage().seen().families, [Family::Due]);
+    assert_eq!(journal.known_damage().seen().families, [Family::Due]);
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 #[test]
@@ -461,16 +471,17 @@ fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
         .build()
         .expect("a runtime");
     let read = |max| {
-        let due = journal
-            .reads()
-            .due_of(OF, Traffic::Jobs, DueKey::first_at(Timestamp(0)), max);
+        let due =
+            journal
+                .reader_pool()
+                .due_of(OF, Traffic::Jobs, DueKey::first_at(Timestamp(0)), max);
         let (keys, all) = runtime.block_on(due).expect("an answer");
         (keys.iter().map(|key| key.seq.0).collect::<Vec<_>>(), all)
     };
     assert_eq!(read(100), (vec![50_000, 100_000, 150_000], true));
     assert_eq!(read(2), (vec![50_000, 100_000], false));
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 #[test]
@@ -482,7 +493,7 @@ fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
         .expect("a runtime");
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
     let found = runtime
-        .block_on(journal.reads().fetch(OF, wanted, 1 << 20))
+        .block_on(journal.reader_pool().fetch_pending(OF, wanted, 1 << 20))
         .expect("an answer");
     assert_eq!(found.len(), 20);
     for fetched in found {
@@ -496,9 +507,9 @@ fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
         );
         assert!(fetched.event.is_some(), "{:?}", fetched.seq);
     }
-    assert_eq!(journal.damage().seen().families, [Family::Pending]);
+    assert_eq!(journal.known_damage().seen().families, [Family::Pending]);
     journal.close();
-    writer.join();
+    writer.join_all();
 }
 
 #[test]
@@ -510,7 +521,7 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
         .expect("a runtime");
     let wanted = (1..=20).map(|seq| (Lane::LIVE, Seq(seq))).collect();
     let found = runtime
-        .block_on(journal.reads().fetch(OF, wanted, 1 << 20))
+        .block_on(journal.reader_pool().fetch_pending(OF, wanted, 1 << 20))
         .expect("an answer");
     let missing: Vec<u64> = found
         .iter()
@@ -519,7 +530,7 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
         .collect();
     assert_eq!(missing, [7, 8]);
     assert_eq!(
-        journal.damage().seen().gaps,
+        journal.known_damage().seen().gaps,
         [LogGap {
             partition: 1,
             first: 7,
@@ -527,5 +538,5 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
         }]
     );
     journal.close();
-    writer.join();
+    writer.join_all();
 }

@@ -295,7 +295,7 @@ impl Scenario {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        let founded = journal.change(vec![
+        let founded = journal.write_meta_changes(vec![
             MetaChange::CreatePartition(PARTITION),
             MetaChange::Subscribe(SUBSCRIPTION_KEY, None),
         ]);
@@ -437,7 +437,7 @@ impl Scenario {
         let from = DueKey::first_at([Timestamp::default(), self.clock.now()][self.dice.below(2)]);
         let due = self
             .journal
-            .reads()
+            .reader_pool()
             .due_of(SUBSCRIPTION_KEY, Traffic::Own, from, max);
         let (keys, _) = self.wait(due).expect("readable");
         let mut keys: Vec<(Lane, Seq)> = keys.iter().map(|key| (key.lane, key.seq)).collect();
@@ -474,7 +474,7 @@ impl Scenario {
                 )
             })
             .collect();
-        match self.wait(self.journal.publish(PARTITION, sealed(&events), None)) {
+        match self.wait(self.journal.append_events(PARTITION, sealed(&events), None)) {
             Ok(published) => {
                 for (index, matches) in matching.into_iter().enumerate() {
                     let seq = published.first.plus(index as u64);
@@ -516,7 +516,7 @@ impl Scenario {
                 let end = self.end();
                 let from = Seq(end.0.saturating_sub(self.dice.below(60) as u64).max(1));
                 let guard = self
-                    .wait(self.journal.keep(PARTITION, from))
+                    .wait(self.journal.guard_log(PARTITION, from))
                     .expect("founded");
                 let end = Seq(end
                     .0
@@ -594,7 +594,7 @@ impl Scenario {
     }
 
     fn end(&self) -> Seq {
-        self.journal.end(PARTITION).expect("founded").next
+        self.journal.log_end(PARTITION).expect("founded").next
     }
 
     /// An endpoint responds to one of the requests.
@@ -790,7 +790,7 @@ impl Scenario {
         if let Some(zombie) = &mut self.zombie {
             let step = zombie.absorb_all(inputs.clone(), now);
             if let Some(write) = step.write {
-                self.journal.append(
+                self.journal.write_changes(
                     self.owner,
                     write.changes,
                     WriteUrgency::Now,
@@ -875,7 +875,7 @@ impl Scenario {
             if !write.finished.is_empty() && self.saboteur.does(Bug::DeliverWithoutJournal) {
                 done(Ok(()));
             } else {
-                self.journal.append(
+                self.journal.write_changes(
                     self.owner,
                     std::mem::take(&mut write.changes),
                     write.urgency,
@@ -1051,7 +1051,7 @@ impl Scenario {
         let Some((_, answer)) = &self.write else {
             return;
         };
-        let tried = self.wait(self.journal.change(Vec::new()));
+        let tried = self.wait(self.journal.write_meta_changes(Vec::new()));
         match answer.try_recv() {
             Ok(result) => {
                 result.expect("nothing fences the present incarnation");
@@ -1377,7 +1377,7 @@ impl Scenario {
         }
         self.heal();
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
         (self.lanes, self.commanded)
     }
 
@@ -1470,7 +1470,7 @@ impl Scenario {
         // The trimmer finds what may go, and the next entry moves the floor: once a minute.
         for _ in 0..4 {
             self.hand.advance(Duration::from_secs(61));
-            self.wait(self.journal.change(Vec::new()))
+            self.wait(self.journal.write_meta_changes(Vec::new()))
                 .expect("there is room");
             wait_for_looks(&self.journal);
         }
@@ -1546,7 +1546,7 @@ impl Scenario {
 
     /// Every dead letter is stored with its event. Removing them leaves nothing behind.
     fn remove_dead_letters(&mut self, dead_lettered: u64) {
-        let waiting = self.wait(self.journal.reads().dead(
+        let waiting = self.wait(self.journal.reader_pool().read_dead_letters(
             SUBSCRIPTION_KEY,
             Timestamp::NEVER,
             usize::MAX,

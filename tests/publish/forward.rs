@@ -18,7 +18,7 @@ fn clouds(endpoint: &Endpoint) -> Arc<TopicHandle> {
     };
     endpoint
         .registry
-        .topics()
+        .list_topics()
         .into_iter()
         .find(is_clouds)
         .expect("the topic")
@@ -46,7 +46,7 @@ async fn a_delivered_event_that_is_repeated_within_the_window_of_its_topic_is_st
     forward(&endpoint, &["1", "2"]).await.expect("it is taken");
     forward(&endpoint, &["2", "3"]).await.expect("it is taken");
     assert_eq!(endpoint.stored(), 3);
-    assert_eq!(clouds(&endpoint).meter().publishing().duplicates, 1);
+    assert_eq!(clouds(&endpoint).meter().publish_counts().duplicates, 1);
 }
 
 #[actix_web::test]

@@ -238,7 +238,8 @@ fn targets_of_one_pass() -> Vec<EventTarget> {
         record.ingress.schema_validation = mode;
         record.azure_properties.event_type_info =
             Some(serde_json::from_value(types.clone()).expect("event types"));
-        EventTarget::for_topic(&record).with_catalogue(Catalogue::of(&record).map(Into::into))
+        EventTarget::for_topic(&record)
+            .with_catalogue(Catalogue::from_topic(&record).map(Into::into))
     };
     let plain = [
         topic("orders", Schema::EventGrid),

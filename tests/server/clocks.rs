@@ -35,7 +35,7 @@ fn noted(server: &Server) -> Value {
 fn publish_at(server: &Server, at: Timestamp, id: &str) {
     let body = bytes::Bytes::from(crate::support::load::body(&[id.to_owned()], "/a"));
     in_store(server, Clock::manual(at).0, async |registry, journal| {
-        let orders = registry.topic("orders").expect("a topic");
+        let orders = registry.find_topic("orders").expect("a topic");
         let mut record = (*orders.record()).clone();
         record.name = Name::new("wrong");
         let topic = registry
@@ -44,7 +44,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
             .expect("a topic")
             .record()
             .key();
-        for subscription in orders.subscriptions() {
+        for subscription in orders.list_subscriptions() {
             let copy = SubscriptionRecord {
                 number: SubscriptionId(0),
                 version: 0,
@@ -55,7 +55,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
                 .await
                 .expect("an event subscription");
         }
-        let topic = registry.topic(&topic).expect("a topic");
+        let topic = registry.find_topic(&topic).expect("a topic");
         let content = RequestContent {
             content_type: Some("application/json"),
             attributes: Vec::new(),
@@ -69,7 +69,7 @@ fn publish_at(server: &Server, at: Timestamp, id: &str) {
         )
         .expect("events");
         journal
-            .publish(topic.partition(), draft.into_chunks(), None)
+            .append_events(topic.partition(), draft.into_chunks(), None)
             .await
             .expect("it is stored");
     });

@@ -188,11 +188,11 @@ pub(crate) fn computing_registry(
     let known = Arc::clone(&appended_to);
     let (journal, clock, hand) = journal_with(store, move |partition, chunks| {
         if let Some(registry) = known.get().and_then(Weak::upgrade) {
-            registry.appended(partition, chunks);
+            registry.pass_on_chunks(partition, chunks);
         }
     });
     let (registry, starts) =
-        Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+        Registry::load_from_journal(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
     let registry = Arc::new(registry);
     appended_to
         .set(Arc::downgrade(&registry))
@@ -268,8 +268,8 @@ impl Endpoint {
     pub(crate) fn with(limits: PublishLimits, door: Door, ingress: &IngressSettings) -> Self {
         let store = MemoryStore::new();
         let (journal, clock, hand) = journal(&store);
-        let (registry, starts) =
-            Registry::recover(journal.clone(), rules(), 1024 * 1024).expect("an empty store");
+        let (registry, starts) = Registry::load_from_journal(journal.clone(), rules(), 1024 * 1024)
+            .expect("an empty store");
         let registry = Arc::new(registry);
         let (done, finished) = mpsc::channel();
         let making = Arc::clone(&registry);

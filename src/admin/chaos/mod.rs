@@ -265,7 +265,7 @@ pub(super) async fn poison(
     start_fault(&control, fault, &body, most, |_, _| {
         Ok(control
             .registry
-            .poison(topic, subscription, event_id, *times)?)
+            .poison_event(topic, subscription, event_id, *times)?)
     })?;
     control
         .fault_injector
@@ -346,7 +346,7 @@ impl Control {
 
     fn inject(&self, victim: &Victim, fault: ActorFault) -> Result<(), AdminError> {
         match victim {
-            Victim::Actor(actor) => Ok(self.registry.inject(actor, fault)?),
+            Victim::Actor(actor) => Ok(self.registry.inject_fault(actor, fault)?),
             Victim::DeadLetters => {
                 let dead_letters = fastrand::choice(&self.fault_injector.targets.dead_letters);
                 let injected = dead_letters.is_some_and(|one| {

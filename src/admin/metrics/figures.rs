@@ -58,12 +58,12 @@ impl TopicCounters {
         let LogTail {
             count: events,
             bytes,
-        } = topic.taken();
+        } = topic.accepted_totals();
         Self {
             events,
             bytes,
-            publishing: topic.meter().publishing(),
-            ends: topic.history().ends(),
+            publishing: topic.meter().publish_counts(),
+            ends: topic.supervision_history().incarnation_ends(),
         }
     }
 }

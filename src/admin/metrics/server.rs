@@ -100,7 +100,7 @@ pub(super) fn write_server_families(
             "Events about the server by result, since the process started.",
         ));
         events
-            .counts()
+            .event_counts()
             .into_iter()
             .for_each(|(result, count)| text.sample(&[("result", result)], count));
     }

@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
         &mut self,
         after: Option<DeadLetterKey>,
     ) -> Result<Step, BrowseError> {
-        let reads = self.dead_letters.0.journal.reads();
+        let reads = self.dead_letters.0.journal.reader_pool();
         let slice = reads
             .dead_after(self.location.subscription_key, after, SLICE, SLICE_BYTES)
             .await?;

@@ -28,10 +28,12 @@ pub fn in_force(versions: &Versions, version: u32) -> Option<&FilterVersion> {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
+pub async fn read_all_versions(
+    journal: &Journal,
+) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(
         journal
-            .reads()
+            .reader_pool()
             .meta_from(MetaKind::Filter, String::new())
             .await?,
     ))
@@ -41,12 +43,12 @@ pub async fn all(journal: &Journal) -> Result<BTreeMap<SubscriptionKey, Versions
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn of(
+pub async fn read_versions(
     journal: &Journal,
     subscription_key: SubscriptionKey,
 ) -> Result<Versions, journal::Error> {
     let found = journal
-        .reads()
+        .reader_pool()
         .meta_from(MetaKind::Filter, keys::filters_of(subscription_key))
         .await?;
     Ok(read(found).remove(&subscription_key).unwrap_or_default())
@@ -64,7 +66,10 @@ pub async fn of_next(
     max: usize,
 ) -> Result<BTreeMap<SubscriptionKey, Versions>, journal::Error> {
     Ok(read(
-        journal.reads().next_filters(partition, behind, max).await?,
+        journal
+            .reader_pool()
+            .next_filters(partition, behind, max)
+            .await?,
     ))
 }
 

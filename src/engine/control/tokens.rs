@@ -1,7 +1,7 @@
 //! Named tokens: who may use the server, and for what.
 //!
 //! The store has the digest of a token, never the token: 256 random bits need no slow hash. A
-//! revoked token is refused at once, and [`Token::ended`] ends its open streams. The time of the
+//! revoked token is refused at once, and [`Token::wait_for_end`] ends its open streams. The time of the
 //! last use is stored at most once an hour for each token.
 
 use std::{
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::{
     audit::write_changes,
-    registry::{Error, json, parse},
+    registry::{Error, parse_record, to_json},
 };
 use gridhook_event::{Timestamp, WallTime};
 use gridhook_journal::{Journal, MetaChange};
@@ -67,8 +67,13 @@ impl Token {
     ///
     /// # Errors
     /// If not.
-    pub fn check(&self, text: &str, wall: WallTime) -> Result<(), TokenProblem> {
-        if !bool::from(self.record.digest.as_bytes().ct_eq(digest(text).as_bytes())) {
+    pub fn check_text(&self, text: &str, wall: WallTime) -> Result<(), TokenProblem> {
+        if !bool::from(
+            self.record
+                .digest
+                .as_bytes()
+                .ct_eq(digest_text(text).as_bytes()),
+        ) {
             return Err(TokenProblem::Unknown);
         }
         if self.record.is_expired(wall) {
@@ -89,7 +94,7 @@ impl Token {
     }
 
     /// The record, with the time of the last use.
-    pub fn record(&self) -> TokenRecord {
+    pub fn to_record(&self) -> TokenRecord {
         let used = Some(self.used.load(Ordering::Relaxed)).filter(|used| *used > 0);
         TokenRecord {
             last_used: used.map(Timestamp),
@@ -98,7 +103,7 @@ impl Token {
     }
 
     /// Waits until the token is revoked, or expires by a wall clock that reads `wall` at present.
-    pub async fn ended(&self, wall: WallTime) {
+    pub async fn wait_for_end(&self, wall: WallTime) {
         let mut revoked = self.ended.subscribe();
         let expired = async {
             match self.record.expires {
@@ -123,8 +128,8 @@ impl ForwardedToken {
     ///
     /// # Errors
     /// If it is another one, or has expired.
-    pub fn find(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
-        self.0.check(text, wall).map(|()| Arc::clone(&self.0))
+    pub fn verify_text(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
+        self.0.check_text(text, wall).map(|()| Arc::clone(&self.0))
     }
 }
 
@@ -165,10 +170,10 @@ impl TokenTable {
 
 impl Tokens {
     /// Reads the tokens of the store. Blocks; for the start.
-    pub(super) fn recover(journal: Journal) -> Result<Self, Error> {
+    pub(super) fn load_from_journal(journal: Journal) -> Result<Self, Error> {
         let mut tokens = TokenTable::default();
-        for (name, value) in journal.reads().all_meta(MetaKind::Token)? {
-            tokens.insert(Arc::new(Token::new(parse(&name, &value)?)));
+        for (name, value) in journal.reader_pool().all_meta(MetaKind::Token)? {
+            tokens.insert(Arc::new(Token::new(parse_record(&name, &value)?)));
         }
         Ok(Self {
             journal,
@@ -177,7 +182,7 @@ impl Tokens {
     }
 
     /// All tokens, by name.
-    pub fn all(&self) -> Vec<Arc<Token>> {
+    pub fn list_tokens(&self) -> Vec<Arc<Token>> {
         self.tokens
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -192,9 +197,9 @@ impl Tokens {
     ///
     /// # Errors
     /// If the name is taken, there are too many tokens, or the token cannot be stored.
-    pub async fn create(&self, record: TokenRecord) -> Result<Arc<Token>, Error> {
+    pub async fn create_token(&self, record: TokenRecord) -> Result<Arc<Token>, Error> {
         let token = Arc::new(Token::new(record));
-        let mut changes = vec![put(&token.record)];
+        let mut changes = vec![put_change(&token.record)];
         let stored = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             if tokens.by_name.contains_key(&token.record.key()) {
@@ -238,7 +243,7 @@ impl Tokens {
     ///
     /// # Errors
     /// If the revocation cannot be stored; the token is then valid again.
-    pub async fn revoke(&self, name: &str) -> Result<Option<Arc<Token>>, Error> {
+    pub async fn revoke_token(&self, name: &str) -> Result<Option<Arc<Token>>, Error> {
         let (token, stored) = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             let Some(token) = tokens.remove(name) else {
@@ -262,11 +267,11 @@ impl Tokens {
     ///
     /// # Errors
     /// If it does not exist or has expired.
-    pub fn find(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
-        let digest = digest(text);
+    pub fn find_token(&self, text: &str, wall: WallTime) -> Result<Arc<Token>, TokenProblem> {
+        let digest = digest_text(text);
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.by_digest.get(&digest).ok_or(TokenProblem::Unknown)?;
-        token.check(text, wall)?;
+        token.check_text(text, wall)?;
         token.used.fetch_max(wall.0, Ordering::Relaxed);
         let stored = token.use_stored.load(Ordering::Relaxed);
         let is_due = wall.timestamp().since(Timestamp(stored)) >= USE_INTERVAL;
@@ -278,17 +283,20 @@ impl Tokens {
         {
             // Queued while the table is locked, so that it cannot follow the deletion of the
             // record.
-            drop(self.journal.change(vec![put(&token.record())]));
+            drop(
+                self.journal
+                    .write_meta_changes(vec![put_change(&token.to_record())]),
+            );
         }
         Ok(Arc::clone(token))
     }
 }
 
 /// The digest of a token, as the store has it.
-pub fn digest(text: &str) -> String {
+pub fn digest_text(text: &str) -> String {
     format!("{:x}", Sha256::digest(text))
 }
 
-fn put(record: &TokenRecord) -> MetaChange {
-    MetaChange::Put(MetaKind::Token, record.key(), json(record))
+fn put_change(record: &TokenRecord) -> MetaChange {
+    MetaChange::Put(MetaKind::Token, record.key(), to_json(record))
 }

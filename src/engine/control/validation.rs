@@ -118,7 +118,7 @@ impl EndpointValidator {
     }
 
     /// Whether endpoints are validated.
-    pub fn validates(&self) -> bool {
+    pub fn is_enabled(&self) -> bool {
         self.validation.validate
     }
 
@@ -135,7 +135,7 @@ impl EndpointValidator {
     /// Validates the endpoint of `plan`, a subscription of the topic with resource id `topic`. Hold
     /// the returned guard until the result is in force: until then an early confirmation is
     /// distinguished from a wrong one.
-    pub async fn validate(
+    pub async fn validate_endpoint(
         &self,
         plan: &DeliveryPlan,
         topic: &str,
@@ -195,7 +195,7 @@ impl EndpointValidator {
     ///
     /// # Errors
     /// If not: the reason.
-    pub async fn reach(&self, plan: &DeliveryPlan) -> Result<(), String> {
+    pub async fn check_reachable(&self, plan: &DeliveryPlan) -> Result<(), String> {
         let wait = self.validation.times.answer;
         let sender = plan.new_sender(&self.client)?;
         match tokio::time::timeout(wait, sender.reach(self.clock.wall())).await {

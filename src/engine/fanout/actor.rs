@@ -98,25 +98,25 @@ impl TopicActor {
         let mut left = TURN;
         while left > 0 {
             if let Some((_, matching)) = &mut self.matching {
-                match self.index.advance(matching) {
+                match self.index.match_next(matching) {
                     Some(cost) => left = left.saturating_sub(cost),
-                    None => self.finish(),
+                    None => self.finish_chunk(),
                 }
                 continue;
             }
-            match self.topic.take(waker) {
-                Some(ArrivedEvents::Changed) => self.reload(),
+            match self.topic.take_message(waker) {
+                Some(ArrivedEvents::Changed) => self.reload_subscriptions(),
                 Some(ArrivedEvents::CheckDue) => {
-                    if self.check() {
+                    if self.check_idle() {
                         return ctx.stop();
                     }
                     self.schedule_check();
                 }
-                Some(ArrivedEvents::Chunk(chunk)) => self.begin(chunk),
+                Some(ArrivedEvents::Chunk(chunk)) => self.begin_chunk(chunk),
                 None => {
                     self.enforce_backlog();
                     self.topic
-                        .history()
+                        .supervision_history()
                         .note_recovered(&self.hosts.context.clock);
                     return;
                 }
@@ -126,13 +126,13 @@ impl TopicActor {
         waker.wake_by_ref();
     }
 
-    fn begin(&mut self, chunk: Chunk) {
+    fn begin_chunk(&mut self, chunk: Chunk) {
         let (end, bytes) = (chunk.end(), chunk.record_memory());
         match chunk.into_events() {
             Ok(events) => {
                 self.matching = self
                     .index
-                    .begin(events, bytes)
+                    .begin_matching(events, bytes)
                     .map(|matching| (end, matching))
             }
             // Subscriptions read the log themselves and report damage there too.
@@ -144,12 +144,12 @@ impl TopicActor {
     }
 
     /// Adds the matched chunk to the cache and wakes the subscriptions that match.
-    fn finish(&mut self) {
+    fn finish_chunk(&mut self) {
         let Some((end, matching)) = self.matching.take() else {
             return;
         };
-        let (matched, readers, unmatched) = self.index.end(matching);
-        self.topic.meter().unmatched(unmatched);
+        let (matched, readers, unmatched) = self.index.finish_matching(matching);
+        self.topic.meter().count_unmatched(unmatched);
         self.topic.recent_events().push(matched);
         for subscription in readers {
             // The index and `known` come from the same subscriptions.
@@ -158,7 +158,7 @@ impl TopicActor {
                 self.start(&child);
             }
         }
-        self.topic.history().note_progress();
+        self.topic.supervision_history().note_progress();
     }
 
     /// If the backlog is too large and the oldest events may be dropped, passes the limit to the
@@ -171,7 +171,7 @@ impl TopicActor {
         else {
             return;
         };
-        let Some(end) = journal.end(partition) else {
+        let Some(end) = journal.log_end(partition) else {
             return;
         };
         if self.is_enforcing.replace(true) {
@@ -185,10 +185,10 @@ impl TopicActor {
         actix_rt::spawn(async move {
             // If it cannot be found out now, the next append tries again.
             if let Ok(LogPosition { at, .. }) =
-                journal.reads().last_bytes(partition, end, keep).await
+                journal.reader_pool().last_bytes(partition, end, keep).await
             {
                 for child in topic
-                    .children()
+                    .list_children()
                     .iter()
                     .filter(|child| child.shared.own_low() < at)
                 {
@@ -201,12 +201,12 @@ impl TopicActor {
 
     /// The subscriptions changed: stops actors whose subscription is gone or has another plan, and
     /// starts those with work.
-    fn reload(&mut self) {
+    fn reload_subscriptions(&mut self) {
         self.topic.recent_events().clear();
-        let children = self.topic.children();
+        let children = self.topic.list_children();
         self.index = self
             .index
-            .renewed(children.iter().map(|child| child.shared.plan()).collect());
+            .rebuild(children.iter().map(|child| child.shared.plan()).collect());
         self.known = children
             .iter()
             .map(|child| (child.number(), Arc::clone(child)))
@@ -228,8 +228,8 @@ impl TopicActor {
 
     /// The periodic check: passes the end of the log on, and stops what has nothing to do. True if
     /// this actor is to stop.
-    fn check(&mut self) -> bool {
-        let children = self.topic.children();
+    fn check_idle(&mut self) -> bool {
+        let children = self.topic.list_children();
         let low = children
             .iter()
             .map(|child| child.shared.own_low())
@@ -240,12 +240,12 @@ impl TopicActor {
         self.retire_idle(&children);
         self.start_pending(&children);
         self.enforce_backlog();
-        self.retire()
+        self.should_retire()
     }
 
     /// The cache keeps nothing for subscriptions that lag.
     fn forget_laggards(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+        let Some(end) = self.hosts.context.journal.log_end(self.topic.partition()) else {
             return;
         };
         self.ends.push_back(end.next);
@@ -265,11 +265,11 @@ impl TopicActor {
 
     /// Whether this actor is to stop, because it and all its subscriptions were idle at two checks
     /// in a row: an idle topic costs one record in memory. New work starts it again.
-    fn retire(&mut self) -> bool {
+    fn should_retire(&mut self) -> bool {
         let is_idle =
             self.children.is_empty() && self.matching.is_none() && !self.is_enforcing.get();
         let retires =
-            std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.retire();
+            std::mem::replace(&mut self.is_idle, is_idle) && is_idle && self.topic.try_retire();
         if retires {
             self.topic.recent_events().clear();
             self.retired.store(true, Ordering::Release);
@@ -282,7 +282,7 @@ impl TopicActor {
     /// starts them again. To start an actor costs as much as many events, so those of a topic with
     /// an event now and then stay.
     fn retire_idle(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+        let Some(end) = self.hosts.context.journal.log_end(self.topic.partition()) else {
             return;
         };
         let idle = children
@@ -299,7 +299,7 @@ impl TopicActor {
     }
 
     fn start_pending(&mut self, children: &[Arc<SubscriptionHandle>]) {
-        let Some(end) = self.hosts.context.journal.end(self.topic.partition()) else {
+        let Some(end) = self.hosts.context.journal.log_end(self.topic.partition()) else {
             return;
         };
         for child in children {
@@ -316,7 +316,7 @@ impl TopicActor {
             return;
         }
         // The previous incarnation of this actor took the child with it.
-        if let Some(ended_at) = self.topic.history().down_since() {
+        if let Some(ended_at) = self.topic.supervision_history().down_since() {
             child.history.note_orphaned(ended_at);
         }
         let lifeline = Lifeline::new();
@@ -324,7 +324,7 @@ impl TopicActor {
             Arc::clone(child),
             Arc::clone(&self.topic),
             &self.hosts,
-            lifeline.watch(),
+            lifeline.new_watch(),
         );
         self.children.insert(child.number(), lifeline);
     }
@@ -334,7 +334,7 @@ impl Actor for TopicActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.reload();
+        self.reload_subscriptions();
         self.topic.set_mailbox(ctx.address());
         take_turns(ctx);
         self.schedule_check();

@@ -84,7 +84,7 @@ pub enum ExplainAnswer {
 ///
 /// # Errors
 /// If the store cannot be read or no longer has the subscription.
-pub async fn explain(
+pub async fn explain_event(
     shared: &SharedState,
     reads: &ReaderPool,
     wanted: EventSelector,
@@ -96,7 +96,7 @@ pub async fn explain(
     let (plan, requests) = (shared.plan(), shared.requests_in_flight());
     let seq = match wanted {
         EventSelector::Seq(seq) => seq,
-        EventSelector::Id(id) => match search(shared, reads, &requests, &id, end).await? {
+        EventSelector::Id(id) => match search_id(shared, reads, &requests, &id, end).await? {
             Ok(seq) => seq,
             Err(searched) => return Ok(ExplainAnswer::NotFound(searched)),
         },
@@ -143,7 +143,7 @@ pub async fn explain(
 }
 
 /// The sequence of the first event with this id, or what was searched.
-async fn search(
+async fn search_id(
     shared: &SharedState,
     reads: &ReaderPool,
     requests: &[Arc<OutgoingBatch>],
@@ -157,7 +157,7 @@ async fn search(
         .collect();
     let in_flight: Vec<(Lane, Seq)> = in_flight.into_iter().take(EVENTS_MAX).collect();
     let (due, _) = reads
-        .due(
+        .read_due_keys(
             shared.subscription_key,
             DueKey::first_at(Timestamp::default()),
             EVENTS_MAX,
@@ -168,7 +168,7 @@ async fn search(
     for mut keys in [in_flight, pending] {
         while !keys.is_empty() {
             let fetched = reads
-                .fetch(shared.subscription_key, keys.clone(), SLICE_BYTES)
+                .fetch_pending(shared.subscription_key, keys.clone(), SLICE_BYTES)
                 .await?;
             if let Some(found) = fetched
                 .iter()
@@ -186,7 +186,7 @@ async fn search(
     let (mut upto, mut bytes) = (from, 0);
     while upto < end && bytes < LOG_BYTES_MAX {
         let slice = reads
-            .log(shared.subscription_key.partition, upto, end, SLICE_BYTES)
+            .read_log(shared.subscription_key.partition, upto, end, SLICE_BYTES)
             .await?;
         for chunk in &slice.chunks {
             bytes += chunk.bytes_len();

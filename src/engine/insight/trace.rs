@@ -111,7 +111,7 @@ pub struct TraceQuery<'a> {
 ///
 /// # Errors
 /// If the store cannot be read.
-pub async fn trace(
+pub async fn trace_subscription(
     reads: &ReaderPool,
     query: TraceQuery<'_>,
 ) -> Result<SubscriptionTrace, journal::Error> {
@@ -126,7 +126,9 @@ pub async fn trace(
     } = query;
     let account = match shared {
         Some(shared) => {
-            match event_finder::explain(shared, reads, EventSelector::Seq(seq), end, now).await {
+            match event_finder::explain_event(shared, reads, EventSelector::Seq(seq), end, now)
+                .await
+            {
                 Ok(ExplainAnswer::Found(report)) => Some(report),
                 // It was deleted meanwhile.
                 Ok(ExplainAnswer::NotFound(_)) | Err(journal::Error::Unknown) => None,
@@ -191,7 +193,7 @@ pub async fn trace(
         deleted: account.is_none(),
         history,
         filters,
-        excerpts: reads.excerpts(subscription_key, wanted).await?,
+        excerpts: reads.read_excerpts(subscription_key, wanted).await?,
         explanation: account.map(|account| account.explanation),
         transformed: transformed.and_then(TransformedSummary::new),
         cut,

@@ -18,7 +18,7 @@ use actix::ArbiterHandle;
 use crate::{
     control::registry::{StartQueue, SubscriptionHandle, TopicHandle},
     fanout::TopicActor,
-    supervision::{IncarnationEnd, LifelineWatch, Supervised, SupervisionHistory, supervise},
+    supervision::{IncarnationEnd, LifelineWatch, Supervised, SupervisionHistory, supervise_actor},
 };
 use gridhook_clock::Clock;
 use gridhook_journal as journal;
@@ -41,7 +41,7 @@ pub struct ActorHosts {
 
 impl ActorHosts {
     /// The arbiter for this number.
-    pub fn arbiter(&self, number: u32) -> &ArbiterHandle {
+    pub fn arbiter_for(&self, number: u32) -> &ArbiterHandle {
         &self.arbiters[number as usize % self.arbiters.len()]
     }
 
@@ -53,8 +53,8 @@ impl ActorHosts {
         lifeline: LifelineWatch,
     ) {
         // False if the arbiter has ended because the server stops.
-        let _running = self.arbiter(number).spawn_fn(move || {
-            actix_rt::spawn(supervise(supervised, lifeline));
+        let _running = self.arbiter_for(number).spawn_fn(move || {
+            actix_rt::spawn(supervise_actor(supervised, lifeline));
         });
     }
 }
@@ -84,7 +84,7 @@ pub fn supervise_subscription(
 ) {
     child.note_served_plan();
     hosts.spawn_supervised(
-        child.host(),
+        child.host_number(),
         SubscriptionFactory {
             child,
             topic,
@@ -109,8 +109,8 @@ impl Supervised for TopicFactory {
         self.topic.record().name.to_string()
     }
 
-    fn history(&self) -> &SupervisionHistory {
-        self.topic.history()
+    fn supervision_history(&self) -> &SupervisionHistory {
+        self.topic.supervision_history()
     }
 
     fn clock(&self) -> &Clock {
@@ -148,7 +148,7 @@ impl Supervised for SubscriptionFactory {
         )
     }
 
-    fn history(&self) -> &SupervisionHistory {
+    fn supervision_history(&self) -> &SupervisionHistory {
         &self.child.history
     }
 

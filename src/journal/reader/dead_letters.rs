@@ -22,7 +22,7 @@ pub struct WaitingDeadLetter {
 impl ReaderPool {
     /// Reads a subscription's dead letters whose file is due by `by`, in order, or the first of
     /// them.
-    pub fn dead(
+    pub fn read_dead_letters(
         &self,
         subscription_key: SubscriptionKey,
         by: Timestamp,

@@ -38,7 +38,7 @@ impl ReaderPool {
     }
 
     /// Reads the cursor of a subscription. [`Error::Unknown`] if there is no such subscription.
-    pub fn cursor(&self, subscription_key: SubscriptionKey) -> PendingResult<Cursor> {
+    pub fn read_cursor(&self, subscription_key: SubscriptionKey) -> PendingResult<Cursor> {
         self.run(move |store| read_cursor(store, subscription_key))
     }
 }

@@ -99,7 +99,7 @@ impl ReaderPool {
     }
 
     /// Reads response excerpts that are still stored.
-    pub fn excerpts(
+    pub fn read_excerpts(
         &self,
         subscription_key: SubscriptionKey,
         wanted: Vec<ExcerptKey>,
@@ -119,12 +119,12 @@ impl ReaderPool {
 
     /// Reads the event at a sequence, from the log or from the carried events; [`None`] if the
     /// store no longer has it.
-    pub fn event(&self, partition: PartitionId, seq: Seq) -> PendingResult<Option<Event>> {
+    pub fn read_event(&self, partition: PartitionId, seq: Seq) -> PendingResult<Option<Event>> {
         self.run(move |store| Ok(EventFinder::new(store, partition).find(seq)?))
     }
 
     /// Reads the beginning of the log of `partition`; [`None`] if the partition does not exist.
-    pub fn floor(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
+    pub fn read_floor(&self, partition: PartitionId) -> PendingResult<Option<Seq>> {
         self.run(move |store| {
             let record = store.get(Family::Meta, &keys::floor(partition))?;
             Ok(record

@@ -31,9 +31,9 @@ impl Journal {
     /// Limits the backlog of a partition to one of `parts` equal parts of the limit: it is that of
     /// a spread topic.
     pub fn divide_backlog(&self, partition: PartitionId, parts: u32) {
-        self.writer(partition)
+        self.writer_for(partition)
             .queue
-            .send(WriterEntry::DivideBacklog {
+            .send_entry(WriterEntry::DivideBacklog {
                 partition,
                 parts: parts.max(1),
             });
@@ -42,7 +42,7 @@ impl Journal {
 
 impl GroupWriter {
     /// Fails if the backlog of a partition is at its limit.
-    pub(super) fn admit(&mut self, id: PartitionId) -> Result<(), Error> {
+    pub(super) fn check_backlog(&mut self, id: PartitionId) -> Result<(), Error> {
         match self.update_backlog(id)? {
             Some(CrowdedPartition {
                 laggard,
@@ -86,7 +86,7 @@ impl GroupWriter {
             BacklogFullPolicy::Refuse => most,
             BacklogFullPolicy::Expire => most / 8 * EXPIRE_FROM,
         };
-        if partition.backlog() < threshold {
+        if partition.backlog_bytes() < threshold {
             return Ok(None);
         }
         let lows = self.lows.get(&id).into_iter().flatten();
@@ -109,7 +109,7 @@ impl GroupWriter {
             };
             partition.passed = PassedEvents { low, bytes };
         }
-        let bytes = partition.backlog();
+        let bytes = partition.backlog_bytes();
         let keep = match bound.when_full {
             BacklogFullPolicy::Refuse => None,
             BacklogFullPolicy::Expire => Some(most / 8 * EXPIRE_TO),

@@ -68,7 +68,7 @@ impl RecentIds {
 
     /// The record of an id, of which a lookup at `version` has found `known`. [`None`] if the
     /// lookup is too old.
-    fn resolve(
+    fn resolve_id(
         &self,
         key: &IdKey,
         version: u64,
@@ -148,7 +148,7 @@ impl GroupWriter {
     ) -> Result<Option<PublishedId>, Error> {
         let lookup = check.known.as_ref().and_then(|known| {
             let record = known.records.get(index).copied()?;
-            self.recent_ids.resolve(key, known.version, record)
+            self.recent_ids.resolve_id(key, known.version, record)
         });
         match lookup {
             Some(record) => Ok(record),

@@ -20,7 +20,12 @@ use gridhook_store::{
 
 impl GroupWriter {
     /// Adds an entry to the batch and its answer to the group.
-    pub(super) fn encode(&mut self, group: &mut CommitGroup, entry: WriterEntry, now: Timestamp) {
+    pub(super) fn encode_entry(
+        &mut self,
+        group: &mut CommitGroup,
+        entry: WriterEntry,
+        now: Timestamp,
+    ) {
         let answer = match entry {
             WriterEntry::Publish {
                 partition,
@@ -75,7 +80,7 @@ impl GroupWriter {
                 partition,
                 from,
                 reply,
-            } => return self.keep(partition, from, reply),
+            } => return self.guard_log(partition, from, reply),
             WriterEntry::DivideBacklog { partition, parts } => {
                 self.backlog_parts.insert(partition, parts);
                 return;
@@ -126,7 +131,7 @@ impl GroupWriter {
         if self.store.is_short_of_space() {
             return Err(Error::Full);
         }
-        self.admit(id)?;
+        self.check_backlog(id)?;
         let (chunks, duplicates) = match check {
             Some(check) => self.remove_duplicates(group, id, chunks, &check, now)?,
             None => (chunks, 0),
@@ -141,9 +146,11 @@ impl GroupWriter {
         group.before.entry(id).or_insert(Some(*partition));
         let (appended, is_corrected) = partition.begin_append(clock, now);
         if is_corrected {
-            group
-                .batch
-                .put(Family::Meta, keys::floor(id), partition.record().encode());
+            group.batch.put(
+                Family::Meta,
+                keys::floor(id),
+                partition.floor_record().encode(),
+            );
         }
         let published = PublishReceipt {
             first: partition.next,
@@ -185,11 +192,13 @@ impl GroupWriter {
                 let partition = self
                     .partitions
                     .entry(*id)
-                    .or_insert_with(PartitionState::found);
+                    .or_insert_with(PartitionState::find_existing);
                 partition.begin_append(&self.clock, now);
-                group
-                    .batch
-                    .put(Family::Meta, keys::floor(*id), partition.record().encode());
+                group.batch.put(
+                    Family::Meta,
+                    keys::floor(*id),
+                    partition.floor_record().encode(),
+                );
             }
             MetaChange::Subscribe(subscription_key, start) => {
                 // Only this thread moves the floor, so it cannot pass this position.
@@ -220,7 +229,7 @@ impl GroupWriter {
                 );
                 group
                     .lows
-                    .push((*subscription_key, LowWatermark::of(&cursor)));
+                    .push((*subscription_key, LowWatermark::from_cursor(&cursor)));
             }
             MetaChange::Unsubscribe(subscription_key) => {
                 // Fences its writes. Its pending deliveries are removed in parts, later.
@@ -240,9 +249,10 @@ impl GroupWriter {
             }
             MetaChange::DeletePartition(id) => {
                 let before = self.partitions.remove(id);
-                let record = before
-                    .as_ref()
-                    .map_or_else(|| PartitionState::found().record(), PartitionState::record);
+                let record = before.as_ref().map_or_else(
+                    || PartitionState::find_existing().floor_record(),
+                    PartitionState::floor_record,
+                );
                 group.before.entry(*id).or_insert(before);
                 let record = FloorRecord {
                     floor: FloorRecord::ABANDONED,
@@ -286,7 +296,7 @@ impl GroupWriter {
             return Ok(());
         }
         self.trims
-            .touch(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
+            .note_changes(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |is_needed| {
             let changed = group
                 .needs
@@ -358,7 +368,7 @@ fn encode_changes(
                 new_cursor = Some(cursor.encode().into());
                 group
                     .lows
-                    .push((subscription_key, LowWatermark::of(cursor)));
+                    .push((subscription_key, LowWatermark::from_cursor(cursor)));
             }
             RecordChange::Defer {
                 lane,
@@ -389,7 +399,7 @@ fn encode_changes(
                 }
             }
             RecordChange::Settle { lane, seq, was_due } => {
-                settle(group, subscription_key, *lane, *seq, *was_due)
+                delete_pending(group, subscription_key, *lane, *seq, *was_due)
             }
             RecordChange::DeadLetter {
                 lane,
@@ -423,7 +433,7 @@ fn encode_changes(
                     excerpt.encode(),
                 );
             }
-            RecordChange::Redrive(page) => redrive(group, subscription_key, page),
+            RecordChange::Redrive(page) => delete_redriven(group, subscription_key, page),
             RecordChange::JobEnded(job) => {
                 group.batch.put(
                     Family::Meta,
@@ -438,7 +448,7 @@ fn encode_changes(
 }
 
 /// Deletes a pending delivery.
-pub(super) fn settle(
+pub(super) fn delete_pending(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
     lane: Lane,
@@ -462,7 +472,7 @@ pub(super) fn settle(
 }
 
 /// Deletes redriven dead letters. Separate, later changes make their events pending.
-fn redrive(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
+fn delete_redriven(group: &mut CommitGroup, subscription_key: SubscriptionKey, page: &RedrivePage) {
     for RedrivenEvent { seq, waited, event } in &page.dead_letters {
         if let Some((due, seq, lane)) = *waited {
             remove_dead_letter(group, subscription_key, DeadLetterKey { due, seq, lane });

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use super::{
     CommitGroup, GroupWriter, HOUSEKEEPING,
-    encode::{remove_dead_letter, settle},
+    encode::{delete_pending, remove_dead_letter},
 };
 use crate::{DeadLetterKey, JournalState, reader::ended_jobs, shards::CONTROL};
 use gridhook_event::{Lane, SubscriptionKey, Timestamp};
@@ -21,12 +21,12 @@ const ENDED_MAX: usize = 50;
 const REAP_MAX: usize = 1024;
 
 impl GroupWriter {
-    pub(super) fn housekeep(&mut self, now: Timestamp) -> Result<(), StoreError> {
+    pub(super) fn run_maintenance(&mut self, now: Timestamp) -> Result<(), StoreError> {
         if !self.parked.is_empty() {
             return Ok(());
         }
         let is_due = now >= self.last_housekeeping.after(HOUSEKEEPING);
-        let kept = self.trim(now).and_then(|()| {
+        let kept = self.trim_partitions(now).and_then(|()| {
             if is_due {
                 self.run_periodic(now)
             } else {
@@ -58,7 +58,7 @@ impl GroupWriter {
                 self.store.expire_ids(now);
             }
         }
-        self.reap()
+        self.remove_deleted()
     }
 
     /// Deletes all but the latest ended jobs.
@@ -88,7 +88,7 @@ impl GroupWriter {
     }
 
     /// Removes a part of the records of its deleted subscriptions.
-    fn reap(&mut self) -> Result<(), StoreError> {
+    fn remove_deleted(&mut self) -> Result<(), StoreError> {
         let mut subscription_keys = Vec::new();
         let (range, shards) = (keys::reaps(), self.options.shards);
         self.store
@@ -119,7 +119,7 @@ impl GroupWriter {
         self.store
             .scan(Family::Due, &range.start, &range.end, &mut |key, _| {
                 if let Some((_, due, lane, seq)) = keys::parse_due(key) {
-                    settle(&mut group, subscription_key, lane, seq, due);
+                    delete_pending(&mut group, subscription_key, lane, seq, due);
                     let entry = LedgerEntry {
                         at: now,
                         runs: vec![SeqRun::single(seq)],

@@ -99,7 +99,7 @@ impl WriterResources {
         fatal: FatalHandler,
         damage: Damage,
     ) -> Self {
-        let running = Arc::new(AtomicUsize::new(options.shards.writers()));
+        let running = Arc::new(AtomicUsize::new(options.shards.writer_count()));
         Self {
             store,
             clock,
@@ -113,7 +113,7 @@ impl WriterResources {
 }
 
 /// Starts the writer with this number.
-pub(super) fn spawn(
+pub(super) fn spawn_writer(
     resources: &WriterResources,
     number: usize,
     PartitionLogs { partitions, lows }: PartitionLogs,
@@ -123,7 +123,7 @@ pub(super) fn spawn(
     let last_housekeeping = resources.clock.now();
     let mut trims = TrimSchedule::start(Arc::clone(&resources.store));
     for id in partitions.keys() {
-        trims.arm(*id, last_housekeeping);
+        trims.schedule_lookup(*id, last_housekeeping);
     }
     let writer = GroupWriter {
         number,
@@ -249,7 +249,7 @@ impl GroupWriter {
         loop {
             let (group, now, close) = self.next_group();
             if !group.is_empty() {
-                self.commit(group, now)?;
+                self.commit_group(group, now)?;
             }
             if close {
                 // Parked entries still wait for space. They are repeated after the restart.
@@ -257,7 +257,7 @@ impl GroupWriter {
                 let is_last = self.running.fetch_sub(1, Ordering::AcqRel) == 1;
                 return if is_last { self.store.close() } else { Ok(()) };
             }
-            self.housekeep(now.max(self.last_write))?;
+            self.run_maintenance(now.max(self.last_write))?;
         }
     }
 
@@ -275,7 +275,7 @@ impl GroupWriter {
         if next.is_none() && self.outcomes.is_empty() {
             waited = false;
             self.outcomes.expect_nothing();
-            self.entries.wait(Awaited::Any, wait);
+            self.entries.wait_for_entries(Awaited::Any, wait);
             next = self.entries.next();
         }
         let mut now = self.clock.now();
@@ -333,18 +333,22 @@ impl GroupWriter {
     /// While outcomes wait or are expected, waits for entries that do not wait as long, for at most
     /// `most`. Returns whether none came.
     fn wait_beside_outcomes(&mut self, most: Duration) -> bool {
-        let Some((awaited, until)) = self.outcomes.awaited() else {
+        let Some((awaited, until)) = self.outcomes.next_awaited() else {
             return false;
         };
         let wait = until.since(self.clock.now());
-        let waited = !self.entries.wait(awaited, wait.min(most));
+        let waited = !self.entries.wait_for_entries(awaited, wait.min(most));
         if waited && wait <= most {
-            self.outcomes.reach(until);
+            self.outcomes.advance_to(until);
         }
         waited
     }
 
-    fn commit(&mut self, entries: Vec<WriterEntry>, now: Timestamp) -> Result<(), StoreError> {
+    fn commit_group(
+        &mut self,
+        entries: Vec<WriterEntry>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let count = entries.len();
         // Most entries have one operation.
         let (batch, answers) = (Batch(Vec::with_capacity(count)), Vec::with_capacity(count));
@@ -354,7 +358,7 @@ impl GroupWriter {
             ..CommitGroup::default()
         };
         for entry in entries {
-            self.encode(&mut group, entry, now);
+            self.encode_entry(&mut group, entry, now);
         }
         for ((id, digest), known) in &group.ids {
             group.batch.put(
@@ -373,13 +377,13 @@ impl GroupWriter {
         match written {
             Ok(()) => {
                 self.status.set_state(self.writable_state());
-                self.finish(group)
+                self.finish_group(group)
             }
             Err(StoreError::Full) => {
                 if self.status.set_state(JournalState::Full) != JournalState::Full as u8 {
                     tracing::warn!("the disk is full; publishers are refused");
                 }
-                self.park(group);
+                self.fail_group(group);
                 Ok(())
             }
             Err(error @ (StoreError::Damaged(_) | StoreError::Failed(_))) => Err(error),
@@ -392,7 +396,7 @@ impl GroupWriter {
         self.last_write = self.clock.now();
         self.status
             .meter
-            .synced(entries, self.last_write.since(began));
+            .record_sync(entries, self.last_write.since(began));
         Ok(())
     }
 
@@ -406,7 +410,7 @@ impl GroupWriter {
         }
     }
 
-    fn finish(&mut self, group: CommitGroup) -> Result<(), StoreError> {
+    fn finish_group(&mut self, group: CommitGroup) -> Result<(), StoreError> {
         for (id, open) in self.ids.written() {
             self.trims.complete_filter(id, open);
         }
@@ -433,14 +437,14 @@ impl GroupWriter {
                 None => lows.remove(&subscription),
             };
         }
-        let soon = self.last_write.after(self.trims.delay());
+        let soon = self.last_write.after(self.trims.lookup_delay());
         moved
             .iter()
             .chain(group.before.keys())
-            .for_each(|id| self.trims.arm(*id, soon));
+            .for_each(|id| self.trims.schedule_lookup(*id, soon));
         for id in group.before.keys() {
             self.status
-                .set_end(*id, self.partitions.get(id).map(PartitionState::end));
+                .set_end(*id, self.partitions.get(id).map(PartitionState::log_end));
             if !self.partitions.contains_key(id) {
                 self.ids.forget(*id);
                 self.lows.remove(id);
@@ -452,13 +456,13 @@ impl GroupWriter {
             match answer {
                 // The events are published even if the publisher has disconnected.
                 PendingAnswer::Published(reply, _permit, answer) => drop(reply.send(answer)),
-                PendingAnswer::Done(entry) => reply(entry, Ok(())),
-                PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
+                PendingAnswer::Done(entry) => reply_to_entry(entry, Ok(())),
+                PendingAnswer::Refused(entry, error) => reply_to_entry(entry, Err(error)),
                 PendingAnswer::Opened(entry, owner) => self.reply_opened(entry, owner),
             }
         }
         if !group.appended.is_empty() {
-            self.outcomes.expect(self.last_write);
+            self.outcomes.expect_outcomes(self.last_write);
         }
         let mut appended = group.appended.into_iter().peekable();
         while let Some((id, chunk)) = appended.next() {
@@ -527,7 +531,7 @@ impl GroupWriter {
 
     /// Handles a group that was not written because the disk is full: publishers and the control
     /// plane are refused, all other entries wait.
-    fn park(&mut self, group: CommitGroup) {
+    fn fail_group(&mut self, group: CommitGroup) {
         group.before.keys().for_each(|id| self.ids.forget(*id));
         put_back(&mut self.partitions, group.before);
         put_back(&mut self.incarnations, group.incarnations);
@@ -540,11 +544,11 @@ impl GroupWriter {
                     entry @ WriterEntry::Meta {
                         completes: false, ..
                     },
-                ) => reply(entry, Err(Error::Full)),
+                ) => reply_to_entry(entry, Err(Error::Full)),
                 PendingAnswer::Done(entry) | PendingAnswer::Opened(entry, _) => {
                     self.parked.push(entry)
                 }
-                PendingAnswer::Refused(entry, error) => reply(entry, Err(error)),
+                PendingAnswer::Refused(entry, error) => reply_to_entry(entry, Err(error)),
             }
         }
     }
@@ -560,9 +564,9 @@ fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>)
     }
 }
 
-fn reply(entry: WriterEntry, answer: Result<(), Error>) {
+fn reply_to_entry(entry: WriterEntry, answer: Result<(), Error>) {
     match entry {
-        WriterEntry::Append { done, .. } => done.call(answer),
+        WriterEntry::Append { done, .. } => done.call_with(answer),
         WriterEntry::Meta { reply, .. } | WriterEntry::WriteDeadLetters { reply, .. } => {
             // The change is made even if the caller was dropped.
             reply.send(answer).ok();

@@ -66,7 +66,7 @@ impl WaitingOutcomes {
     }
 
     /// Events were appended: their outcomes come soon, and none of them is to wake the writer.
-    pub(super) fn expect(&mut self, now: Timestamp) {
+    pub(super) fn expect_outcomes(&mut self, now: Timestamp) {
         if self.is_empty() {
             self.expected = None;
         }
@@ -79,7 +79,7 @@ impl WaitingOutcomes {
     }
 
     /// What the writer waits for, and until when; [`None`] if no outcome waits or is expected.
-    pub(super) fn awaited(&mut self) -> Option<(Awaited, Timestamp)> {
+    pub(super) fn next_awaited(&mut self) -> Option<(Awaited, Timestamp)> {
         self.is_late = false;
         let until = [self.expected, self.due].into_iter().flatten().min()?;
         let is_relaxed = self.expected.is_none() && self.urgency == WriteUrgency::Relaxed;
@@ -94,7 +94,7 @@ impl WaitingOutcomes {
     }
 
     /// The writer has waited until then.
-    pub(super) fn reach(&mut self, until: Timestamp) {
+    pub(super) fn advance_to(&mut self, until: Timestamp) {
         self.is_due |= self.due == Some(until);
         if self
             .expected

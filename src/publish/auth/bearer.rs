@@ -161,8 +161,8 @@ impl BearerAuth {
         };
         if token.starts_with(tokens::PREFIX) {
             let found = match (forwarded, &self.tokens) {
-                (Some(forwarded), _) => Some(forwarded.find(token, wall)?),
-                (None, Some(tokens)) => Some(tokens.find(token, wall)?),
+                (Some(forwarded), _) => Some(forwarded.verify_text(token, wall)?),
+                (None, Some(tokens)) => Some(tokens.find_token(token, wall)?),
                 (None, None) => None,
             };
             if let Some(token) = found {

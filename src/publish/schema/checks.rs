@@ -48,7 +48,7 @@ pub struct Nonconforming {
 impl DataCheck {
     fn count_steps(&self) -> f64 {
         self.declared
-            .steps(self.data.as_ref().map_or(0, Bytes::len))
+            .check_steps_max(self.data.as_ref().map_or(0, Bytes::len))
     }
 
     fn find_violation(&self) -> Option<String> {
@@ -57,7 +57,7 @@ impl DataCheck {
             .data
             .as_ref()
             .map(|data| std::str::from_utf8(data).unwrap_or_default());
-        self.declared.violation(data)
+        self.declared.find_violation(data)
     }
 }
 

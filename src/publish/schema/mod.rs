@@ -169,7 +169,7 @@ impl EventTarget {
         };
         let [event_type, version] =
             [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
-        let Some(declared) = catalogue.find(&event_type, &version) else {
+        let Some(declared) = catalogue.find_schema(&event_type, &version) else {
             return;
         };
         let data = data.map(|data| shared_part(body, data));

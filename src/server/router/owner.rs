@@ -95,7 +95,7 @@ async fn answer_identity(request: HttpRequest, control: web::Data<Control>) -> H
 }
 
 async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
-    let namespaces = control.registry().namespaces();
+    let namespaces = control.registry().list_namespaces();
     let led = namespaces.iter().filter(|namespace| !namespace.is_follower);
     HttpResponse::Ok().json(
         led.map(|namespace| namespace.name.to_string())
@@ -166,7 +166,7 @@ impl io::Write for PieceSender {
 async fn answer_spread(control: web::Data<Control>) -> HttpResponse {
     let records = control
         .registry()
-        .topics()
+        .list_topics()
         .into_iter()
         .map(|topic| topic.record());
     let keys: Vec<String> = records
@@ -199,7 +199,10 @@ async fn take_leases_back(
     for (key, leases) in leases {
         let registry = control.registry();
         // The subscription may have been deleted.
-        if let (Some(topic), Some(shared)) = (registry.owner(key.partition), registry.shared(key)) {
+        if let (Some(topic), Some(shared)) = (
+            registry.topic_of_partition(key.partition),
+            registry.shared_state(key),
+        ) {
             shared.take_back_leases(leases);
             topic.ensure_actor(&shared);
         }

@@ -108,7 +108,7 @@ impl Running {
         timekeeper.save();
         core.journal.close();
         // A write may wait for the changelog, and a second signal is heard meanwhile.
-        tokio::task::spawn_blocking(move || writer.join())
+        tokio::task::spawn_blocking(move || writer.join_all())
             .await
             .expect("joining threads does not panic");
         let is_of_process = end.is_of_process();

@@ -225,7 +225,7 @@ pub(super) fn store_of(events: &[Became], other: usize) -> MemoryStore {
         MetaChange::Subscribe(ONE, None),
         MetaChange::Subscribe(TWO, None),
     ];
-    queue.wait(queue.journal.change(made));
+    queue.wait(queue.journal.write_meta_changes(made));
     for part in events.chunks(7) {
         queue.publish(part.len());
     }

@@ -197,11 +197,11 @@ fn the_next_event_gets_a_place_above_everything_that_is_mentioned() {
         "from where one still reads to where the other has"
     );
     let queue = Fixture::at(&store);
-    let published = queue.wait(
-        queue
-            .journal
-            .publish(PARTITION, sealed(&[("yes", 10)]), None),
-    );
+    let published = queue.wait(queue.journal.append_events(
+        PARTITION,
+        sealed(&[("yes", 10)]),
+        None,
+    ));
     assert_eq!(published.first, Seq(40));
     assert_sound(&store, "events follow the gap");
     queue.housekeep();
@@ -320,7 +320,7 @@ proptest! {
         let (again, _) = accept(&store);
         prop_assert_eq!(again, LossReport::default());
         let queue = Fixture::at(&store);
-        let published = queue.wait(queue.journal.publish(PARTITION, sealed(&[("yes", 10)]), None));
+        let published = queue.wait(queue.journal.append_events(PARTITION, sealed(&[("yes", 10)]), None));
         prop_assert!(published.first >= above, "{:?} of {:?}: {}", published.first, above, loss);
         queue.housekeep();
         queue.stop();

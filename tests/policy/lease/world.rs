@@ -146,7 +146,7 @@ impl World {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .expect("a runtime");
-        let founded = journal.change(vec![
+        let founded = journal.write_meta_changes(vec![
             MetaChange::CreatePartition(PARTITION),
             MetaChange::Subscribe(SUBSCRIPTION_KEY, None),
         ]);
@@ -201,7 +201,7 @@ impl World {
     }
 
     fn end(&self) -> Seq {
-        self.journal.end(PARTITION).expect("founded").next
+        self.journal.log_end(PARTITION).expect("founded").next
     }
 
     pub(super) fn step(&mut self) {
@@ -254,7 +254,7 @@ impl World {
             .map(|(yes, of)| (subject(*yes, *of), self.dice.below(80)))
             .collect();
         let published = self
-            .wait(self.journal.publish(PARTITION, sealed(&events), None))
+            .wait(self.journal.append_events(PARTITION, sealed(&events), None))
             .expect("there is room");
         for (index, matches) in matching.into_iter().enumerate() {
             let seq = published.first.plus(index as u64);
@@ -519,8 +519,8 @@ impl World {
         let (done, answer) = mpsc::channel();
         let done = Box::new(move |result| done.send(result).unwrap_or_default());
         self.journal
-            .append(self.owner, write.changes.clone(), WriteUrgency::Now, done);
-        self.wait(self.journal.change(Vec::new()))
+            .write_changes(self.owner, write.changes.clone(), WriteUrgency::Now, done);
+        self.wait(self.journal.write_meta_changes(Vec::new()))
             .expect("there is room");
         answer
             .try_recv()
@@ -637,7 +637,7 @@ impl World {
     fn check_end(&mut self) {
         let disk = load(&self.memory, SUBSCRIPTION_KEY);
         self.truths.check_end(&disk);
-        let waiting = self.wait(self.journal.reads().dead(
+        let waiting = self.wait(self.journal.reader_pool().read_dead_letters(
             SUBSCRIPTION_KEY,
             Timestamp::NEVER,
             usize::MAX,
@@ -650,7 +650,7 @@ impl World {
 
     pub(super) fn close(self) {
         self.journal.close();
-        self.writer.join();
+        self.writer.join_all();
     }
 }
 

@@ -98,7 +98,7 @@ fn recover_from_prefixes(seed: u64, every: usize, promised_later: usize) -> usiz
         next.assert_kept(&scenario.promised, kept + promised_later);
         next.heal();
         next.journal.close();
-        next.writer.join();
+        next.writer.join_all();
         tried += 1;
     }
     tried

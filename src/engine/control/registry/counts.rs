@@ -73,7 +73,7 @@ pub struct SubscriptionSnapshot {
 
 impl SubscriptionSnapshot {
     /// The figures of `child`, while its log ends at `end`.
-    fn of(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
+    fn from_handle(child: Arc<SubscriptionHandle>, end: Option<Seq>) -> Self {
         let in_flight = child.shared.in_flight();
         child.shared.read_state(|state| {
             let (backlog, unread) = state.count_backlog(end.unwrap_or(state.low));
@@ -136,9 +136,9 @@ impl TopicHandle {
     /// comes to it.
     pub fn snapshots(&self) -> impl Iterator<Item = SubscriptionSnapshot> {
         let end = self.log_end();
-        self.children()
+        self.list_children()
             .into_iter()
-            .map(move |child| SubscriptionSnapshot::of(child, end))
+            .map(move |child| SubscriptionSnapshot::from_handle(child, end))
     }
 
     /// The jobs that have not ended, with the record of their subscription.
@@ -150,36 +150,36 @@ impl TopicHandle {
                 .map(move |job| (Arc::clone(&record), job))
                 .collect::<Vec<_>>()
         };
-        self.children().iter().flat_map(open).collect()
+        self.list_children().iter().flat_map(open).collect()
     }
 
     /// The snapshot of one subscription, by the key of its record in any case.
     pub fn snapshot(&self, name: &str) -> Option<SubscriptionSnapshot> {
         self.child_named(name)
-            .map(|child| SubscriptionSnapshot::of(child, self.log_end()))
+            .map(|child| SubscriptionSnapshot::from_handle(child, self.log_end()))
     }
 
     /// Visits all subscriptions, by the key of their records.
-    pub fn census(&self, mut visit: impl FnMut(SubscriptionCensus<'_>)) {
-        self.children()
+    pub fn visit_subscriptions(&self, mut visit: impl FnMut(SubscriptionCensus<'_>)) {
+        self.list_children()
             .iter()
-            .for_each(|child| self.counted(child, &mut visit));
+            .for_each(|child| self.visit_counted(child, &mut visit));
     }
 
     /// What `visit` makes of one subscription, by the key of its record in any case.
-    pub fn count<T>(
+    pub fn visit_subscription<T>(
         &self,
         name: &str,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
     ) -> Option<T> {
         self.child_named(name)
-            .map(|child| self.counted(&child, visit))
+            .map(|child| self.visit_counted(&child, visit))
     }
 
     /// Visits the number, the cursor and the backlog of each subscription.
-    pub fn cursors(&self, mut visit: impl FnMut(SubscriptionId, &Cursor, u64)) {
+    pub fn visit_cursors(&self, mut visit: impl FnMut(SubscriptionId, &Cursor, u64)) {
         let end = self.log_end();
-        for child in self.children() {
+        for child in self.list_children() {
             child.shared.read_state(|state| {
                 let (backlog, _) = state.count_backlog(end.unwrap_or(state.low));
                 visit(child.number(), &state.cursor, backlog);
@@ -188,9 +188,9 @@ impl TopicHandle {
     }
 
     /// Number and bytes of the events that the topic has accepted since it was created.
-    pub fn taken(&self) -> LogTail {
+    pub fn accepted_totals(&self) -> LogTail {
         self.journal
-            .end(self.partition())
+            .log_end(self.partition())
             .map(|end| end.running)
             .unwrap_or_default()
     }
@@ -208,13 +208,13 @@ impl TopicHandle {
         // Reads one chunk by a seek.
         let slice = self
             .journal
-            .reads()
-            .log(self.partition(), seq, seq.plus(1), 1)
+            .reader_pool()
+            .read_log(self.partition(), seq, seq.plus(1), 1)
             .await?;
         Ok(slice.chunks.first().map(|chunk| chunk.appended))
     }
 
-    fn counted<T>(
+    fn visit_counted<T>(
         &self,
         child: &SubscriptionHandle,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
@@ -227,8 +227,8 @@ impl TopicHandle {
             shared.quarantined_count(),
         );
         let (incarnation, ends, measured) = (
-            child.history.incarnation(),
-            child.history.ends(),
+            child.history.incarnation_number(),
+            child.history.incarnation_ends(),
             shared.read_measures(),
         );
         shared.read_state(|state| {

@@ -40,8 +40,8 @@ impl TopicHandle {
     ) -> Result<(Vec<Event>, Range<Seq>), journal::Error> {
         let slice = self
             .journal
-            .reads()
-            .log(self.partition(), range.start, range.end, SLICE_BYTES)
+            .reader_pool()
+            .read_log(self.partition(), range.start, range.end, SLICE_BYTES)
             .await?;
         let mut events = Vec::new();
         for chunk in slice.chunks {
@@ -101,7 +101,7 @@ impl TopicHandle {
     }
 
     /// The event with this sequence; [`None`] if the log does not have it.
-    pub async fn event(&self, seq: Seq) -> Result<Option<Event>, journal::Error> {
+    pub async fn read_event(&self, seq: Seq) -> Result<Option<Event>, journal::Error> {
         if self.log_end().is_none_or(|end| seq >= end) {
             return Ok(None);
         }
@@ -114,8 +114,8 @@ impl TopicHandle {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = self
             .journal
-            .reads()
-            .floor(self.partition())
+            .reader_pool()
+            .read_floor(self.partition())
             .await?
             .ok_or(journal::Error::Unknown)?;
         Ok(floor..end)

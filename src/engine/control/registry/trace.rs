@@ -112,17 +112,17 @@ impl TopicHandle {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn trace(
+    pub async fn trace_event(
         &self,
         wanted: &EventSelector,
         from: Option<TraceToken>,
         max: usize,
         now: Timestamp,
     ) -> Result<TraceResult, journal::Error> {
-        let reads = self.journal.reads();
+        let reads = self.journal.reader_pool();
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = reads
-            .floor(self.partition())
+            .read_floor(self.partition())
             .await?
             .ok_or(journal::Error::Unknown)?;
         let mut traces = TraceResult {
@@ -136,7 +136,7 @@ impl TopicHandle {
             behind: None,
         });
         for _ in 0..LOOKUPS_MAX {
-            let (seqs, upto) = self.look(wanted, token.seq, floor, end).await?;
+            let (seqs, upto) = self.search_section(wanted, token.seq, floor, end).await?;
             for seq in seqs {
                 let behind = token.behind.filter(|_| seq == token.seq);
                 let (occurrence, more) = self.event_history(seq, behind, left, end, now).await?;
@@ -176,8 +176,8 @@ impl TopicHandle {
         let end = self.log_end().ok_or(journal::Error::Unknown)?;
         let floor = self
             .journal
-            .reads()
-            .floor(self.partition())
+            .reader_pool()
+            .read_floor(self.partition())
             .await?
             .ok_or(journal::Error::Unknown)?;
         let wanted = EventSelector::Id(id.into());
@@ -188,7 +188,7 @@ impl TopicHandle {
         };
         let mut from = Seq::FIRST;
         while matches.lookups < lookups_max.min(LOOKUPS_MAX) {
-            let (sequences, upto) = self.look(&wanted, from, floor, end).await?;
+            let (sequences, upto) = self.search_section(&wanted, from, floor, end).await?;
             matches.sequences.extend(sequences);
             matches.lookups += 1;
             let Some(upto) = upto else {
@@ -202,7 +202,7 @@ impl TopicHandle {
 
     /// Searches one section of the log from `from`. Returns the events found, and where the next
     /// section begins.
-    async fn look(
+    async fn search_section(
         &self,
         wanted: &EventSelector,
         from: Seq,
@@ -213,7 +213,7 @@ impl TopicHandle {
             EventSelector::Seq(seq) => return Ok((vec![*seq], None)),
             EventSelector::Id(id) => id,
         };
-        let reads = self.journal.reads();
+        let reads = self.journal.reader_pool();
         let found = if from < floor {
             reads
                 .find_carried_id(self.partition(), id.clone(), from, floor)
@@ -234,8 +234,8 @@ impl TopicHandle {
         end: Seq,
         now: Timestamp,
     ) -> Result<(EventOccurrence, bool), journal::Error> {
-        let reads = self.journal.reads();
-        let event = reads.event(self.partition(), seq).await?;
+        let reads = self.journal.reader_pool();
+        let event = reads.read_event(self.partition(), seq).await?;
         let published = match &event {
             Some(event) => {
                 reads
@@ -283,7 +283,7 @@ impl TopicHandle {
                     end,
                     now,
                 };
-                let traced = trace::trace(reads, query).await?;
+                let traced = trace::trace_subscription(reads, query).await?;
                 if !trace::is_nothing(&traced) {
                     subscriptions.push(traced);
                 }
@@ -327,7 +327,7 @@ impl TopicHandle {
             .map(new)
             .map(|subscriber| (subscriber.number, subscriber))
             .collect();
-        for handle in self.children() {
+        for handle in self.list_children() {
             let number = handle.number();
             if behind.is_none_or(|behind| number > behind) && last.is_none_or(|last| number <= last)
             {
@@ -362,7 +362,7 @@ impl TopicHandle {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub async fn ledger(
+    pub async fn read_ledger(
         &self,
         subscription: SubscriptionId,
         period: Range<Timestamp>,
@@ -370,7 +370,7 @@ impl TopicHandle {
         max: usize,
         wanted: impl Fn(&LedgerEntry) -> bool + Clone + Send + 'static,
     ) -> Result<LedgerPeriod, journal::Error> {
-        let reads = self.journal.reads();
+        let reads = self.journal.reader_pool();
         let subscription_key = SubscriptionKey {
             partition: self.partition(),
             subscription,
@@ -404,13 +404,13 @@ impl TopicHandle {
         lines: Vec<LedgerLine>,
         next: Option<Vec<u8>>,
     ) -> Result<LedgerPeriod, journal::Error> {
-        let reads = self.journal.reads();
+        let reads = self.journal.reader_pool();
         let subscription_key = SubscriptionKey {
             partition: self.partition(),
             subscription,
         };
         let keys = lines.iter().filter_map(LedgerLine::excerpt_key).collect();
-        let excerpts = reads.excerpts(subscription_key, keys).await?;
+        let excerpts = reads.read_excerpts(subscription_key, keys).await?;
         let oldest = reads.oldest_line(subscription_key).await?;
         Ok(LedgerPeriod {
             lines,
@@ -439,7 +439,7 @@ impl Registry {
         for some in subscriptions.chunks(SUBSCRIPTIONS) {
             match self
                 .journal
-                .reads()
+                .reader_pool()
                 .lines_of_all(some.to_vec(), period.clone(), wanted.clone())
                 .await?
             {

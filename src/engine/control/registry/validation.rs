@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     Error, Registry, TopicHandle,
-    change::{ValidationPermission, json, run_detached},
+    change::{ValidationPermission, run_detached, to_json},
     domain,
 };
 use crate::control::{
@@ -95,8 +95,8 @@ impl Registry {
     /// Whether the endpoint must be validated before `record` can be in force.
     pub fn needs_validation(&self, topic: &str, record: &SubscriptionRecord) -> bool {
         let before = self
-            .topic(topic)
-            .and_then(|topic| topic.subscription(&record.key()));
+            .find_topic(topic)
+            .and_then(|topic| topic.find_subscription(&record.key()));
         self.active_validator().is_some()
             && !record.is_pulled()
             && !before.is_some_and(|before| is_same_endpoint(&before, record))
@@ -105,7 +105,7 @@ impl Registry {
     fn active_validator(&self) -> Option<&Arc<EndpointValidator>> {
         self.validator
             .get()
-            .filter(|validator| validator.validates())
+            .filter(|validator| validator.is_enabled())
     }
 
     /// Validates the endpoint of `record`. On success the subscription is in force; otherwise it
@@ -114,7 +114,7 @@ impl Registry {
     /// # Errors
     /// [`Error::Validation`] if the endpoint failed validation; nothing was changed.
     /// [`Error::Stale`] if the subscription is no longer `basis`.
-    pub async fn validate(
+    pub async fn validate_endpoint(
         self: &Arc<Self>,
         topic: &str,
         record: SubscriptionRecord,
@@ -130,10 +130,10 @@ impl Registry {
                 Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force")
             );
         };
-        let (known, record) = (self.known(topic)?, Arc::new(record));
+        let (known, record) = (self.require_topic(topic)?, Arc::new(record));
         self.auto_created_topic(&known, &record)?;
         self.check_subscription_limit(&known, &record.key())?;
-        let plan = self.plan(&known.record(), Arc::clone(&record))?;
+        let plan = self.new_plan(&known.record(), Arc::clone(&record))?;
         plan.check_connection(&self.rules.delivery)
             .map_err(|error| Error::Refused(error.to_string()))?;
         let confirmation = match known.record().namespace {
@@ -149,10 +149,10 @@ impl Registry {
             };
             plan.check_rules(&self.rules.delivery)
                 .map_err(|error| Error::Refused(error.to_string()))?;
-            validator.reach(&plan).await.map_err(unreached)?;
+            validator.check_reachable(&plan).await.map_err(unreached)?;
         }
         let (result, _in_progress) = validator
-            .validate(&plan, &source(&known, &record), confirmation)
+            .validate_endpoint(&plan, &source_resource(&known, &record), confirmation)
             .await;
         let permission = match result.verdict {
             ValidationResult::Granted(rate) => ValidationPermission::Granted(rate),
@@ -161,10 +161,15 @@ impl Registry {
                     ticket: result.code,
                     record,
                 };
-                return self.propose(topic, proposal, basis).await;
+                return self.store_proposal(topic, proposal, basis).await;
             }
             ValidationResult::Refused(cause) => {
-                return Err(refused(&plan, result.status, cause, validator.now()));
+                return Err(validation_refused(
+                    &plan,
+                    result.status,
+                    cause,
+                    validator.now(),
+                ));
             }
         };
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
@@ -182,7 +187,7 @@ impl Registry {
         Ok(Provisioned::of(Some(saved), None, validator.now()).expect("it is in force"))
     }
 
-    async fn propose(
+    async fn store_proposal(
         self: &Arc<Self>,
         topic: &str,
         proposal: Proposal,
@@ -191,16 +196,20 @@ impl Registry {
         let (registry, topic) = (Arc::clone(self), topic.to_owned());
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
-            let topic = registry.known(&topic)?;
+            let topic = registry.require_topic(&topic)?;
             let key = proposal.record.key();
             registry.check_basis(&topic, &key, &basis)?;
             let domain_topic = registry.auto_created_topic(&topic, &proposal.record)?;
             let mut changes = vec![MetaChange::Put(
                 MetaKind::Proposal,
                 proposal_key(&topic, &key),
-                json(&proposal),
+                to_json(&proposal),
             )];
-            changes.extend(domain_topic.iter().map(|first| domain::put(&topic, first)));
+            changes.extend(
+                domain_topic
+                    .iter()
+                    .map(|first| domain::put_change(&topic, first)),
+            );
             write_changes(&registry.journal, changes).await?;
             let until = proposal.ticket.until();
             tracing::info!(topic = topic.record().key(), subscription = key, %until, "waiting for \
@@ -214,7 +223,7 @@ impl Registry {
                 registry.expiry.notify_one();
             }
             registry
-                .provisioned(&topic, &key)
+                .find_provisioned(&topic, &key)
                 .ok_or_else(|| Error::Unknown("it was deleted".to_owned()))
         })
         .await
@@ -224,7 +233,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the subscription cannot be put in force. The code stays valid.
-    pub async fn confirm(
+    pub async fn confirm_proposal(
         self: &Arc<Self>,
         id: &str,
         token: &str,
@@ -242,7 +251,7 @@ impl Registry {
         if validator.is_in_progress(id) {
             return Ok(ValidationOutcome::Early);
         }
-        let Some((topic, proposal)) = self.proposed(id, token) else {
+        let Some((topic, proposal)) = self.find_by_code(id, token) else {
             return Ok(ValidationOutcome::Unknown);
         };
         let until = proposal.ticket.until();
@@ -269,11 +278,11 @@ impl Registry {
         }
     }
 
-    fn proposed(&self, id: &str, token: &str) -> Option<(Arc<TopicHandle>, Arc<Proposal>)> {
+    fn find_by_code(&self, id: &str, token: &str) -> Option<(Arc<TopicHandle>, Arc<Proposal>)> {
         let good = |proposal: &Proposal| proposal.ticket.id == id && proposal.ticket.is(token);
-        self.topics().into_iter().find_map(|topic| {
+        self.list_topics().into_iter().find_map(|topic| {
             let found = topic
-                .proposals()
+                .list_proposals()
                 .into_iter()
                 .find(|proposal| good(proposal))?;
             Some((topic, found))
@@ -281,22 +290,31 @@ impl Registry {
     }
 
     /// A subscription as clients see it, by the key of its record.
-    pub fn provisioned(&self, topic: &TopicHandle, name: &str) -> Option<Provisioned> {
+    pub fn find_provisioned(&self, topic: &TopicHandle, name: &str) -> Option<Provisioned> {
         // First, because it ends when the subscription is in force.
-        let proposal = topic.proposal(name);
-        Provisioned::of(topic.subscription(name), proposal.as_deref(), self.now())
+        let proposal = topic.find_proposal(name);
+        Provisioned::of(
+            topic.find_subscription(name),
+            proposal.as_deref(),
+            self.now(),
+        )
     }
 
     /// All subscriptions of a topic, or of a domain and its topics, as clients see them, by key.
     pub fn all_provisioned(&self, topic: &TopicHandle) -> Vec<Provisioned> {
         let proposed = topic
-            .proposals()
+            .list_proposals()
             .into_iter()
             .map(|proposal| proposal.record.key());
         let mut keys: BTreeSet<String> = proposed.collect();
-        keys.extend(topic.subscriptions().into_iter().map(|record| record.key()));
+        keys.extend(
+            topic
+                .list_subscriptions()
+                .into_iter()
+                .map(|record| record.key()),
+        );
         keys.iter()
-            .filter_map(|key| self.provisioned(topic, key))
+            .filter_map(|key| self.find_provisioned(topic, key))
             .collect()
     }
 
@@ -314,7 +332,7 @@ impl Registry {
         name: &str,
         basis: &ChangeBasis,
     ) -> Result<(), Error> {
-        match (basis, self.provisioned(topic, name)) {
+        match (basis, self.find_provisioned(topic, name)) {
             (ChangeBasis::Any, _) | (ChangeBasis::Missing, None) => Ok(()),
             (ChangeBasis::Record(basis), Some(now)) if Arc::ptr_eq(&now.record, basis) => Ok(()),
             (ChangeBasis::Record(_) | ChangeBasis::Missing, _) => Err(Error::Stale(format!(
@@ -333,7 +351,7 @@ impl Registry {
         );
         // The shard that leads a spread topic notifies the endpoint.
         if let Some(validator) = self.validator.get().filter(|_| !topic.record().is_follower) {
-            let topic = source(topic, &plan.record);
+            let topic = source_resource(topic, &plan.record);
             let subscription = format!("{topic}/eventSubscriptions/{}", plan.record.name);
             validator.notify_deleted(plan, &topic, subscription);
         }
@@ -341,8 +359,8 @@ impl Registry {
 
     /// Reads the proposals from the store.
     pub(super) fn recover_proposals(&self) -> Result<(), Error> {
-        for (name, value) in self.journal.reads().all_meta(MetaKind::Proposal)? {
-            let proposal: Proposal = super::parse(&name, &value)?;
+        for (name, value) in self.journal.reader_pool().all_meta(MetaKind::Proposal)? {
+            let proposal: Proposal = super::parse_record(&name, &value)?;
             let key = proposal.record.key();
             self.owner_of(&name)?
                 .set_proposal(Some(Arc::new(proposal)), &key);
@@ -353,7 +371,7 @@ impl Registry {
 
 impl TopicHandle {
     /// The proposals of its subscriptions.
-    pub fn proposals(&self) -> Vec<Arc<Proposal>> {
+    pub fn list_proposals(&self) -> Vec<Arc<Proposal>> {
         self.proposals
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -363,7 +381,7 @@ impl TopicHandle {
     }
 
     /// The proposal of one subscription, by the key of its record.
-    pub(super) fn proposal(&self, name: &str) -> Option<Arc<Proposal>> {
+    pub(super) fn find_proposal(&self, name: &str) -> Option<Arc<Proposal>> {
         self.proposals
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -383,8 +401,8 @@ impl TopicHandle {
     }
 
     /// The change that deletes a proposal, if there is one.
-    pub(super) fn withdraw(&self, name: &str) -> Option<MetaChange> {
-        self.proposal(name)
+    pub(super) fn withdrawal_change(&self, name: &str) -> Option<MetaChange> {
+        self.find_proposal(name)
             .map(|_| MetaChange::Delete(MetaKind::Proposal, proposal_key(self, name)))
     }
 }
@@ -394,7 +412,7 @@ fn proposal_key(topic: &TopicHandle, key: &str) -> String {
 }
 
 /// The `topic` in requests to the endpoint: the resource that the subscription belongs to.
-fn source(topic: &TopicHandle, subscription: &SubscriptionRecord) -> String {
+fn source_resource(topic: &TopicHandle, subscription: &SubscriptionRecord) -> String {
     topic
         .record()
         .resource_id_of(subscription.filter.domain_topic.as_deref())
@@ -418,7 +436,7 @@ pub(super) fn inherited_rate(
         .allowed_rate
 }
 
-fn refused(
+fn validation_refused(
     plan: &DeliveryPlan,
     status: Option<u16>,
     cause: ValidationFailure,
