@@ -163,7 +163,7 @@ impl AddressRules {
     }
 
     /// The rules for addresses that the operator chose: all networks, and http.
-    pub(super) fn all() -> Self {
+    pub(super) fn allow_all() -> Self {
         let networks = [v4(0, 0, 0, 0, 0), v6(0, 0, 0, 0)];
         Self {
             allow_http: true,

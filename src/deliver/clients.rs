@@ -52,7 +52,10 @@ thread_local! {
 ///
 /// # Errors
 /// If the certificate or the proxy does not exist.
-pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookClient>, MissingPart> {
+pub fn shared_client(
+    options: &ClientOptions,
+    spec: ClientSpec,
+) -> Result<Rc<WebhookClient>, MissingPart> {
     let trust = match &spec.certificate {
         Some(name) => options
             .identities
@@ -67,11 +70,11 @@ pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookCli
         Some(name) => Some(
             options
                 .connections
-                .proxy(name)
+                .find_proxy(name)
                 .ok_or_else(|| MissingPart::Proxy(name.to_owned()))?,
         ),
     };
-    Ok(kept(
+    Ok(cached_client(
         (AddressOrigin::Subscription, spec),
         ClientOptions {
             trust,
@@ -85,9 +88,9 @@ pub fn client(options: &ClientOptions, spec: ClientSpec) -> Result<Rc<WebhookCli
 pub fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
     let rules = AddressRules {
         own: options.rules.own.clone(),
-        ..AddressRules::all()
+        ..AddressRules::allow_all()
     };
-    kept(
+    cached_client(
         (AddressOrigin::Operator, ClientSpec::default()),
         ClientOptions {
             rules,
@@ -96,10 +99,10 @@ pub fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
     )
 }
 
-fn kept(key: ClientKey, options: ClientOptions) -> Rc<WebhookClient> {
+fn cached_client(key: ClientKey, options: ClientOptions) -> Rc<WebhookClient> {
     // A certificate that was replaced needs new connections.
     let kept = CLIENTS.with_borrow(|clients| clients.get(&key).cloned());
-    if let Some(client) = kept.filter(|client| client.trust().is(&options.trust)) {
+    if let Some(client) = kept.filter(|client| client.trust().is_same(&options.trust)) {
         return client;
     }
     let client = Rc::new(WebhookClient::new(options));

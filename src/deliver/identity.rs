@@ -103,7 +103,7 @@ impl AccessToken {
     }
 
     /// Adds it to a request, as a header that is not shown.
-    pub fn authorize(&self, outgoing: &mut OutgoingRequest) {
+    pub fn add_to_request(&self, outgoing: &mut OutgoingRequest) {
         outgoing
             .properties
             .retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
@@ -140,7 +140,7 @@ impl ServerIdentity {
         }
     }
 
-    fn slot(
+    fn token_slot(
         &self,
         audience: &TokenAudience,
         wall: WallTime,
@@ -156,7 +156,7 @@ impl ServerIdentity {
         Arc::clone(tokens.entry(audience.clone()).or_default())
     }
 
-    async fn fetch(
+    async fn fetch_token(
         &self,
         client: &WebhookClient,
         audience: &TokenAudience,
@@ -179,13 +179,12 @@ impl ServerIdentity {
             }
             IdentityProof::Certificate(certificate) => {
                 // The problem has paths of the server, which readers of attempts must not see.
-                let assertion =
-                    certificate
-                        .sign(&self.client_id, &url, wall)
-                        .map_err(|problem| {
-                            tracing::warn!(problem, "no assertion of the server's identity");
-                            TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
-                        })?;
+                let assertion = certificate
+                    .sign_assertion(&self.client_id, &url, wall)
+                    .map_err(|problem| {
+                        tracing::warn!(problem, "no assertion of the server's identity");
+                        TokenFailure::Unavailable(UNUSABLE_CERTIFICATE.to_owned())
+                    })?;
                 form.append_pair("client_assertion_type", ASSERTION_TYPE)
                     .append_pair("client_assertion", &assertion);
             }
@@ -210,8 +209,8 @@ impl ServerIdentity {
             body: form.into(),
             ..OutgoingRequest::default()
         };
-        let _permit = client.sockets().take();
-        let exchange = client.exchange(&destination, &outgoing);
+        let _permit = client.sockets().take_permit();
+        let exchange = client.exchange_whole(&destination, &outgoing);
         let (status, body) = timeout(FETCH_WAIT, exchange)
             .await
             .map_err(|_| format!("no response within {} s", FETCH_WAIT.as_secs()))
@@ -296,12 +295,12 @@ impl TokenSource {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn token(
+    pub async fn get_token(
         &self,
         refused: Option<&Arc<AccessToken>>,
         wall: WallTime,
     ) -> Result<(Arc<AccessToken>, bool), TokenFailure> {
-        let slot = self.identity.slot(&self.audience, wall);
+        let slot = self.identity.token_slot(&self.audience, wall);
         let mut kept = slot.lock().await;
         let is_usable = |kept: &&mut KeptToken| {
             wall < kept.expires && refused.is_none_or(|refused| !Arc::ptr_eq(refused, &kept.token))
@@ -317,7 +316,7 @@ impl TokenSource {
         }
         let problem = match self
             .identity
-            .fetch(&self.client, &self.audience, wall)
+            .fetch_token(&self.client, &self.audience, wall)
             .await
         {
             Ok(fetched) => {
@@ -335,8 +334,8 @@ impl TokenSource {
     }
 
     /// Forgets a token that a service refused: the next request has another one.
-    pub async fn discard(&self, refused: &Arc<AccessToken>, wall: WallTime) {
-        let slot = self.identity.slot(&self.audience, wall);
+    pub async fn discard_token(&self, refused: &Arc<AccessToken>, wall: WallTime) {
+        let slot = self.identity.token_slot(&self.audience, wall);
         let mut kept = slot.lock().await;
         if kept
             .as_ref()

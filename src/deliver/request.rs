@@ -22,7 +22,7 @@ use url::Url;
 
 use super::{
     address::{AmbiguousAddress, check_unambiguous},
-    convert::{self, delivered, delivered_bytes},
+    convert::{self, convert_event, delivered_bytes},
 };
 use gridhook_event::{Event, Schema, Seq, Transformed};
 use gridhook_policy::property::{self, DeliveryProperty};
@@ -109,7 +109,7 @@ impl Destination {
         delivery: Schema,
         batched: bool,
     ) -> Result<Self, RequestError> {
-        convert::check(input, delivery)?;
+        convert::check_conversion(input, delivery)?;
         if url.len() > URL_BYTES_MAX {
             return Err(RequestError::Length(url.len()));
         }
@@ -208,7 +208,11 @@ pub struct OutgoingRequest {
 
 impl OutgoingRequest {
     /// The method and the URI: those of the destination, or what a transformation makes of them.
-    pub(super) fn target(&self, destination: &Destination, method: Method) -> (Method, Uri) {
+    pub(super) fn method_and_uri(
+        &self,
+        destination: &Destination,
+        method: Method,
+    ) -> (Method, Uri) {
         let uri = || destination.uri.clone();
         let Some(transformed) = &self.transformed else {
             return (method, uri());
@@ -296,21 +300,25 @@ pub fn build(
         }
     }
     if let [event] = events {
-        put_line(&mut lines, "aeg-output-event-id", &sendable(&event.id()));
+        put_line(
+            &mut lines,
+            "aeg-output-event-id",
+            &make_sendable(&event.id()),
+        );
         if schema == Schema::EventGrid {
             put_line(
                 &mut lines,
                 "aeg-data-version",
-                &sendable(&event.data_version()),
+                &make_sendable(&event.data_version()),
             );
         }
     }
     let body = if lone_object {
-        delivered(&events[0], schema)?
+        convert_event(&events[0], schema)?
     } else {
-        array(events, schema)?
+        encode_array(events, schema)?
     };
-    let mut properties = properties(destination, Some(&events[0]));
+    let mut properties = property_headers(destination, Some(&events[0]));
     if let Some(transformed) = transformed {
         let is_set = |name: &str| {
             transformed
@@ -344,7 +352,7 @@ pub(super) fn put_line(lines: &mut String, name: &str, value: &str) {
 }
 
 /// The delivery properties. A value that is too long after encoding is omitted.
-pub(super) fn properties(
+pub(super) fn property_headers(
     destination: &Destination,
     event: Option<&Event>,
 ) -> Vec<(String, String)> {
@@ -356,12 +364,12 @@ pub(super) fn properties(
 }
 
 fn encoded_property(name: &str, value: &str) -> Option<(String, String)> {
-    let value = printable(value);
+    let value = make_printable(value);
     (value.len() <= property::VALUE_BYTES_MAX).then(|| (name.to_owned(), value.into_owned()))
 }
 
 /// A JSON array of the events.
-fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
+fn encode_array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
     let mut body = BytesMut::with_capacity(
         events
             .iter()
@@ -381,12 +389,12 @@ fn array(events: &[Event], schema: Schema) -> Result<Bytes, RequestError> {
 /// percent-encoded (including `%`, so that it can be decoded). Values above 2 KiB are cut and end
 /// in `...`.
 pub fn header_value(text: &str) -> String {
-    sendable(text).into_owned()
+    make_sendable(text).into_owned()
 }
 
 /// The same, borrowed if it is unchanged.
-pub(super) fn sendable(text: &str) -> Cow<'_, str> {
-    let mut value = printable(text);
+pub(super) fn make_sendable(text: &str) -> Cow<'_, str> {
+    let mut value = make_printable(text);
     if value.len() > VALUE_BYTES_MAX {
         value.to_mut().truncate(VALUE_BYTES_MAX - 3);
         value.to_mut().push_str("...");
@@ -394,7 +402,7 @@ pub(super) fn sendable(text: &str) -> Cow<'_, str> {
     value
 }
 
-fn printable(text: &str) -> Cow<'_, str> {
+fn make_printable(text: &str) -> Cow<'_, str> {
     // Without an early end, so that several bytes are compared at once.
     let is_visible = text
         .bytes()

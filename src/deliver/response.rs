@@ -21,7 +21,7 @@ use futures_util::StreamExt as _;
 use tokio::time::timeout_at;
 
 use super::{
-    failure::bounded,
+    failure::shorten_detail,
     socket::{RequestAttempt, RequestPhase},
 };
 use gridhook_event::WallTime;
@@ -47,7 +47,7 @@ pub(super) async fn read(
 ) -> Result<RequestResult, SendRequestError> {
     let mut response = sending.await?;
     let status = response.status();
-    request_attempt.enter(RequestPhase::Reading(status.as_u16()));
+    request_attempt.enter_phase(RequestPhase::Reading(status.as_u16()));
     let mut answer = RequestResult::from_outcome(Outcome::from_status(status.as_u16()));
     answer.status = Some(status.as_u16());
     answer.retry_after = retry_after(&response, wall);
@@ -78,7 +78,7 @@ pub(super) async fn read(
     answer.body = kept.freeze();
     // If the body was not read to its end, dropping the response closes the connection.
     drop(response);
-    request_attempt.finish();
+    request_attempt.finish_response();
     Ok(answer)
 }
 
@@ -103,7 +103,9 @@ pub(super) async fn read_body(
                     );
                 }
             }
-            Some(Err(error)) => return bounded(format!("the response body broke off: {error}")),
+            Some(Err(error)) => {
+                return shorten_detail(format!("the response body broke off: {error}"));
+            }
         }
     }
 }

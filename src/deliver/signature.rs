@@ -75,13 +75,13 @@ impl Signer {
         }
         secrets
             .enumerate()
-            .map(|(index, secret)| key(secret).ok_or(SigningKeyError::Secret(index)))
+            .map(|(index, secret)| parse_key(secret).ok_or(SigningKeyError::Secret(index)))
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
     /// Adds id, timestamp and signatures to the request that carries `events`.
-    pub fn sign(&self, outgoing: &mut OutgoingRequest, events: &[Event], wall: WallTime) {
+    pub fn sign_request(&self, outgoing: &mut OutgoingRequest, events: &[Event], wall: WallTime) {
         self.sign_message(outgoing, message_id(events, &[]), wall);
     }
 
@@ -116,7 +116,7 @@ impl Signer {
     }
 }
 
-fn key(secret: &str) -> Option<SigningKey> {
+fn parse_key(secret: &str) -> Option<SigningKey> {
     if let Some(text) = secret.strip_prefix("whsec_") {
         let bytes = STANDARD
             .decode(text)

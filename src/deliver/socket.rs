@@ -133,22 +133,22 @@ impl RequestAttempt {
     }
 
     /// The attempt that repeats this one, or this one if none does.
-    pub(super) fn current(&self) -> &Self {
+    pub(super) fn latest_attempt(&self) -> &Self {
         self.repeat.get().map_or(self, |repeat| repeat)
     }
 
     /// The current phase.
-    pub(super) fn phase(&self) -> RequestPhase {
+    pub(super) fn current_phase(&self) -> RequestPhase {
         self.phase.get()
     }
 
     /// Enters a phase and records the duration of the last one.
-    pub(super) fn enter(&self, next: RequestPhase) {
+    pub(super) fn enter_phase(&self, next: RequestPhase) {
         let last = self.phase.replace(next);
         if last == next {
             return;
         }
-        let took = self.lap();
+        let took = self.current_lap();
         let mut phases = self.phases.get();
         match last {
             RequestPhase::Beginning | RequestPhase::Sending | RequestPhase::Reading(_) => {}
@@ -168,14 +168,14 @@ impl RequestAttempt {
 
     /// When the phase began. The clock is read once for each phase, and for all that happens at its
     /// beginning.
-    pub(super) fn since(&self) -> Instant {
+    pub(super) fn phase_start(&self) -> Instant {
         self.since.get().unwrap_or_else(Instant::now)
     }
 
     /// Records that the response is read, once.
     pub(super) fn read(&self) {
         if self.ended.get().is_none() {
-            let body = Some(Elapsed::from_duration(self.lap()));
+            let body = Some(Elapsed::from_duration(self.current_lap()));
             self.phases.set(RequestPhases {
                 body,
                 ..self.phases.get()
@@ -186,7 +186,7 @@ impl RequestAttempt {
 
     /// Until when the rest of a response is read whose status line has arrived.
     pub(super) fn reading_until(&self) -> Instant {
-        let until = self.since() + BODY_TIMEOUT;
+        let until = self.phase_start() + BODY_TIMEOUT;
         self.until.get().map_or(until, |wait| wait.min(until))
     }
 
@@ -203,12 +203,12 @@ impl RequestAttempt {
     }
 
     /// When the response was read; now if it was not.
-    pub(super) fn ended(&self) -> Instant {
+    pub(super) fn response_end(&self) -> Instant {
         self.ended.get().unwrap_or_else(Instant::now)
     }
 
     /// The durations of the phases.
-    pub(super) fn phases(&self, secure: bool) -> RequestPhases {
+    pub(super) fn phase_durations(&self, secure: bool) -> RequestPhases {
         let phases = self.phases.get();
         // Without TLS there is no phase between connection and request.
         RequestPhases {
@@ -217,7 +217,7 @@ impl RequestAttempt {
         }
     }
 
-    fn lap(&self) -> Duration {
+    fn current_lap(&self) -> Duration {
         let now = Instant::now();
         self.since
             .replace(Some(now))
@@ -225,16 +225,16 @@ impl RequestAttempt {
     }
 
     /// The response is read. Its connection may be reused if it was kept.
-    pub(super) fn finish(&self) {
+    pub(super) fn finish_response(&self) {
         self.read();
         if let Some(control) = self.control.take() {
             // A connection that must not be reused is closed at once.
             let usable = !control.is_answered.get() && control.inbox.borrow().is_empty();
-            match control.sockets.keep().filter(|_| usable) {
+            match control.sockets.keep_connection().filter(|_| usable) {
                 Some(kept) => drop(control.kept.replace(Some(kept))),
                 None => control.close(),
             }
-            control.idle_since.set(Some(self.ended()));
+            control.idle_since.set(Some(self.response_end()));
         }
     }
 
@@ -299,7 +299,7 @@ impl SocketControl {
     }
 
     /// Assigns the connection to the request that writes to it.
-    fn claim(self: &Rc<Self>, request_attempt: &RequestAttempt) {
+    fn assign_to_request(self: &Rc<Self>, request_attempt: &RequestAttempt) {
         let mut owner = request_attempt.control.borrow_mut();
         if owner
             .as_ref()
@@ -312,7 +312,7 @@ impl SocketControl {
             request_attempt
                 .began
                 .get()
-                .or_else(|| Some(request_attempt.since())),
+                .or_else(|| Some(request_attempt.phase_start())),
         );
         self.requests.set(self.requests.get() + 1);
         self.idle_since.set(None);
@@ -329,7 +329,7 @@ impl SocketControl {
             ready!(Pin::new(stream).poll_read(cx, buf))?;
         }
         let read = &buf.filled()[before..];
-        received(read.len());
+        count_received(read.len());
         let is_answer = read.is_empty() || is_final(read);
         if is_answer {
             self.interim.set(None);
@@ -341,7 +341,7 @@ impl SocketControl {
     }
 
     /// Reads available bytes into the inbox. Returns their number, 0 at the end.
-    fn fill(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn fill_inbox(&self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = self.stream.borrow_mut();
         let Some(stream) = stream.as_mut() else {
             return Poll::Ready(Ok(0));
@@ -349,7 +349,7 @@ impl SocketControl {
         let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut read = ReadBuf::uninit(&mut bytes);
         ready!(Pin::new(stream).poll_read(cx, &mut read))?;
-        received(read.filled().len());
+        count_received(read.filled().len());
         self.inbox.borrow_mut().extend_from_slice(read.filled());
         Poll::Ready(Ok(read.filled().len()))
     }
@@ -378,7 +378,7 @@ impl SocketControl {
     /// Reads what the endpoint has sent while a request is being written, as far as its status.
     fn read_early(&self, cx: &mut Context<'_>) {
         while !self.has_answer() || self.inbox.borrow().len() < STATUS_LINE.len() {
-            match self.fill(cx) {
+            match self.fill_inbox(cx) {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) | Poll::Pending => break,
             }
@@ -423,7 +423,7 @@ fn response_start(bytes: &[u8]) -> ResponseStart {
 }
 
 /// Counts received bytes for the current request.
-fn received(bytes: usize) {
+fn count_received(bytes: usize) {
     ATTEMPT
         .try_with(|request_attempt| {
             request_attempt
@@ -499,7 +499,7 @@ impl ControlledSocket {
     ) -> Poll<io::Result<usize>> {
         // Not within a request.
         ATTEMPT
-            .try_with(|request_attempt| self.0.claim(request_attempt))
+            .try_with(|request_attempt| self.0.assign_to_request(request_attempt))
             .ok();
         if self.0.is_answered.get() {
             return Poll::Ready(Ok(all));
@@ -536,7 +536,7 @@ impl AsyncRead for ControlledSocket {
             return Poll::Ready(Ok(()));
         }
         while !control.has_answer() {
-            if ready!(control.fill(cx))? == 0 {
+            if ready!(control.fill_inbox(cx))? == 0 {
                 // The end within a head; the codec reports it.
                 control.interim.set(None);
             }
@@ -552,7 +552,7 @@ impl AsyncRead for ControlledSocket {
             Some(stream) => Pin::new(stream).poll_read(cx, buf),
             None => return Poll::Ready(Ok(())),
         };
-        received(buf.filled().len() - before);
+        count_received(buf.filled().len() - before);
         read
     }
 }

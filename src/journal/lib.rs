@@ -427,7 +427,7 @@ impl Journal {
             let events = chunk
                 .events()
                 .map_err(|error| Error::Damaged(error.to_string()))?;
-            ids.extend(events.iter().map(IdDigest::of));
+            ids.extend(events.iter().map(IdDigest::from_event));
         }
         let check = Some(DuplicateCheck {
             window,
@@ -577,7 +577,7 @@ impl Journal {
     /// Returns measurements. May block for a moment: do not call it on an actor's thread.
     pub fn read_figures(&self) -> figures::JournalFigures {
         let (sync, group) = self.0.meter.histogram_counts();
-        let (damage, scrubbed) = (self.0.damage.seen(), self.0.damage.scrubbed());
+        let (damage, scrubbed) = (self.0.damage.read_summary(), self.0.damage.scrub_progress());
         let read_panics = self.0.reads.panic_count();
         figures::JournalFigures {
             sync,

@@ -412,7 +412,7 @@ pub(super) fn plan_carried_events(
         }
         needed.extend(found);
     }
-    let mut events = EventFinder::apart(store, id);
+    let mut events = EventFinder::without_cache(store, id);
     let (mut carried, mut bytes) = (BTreeMap::new(), 0);
     for seq in needed.into_iter().take_while(|seq| *seq < target) {
         if bytes >= CARRY_BYTES {
@@ -421,7 +421,7 @@ pub(super) fn plan_carried_events(
         }
         let encoded = match known.remove(&seq) {
             Some(encoded) => Some(encoded),
-            None => match events.find(seq) {
+            None => match events.find_event(seq) {
                 Ok(event) => event.map(|event| ChunkBuilder::single(&event)),
                 // An event that cannot be read is not copied. Readers get an error for it in either
                 // place.
@@ -457,5 +457,5 @@ pub(super) fn put_floor_move(
         floor: plan.target,
         ..partition.floor_record()
     };
-    batch.put(Family::Meta, keys::floor(id), record.encode());
+    batch.put(Family::Meta, keys::floor_key(id), record.encode());
 }

@@ -104,7 +104,7 @@ pub(super) fn find_position(
 }
 
 fn floor_record(store: &dyn Store, partition: PartitionId) -> Result<FloorRecord, StoreError> {
-    let record = store.get(Family::Meta, &keys::floor(partition))?;
+    let record = store.get(Family::Meta, &keys::floor_key(partition))?;
     let record = record
         .map(|record| FloorRecord::decode(&record))
         .transpose()

@@ -263,7 +263,7 @@ impl ReaderPool {
 
     /// Reads one record of the control plane.
     pub fn read_meta(&self, kind: MetaKind, name: String) -> PendingResult<Option<Bytes>> {
-        self.run(move |store| Ok(store.get(Family::Meta, &keys::meta(kind, name.as_bytes()))?))
+        self.run(move |store| Ok(store.get(Family::Meta, &keys::meta_key(kind, name.as_bytes()))?))
     }
 
     /// Reads all records of a kind. Blocks: only for the start.
@@ -307,7 +307,7 @@ impl ReaderPool {
     /// records of a successor with the same number.
     pub fn largest_numbers(&self) -> Result<(PartitionId, SubscriptionId), Error> {
         let (mut partition, mut subscription) = (PartitionId(0), SubscriptionId(0));
-        for range in [keys::meta_of(MetaKind::Floor), keys::reaps()] {
+        for range in [keys::meta_of(MetaKind::Floor), keys::reaps_range()] {
             self.store
                 .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
                     subscription = keys::parse_reap(key)
@@ -345,7 +345,7 @@ impl ReaderPool {
 pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
     let mut found = Vec::new();
     let mut bad = None;
-    let range = keys::cursors();
+    let range = keys::cursors_range();
     store.scan(
         Family::Cursor,
         &range.start,

@@ -118,7 +118,7 @@ impl Scrubber<'_> {
             }
         }
         damage.end_pass();
-        let damaged = damage.seen().families;
+        let damaged = damage.read_summary().families;
         for family in Family::ALL
             .into_iter()
             .filter(|family| !damaged.contains(family))
@@ -130,7 +130,7 @@ impl Scrubber<'_> {
 
     /// Reads a family. Returns whether it is damaged.
     fn read_family(&self, family: Family) -> Result<bool, ScrubEnd> {
-        let range = keys::everything();
+        let range = keys::full_range();
         let (mut from, mut is_damaged) = (range.start, false);
         loop {
             let (mut bytes, mut last) = (0, Vec::new());
@@ -170,7 +170,7 @@ impl Scrubber<'_> {
 
     /// Reads the log of a partition, which records its gaps.
     fn read_log(&self, writer: &WriterStatus, partition: PartitionId) -> Result<(), ScrubEnd> {
-        let floor = self.store.get(Family::Meta, &keys::floor(partition))?;
+        let floor = self.store.get(Family::Meta, &keys::floor_key(partition))?;
         let floor = floor
             .and_then(|floor| FloorRecord::decode(&floor).ok())
             .unwrap_or_default()
@@ -186,7 +186,7 @@ impl Scrubber<'_> {
                 && next_chunk(self.store, partition, at, at.plus(1))?.is_none()
                 && let Some(damage) = self.store.damage()
             {
-                damage.lose(partition, at, slice.upto);
+                damage.record_loss(partition, at, slice.upto);
             }
             self.pace_reading(
                 slice
@@ -205,7 +205,7 @@ impl Scrubber<'_> {
         self.store
             .damage()
             .into_iter()
-            .for_each(|damage| damage.scrub(bytes));
+            .for_each(|damage| damage.count_scrubbed(bytes));
         self.pause_for(Duration::from_secs_f64(
             bytes as f64 / self.bytes_per_second as f64,
         ))

@@ -205,7 +205,7 @@ impl Publisher {
         self.record_result(&topic, began, taken)
     }
 
-    /// As [`Publisher::publish`], for a topic of a namespace.
+    /// As [`Publisher::publish_messages`], for a topic of a namespace.
     pub(super) async fn publish_in_namespace(
         &self,
         request: &HttpRequest,

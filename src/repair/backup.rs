@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A backup is a RocksDB checkpoint, made with hard links next to the store
-//! ([`RocksStore::freeze`]) and then *copied*: a hard link would share its sectors, and their
+//! ([`RocksStore::freeze_to`]) and then *copied*: a hard link would share its sectors, and their
 //! damage, with the store. A copy in a folder is a complete store that `gridhook fsck` can read. At
 //! the destination of the settings, backups share their unchanged parts (`repository`). RocksDB's
 //! own backup engine would do that in local folders only, and without encryption.
@@ -345,7 +345,7 @@ impl Backups {
         self.check_target(Some(folder))?;
         let made = self.clock.now();
         let (frozen, guard) = self.freeze()?;
-        let sequence = frozen.sequence();
+        let sequence = frozen.last_sequence();
         drop(frozen);
         let mut target = TemporaryFolder::make(folder)?;
         let mut pace = CopyPace::new(&self.clock);
@@ -456,7 +456,7 @@ impl Backups {
             self.watched(watch, BackupProgress::Copying { bytes: 0, of: 0 })
         })?;
         let (frozen, guard) = self.freeze()?;
-        let sequence = frozen.sequence();
+        let sequence = frozen.last_sequence();
         // The check reads the same files whose hashes name what is written.
         let report = self.report(&frozen, watch)?;
         drop(frozen);
@@ -550,7 +550,7 @@ impl Backups {
         folders::remove(&path)?;
         let store = self.store.upgrade().ok_or(BackupError::Closed)?;
         let guard = FolderGuard(path);
-        Ok((store.freeze(&guard.0)?, guard))
+        Ok((store.freeze_to(&guard.0)?, guard))
     }
 
     fn report(

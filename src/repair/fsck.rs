@@ -270,7 +270,7 @@ impl StoreCheck<'_> {
         family: Family,
         visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), CheckStop>,
     ) -> Result<(), CheckStop> {
-        self.each_in(family, &keys::all(family), visit)
+        self.each_in(family, &keys::family_range(family), visit)
     }
 
     /// Visits all records of a range.
@@ -313,7 +313,7 @@ impl StoreCheck<'_> {
         if !self.subscriptions.contains_key(&subscription_key) {
             let is_deleted = self
                 .store
-                .get(Family::Meta, &keys::reap(subscription_key))?
+                .get(Family::Meta, &keys::reap_key(subscription_key))?
                 .is_some();
             self.subscriptions.insert(
                 subscription_key,
@@ -353,7 +353,7 @@ impl StoreCheck<'_> {
         seq: Seq,
         needed: &str,
     ) -> Result<bool, CheckStop> {
-        let there = match EventFinder::new(self.store, subscription_key.partition).find(seq) {
+        let there = match EventFinder::new(self.store, subscription_key.partition).find_event(seq) {
             Ok(event) => event.is_some(),
             Err(StoreError::Damaged(_)) => false,
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error.into()),

@@ -102,7 +102,7 @@ pub fn accept_loss(
     let salvaged = salvage(&store, decoders, control, now, &mut watch);
     // RocksDB must be closed before its folder is moved.
     let closed = store.close();
-    let sequence = store.sequence();
+    let sequence = store.last_sequence();
     drop(store);
     let (mut loss, report) = salvaged?;
     closed.map_err(CheckStop::from)?;
@@ -224,7 +224,7 @@ impl Salvage<'_> {
         family: Family,
         visit: impl FnMut(&mut Self, &[u8], &[u8]) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        self.each(family, &keys::all(family), visit)
+        self.each(family, &keys::family_range(family), visit)
     }
 
     fn delete(&mut self, family: Family, key: Vec<u8>) -> Result<(), StoreError> {

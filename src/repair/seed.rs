@@ -58,7 +58,7 @@ impl SeedStore {
     /// If it cannot be read, or a node has it open.
     pub fn open(folder: &Path, options: &RocksOptions) -> Result<Self, SeedError> {
         let store = ReadOnlyStore::open(folder, options)?;
-        let applied = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""))?;
+        let applied = store.get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))?;
         let applied = applied
             .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
             .transpose()?;

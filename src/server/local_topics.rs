@@ -46,7 +46,7 @@ pub(super) fn find(registry: &Registry, resource_id: &str) -> Option<Arc<TopicHa
 }
 
 impl LocalTopics for NamespaceTopics {
-    fn publish<'a>(
+    fn publish_events<'a>(
         &'a self,
         resource_id: &'a str,
         events: Vec<Bytes>,
@@ -80,7 +80,7 @@ impl LocalTopics for NamespaceTopics {
         })
     }
 
-    fn has<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool> {
+    fn topic_exists<'a>(&'a self, resource_id: &'a str) -> BoxFuture<'a, bool> {
         Box::pin(async move {
             match self.elsewhere(resource_id) {
                 Some((others, shard)) => others.has(shard, resource_id).await,

@@ -243,7 +243,7 @@ pub(super) fn trust(config: &Config) -> Result<TlsTrust, trust::TrustError> {
         config::TrustRoots::System => TrustRoots::System,
         config::TrustRoots::File(path) => TrustRoots::File(path.clone()),
     });
-    TlsTrust::of(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))
+    TlsTrust::load_roots(&roots.collect::<Vec<_>>(), version(*tls_minimum_version))
 }
 
 /// The options of the HTTP client for endpoints.
@@ -269,7 +269,7 @@ pub(super) fn client(
         .delivery
         .proxy
         .as_deref()
-        .and_then(|name| connections.proxy(name));
+        .and_then(|name| connections.find_proxy(name));
     Ok(deliver::ClientOptions {
         identities,
         names,

@@ -420,7 +420,7 @@ pub(super) fn attach_topics(
 /// Lets `/readyz` report the state of the journal and the damage it has found.
 pub(super) fn attach_journal(health: &health::ServerHealth, journal: &Journal) {
     let (damage, journal) = (journal.known_damage().clone(), journal.clone());
-    health.attach_damage(move || damage.seen());
+    health.attach_damage(move || damage.read_summary());
     health.attach(move || journal.writer_state());
 }
 
@@ -486,7 +486,10 @@ pub(super) fn metric_sources(
         listeners: address.counters.clone(),
         clock: Some(core.clock.clone()),
         sockets: Some(Box::new(move || {
-            (sockets.available() as u64, sockets.waiting() as u64)
+            (
+                sockets.available_permits() as u64,
+                sockets.waiting_count() as u64,
+            )
         })),
         ready: Some(Box::new(move || health.readiness().ready)),
         spans: settings::spans(tracer.clone()),

@@ -80,7 +80,7 @@ impl DamageSummary {
     }
 
     /// The number of events that cannot be read.
-    pub fn events(&self) -> u64 {
+    pub fn lost_events(&self) -> u64 {
         self.gaps.iter().map(|gap| gap.count).sum()
     }
 }
@@ -96,8 +96,8 @@ pub struct Scrubbed {
 
 impl Damage {
     /// Returns the known damage.
-    pub fn seen(&self) -> DamageSummary {
-        let known = self.known();
+    pub fn read_summary(&self) -> DamageSummary {
+        let known = self.lock_known();
         let gaps = known
             .gaps
             .iter()
@@ -113,7 +113,7 @@ impl Damage {
     }
 
     /// Returns the progress of the scrub.
-    pub fn scrubbed(&self) -> Scrubbed {
+    pub fn scrub_progress(&self) -> Scrubbed {
         let DamageShared {
             scrubbed, passes, ..
         } = &*self.0;
@@ -128,32 +128,32 @@ impl Damage {
         if !self.0.any.load(Ordering::Acquire) {
             return None;
         }
-        self.known()
-            .gap(partition, at)
+        self.lock_known()
+            .find_gap(partition, at)
             .map(|(_, end)| end)
             .filter(|end| *end > at)
     }
 
     /// Whether a gap ends at `at`, so that it may continue there.
     fn ends_at(&self, partition: PartitionId, at: Seq) -> bool {
-        self.known()
-            .gap(partition, at)
+        self.lock_known()
+            .find_gap(partition, at)
             .is_some_and(|(_, end)| end == at)
     }
 
     /// Records that the events from `first` to before `end` cannot be read.
-    pub fn lose(&self, partition: PartitionId, first: Seq, end: Seq) {
-        let mut known = self.known();
+    pub fn record_loss(&self, partition: PartitionId, first: Seq, end: Seq) {
+        let mut known = self.lock_known();
         let pass = known.pass;
         if known
-            .gap(partition, first)
+            .find_gap(partition, first)
             .is_some_and(|(_, behind)| end <= behind)
         {
-            known.confirm(partition, first);
+            known.confirm_gap(partition, first);
             return;
         }
         let begins = known
-            .gap(partition, first)
+            .find_gap(partition, first)
             .map_or(first, |(begins, _)| begins);
         let overlapping: Vec<_> = known
             .gaps
@@ -181,8 +181,8 @@ impl Damage {
     }
 
     /// Records that a block of a table of `family` cannot be read. Returns whether this is new.
-    pub fn note(&self, family: Family, what: &str) -> bool {
-        let mut known = self.known();
+    pub fn record_damaged_block(&self, family: Family, what: &str) -> bool {
+        let mut known = self.lock_known();
         let pass = known.pass;
         let is_new = known.families.insert(family, pass).is_none();
         self.0.any.store(true, Ordering::Release);
@@ -198,19 +198,19 @@ impl Damage {
         is_new
     }
 
-    pub fn scrub(&self, bytes: u64) {
+    pub fn count_scrubbed(&self, bytes: u64) {
         self.0.scrubbed.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Begins a pass over all tables.
     pub fn begin_pass(&self) {
-        self.known().pass += 1;
+        self.lock_known().pass += 1;
     }
 
     /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are
     /// readable again.
     pub fn end_pass(&self) -> Vec<Family> {
-        let mut known = self.known();
+        let mut known = self.lock_known();
         let pass = known.pass;
         known.gaps.retain(|_, (_, met)| *met == pass);
         let whole = known
@@ -224,19 +224,19 @@ impl Damage {
         whole
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownDamage> {
+    fn lock_known(&self) -> MutexGuard<'_, KnownDamage> {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl KnownDamage {
     /// The gap that contains `at` or ends there.
-    fn gap(&self, partition: PartitionId, at: Seq) -> Option<(Seq, Seq)> {
+    fn find_gap(&self, partition: PartitionId, at: Seq) -> Option<(Seq, Seq)> {
         let ((of, first), (end, _)) = self.gaps.range(..=(partition, at)).next_back()?;
         (*of == partition && *end >= at).then_some((*first, *end))
     }
 
-    fn confirm(&mut self, partition: PartitionId, at: Seq) {
+    fn confirm_gap(&mut self, partition: PartitionId, at: Seq) {
         let pass = self.pass;
         if let Some((_, (_, met))) = self.gaps.range_mut(..=(partition, at)).next_back() {
             *met = pass;
@@ -262,9 +262,13 @@ impl TolerantStore {
         Self { store, damage }
     }
 
-    fn note<T>(&self, family: Family, read: Result<T, StoreError>) -> Result<T, StoreError> {
+    fn record_damage<T>(
+        &self,
+        family: Family,
+        read: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         if let Err(StoreError::Damaged(what)) = &read
-            && self.damage.note(family, what)
+            && self.damage.record_damaged_block(family, what)
         {
             self.inner().set_compaction_paused(family, true);
         }
@@ -296,11 +300,11 @@ impl StoreLayer for TolerantStore {
     }
 
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        self.note(family, self.inner().get(family, key))
+        self.record_damage(family, self.inner().get(family, key))
     }
 
     fn get_all(&self, family: Family, keys: &[Vec<u8>]) -> Result<Vec<Option<Bytes>>, StoreError> {
-        self.note(family, self.inner().get_all(family, keys))
+        self.record_damage(family, self.inner().get_all(family, keys))
     }
 
     fn scan(
@@ -311,11 +315,11 @@ impl StoreLayer for TolerantStore {
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
         if !is_passed_over(family) {
-            return self.note(family, self.inner().scan(family, from, upper, visit));
+            return self.record_damage(family, self.inner().scan(family, from, upper, visit));
         }
         scan_past(self.inner(), family, from, upper, visit, &mut |what| {
             // The damage is recorded, and the scan continues with the rest.
-            self.note(family, Err::<(), _>(StoreError::Damaged(what)))
+            self.record_damage(family, Err::<(), _>(StoreError::Damaged(what)))
                 .ok();
         })
     }
@@ -326,7 +330,7 @@ impl StoreLayer for TolerantStore {
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.note(family, self.inner().last(family, lower, upper))
+        self.record_damage(family, self.inner().last(family, lower, upper))
     }
 
     fn damage(&self) -> Option<&Damage> {
@@ -340,7 +344,7 @@ impl StoreLayer for TolerantStore {
         upper: &[u8],
         visit: &mut Visit<'_>,
     ) -> Result<(), StoreError> {
-        self.note(family, self.inner().scan_apart(family, from, upper, visit))
+        self.record_damage(family, self.inner().scan_apart(family, from, upper, visit))
     }
 
     fn last_apart(
@@ -349,7 +353,7 @@ impl StoreLayer for TolerantStore {
         lower: &[u8],
         upper: &[u8],
     ) -> Result<Option<(Vec<u8>, Bytes)>, StoreError> {
-        self.note(family, self.inner().last_apart(family, lower, upper))
+        self.record_damage(family, self.inner().last_apart(family, lower, upper))
     }
 }
 
@@ -423,7 +427,7 @@ pub fn next_readable(
         low = next;
     }
     loop {
-        let middle = middle(&low, &high);
+        let middle = mean_key(&low, &high);
         if middle <= low {
             break;
         }
@@ -450,7 +454,7 @@ fn plus_bit(number: &[u8], bit: usize) -> Option<Vec<u8>> {
 }
 
 /// The mean of two numbers of the same length.
-fn middle(low: &[u8], high: &[u8]) -> Vec<u8> {
+fn mean_key(low: &[u8], high: &[u8]) -> Vec<u8> {
     let mut sum = vec![0; low.len()];
     let mut carry = 0;
     for index in (0..low.len()).rev() {

@@ -127,7 +127,7 @@ pub struct OpenBlock {
 }
 
 impl OpenBlock {
-    fn begin(seq: Seq) -> Self {
+    fn starting_at(seq: Seq) -> Self {
         Self {
             block: block_of(seq),
             from: seq,
@@ -141,7 +141,11 @@ impl OpenBlock {
     }
 
     /// Completes the filter with the ids that were appended before this process filled it.
-    pub fn complete(mut self, store: &dyn Store, id: PartitionId) -> Result<IdFilter, StoreError> {
+    pub fn complete_filter(
+        mut self,
+        store: &dyn Store,
+        id: PartitionId,
+    ) -> Result<IdFilter, StoreError> {
         each_id(
             store,
             id,
@@ -163,16 +167,16 @@ pub struct OpenBlocks {
 
 impl OpenBlocks {
     /// Adds the ids of a chunk, and adds the filter of each block that it completes to `batch`. If
-    /// `batch` is not written, [`OpenBlocks::forget`] must be called.
-    pub fn append(&mut self, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
+    /// `batch` is not written, [`OpenBlocks::forget_partition`] must be called.
+    pub fn append_ids(&mut self, batch: &mut Batch, id: PartitionId, chunk: &Chunk) {
         let mut closed = Vec::new();
         let open = self
             .open
             .entry(id)
-            .or_insert_with(|| OpenBlock::begin(chunk.first));
+            .or_insert_with(|| OpenBlock::starting_at(chunk.first));
         let read = chunk.each_id(&mut |seq, text| {
             if block_of(seq) != open.block {
-                closed.push(std::mem::replace(open, OpenBlock::begin(seq)));
+                closed.push(std::mem::replace(open, OpenBlock::starting_at(seq)));
             }
             open.ids.insert(text);
         });
@@ -189,14 +193,14 @@ impl OpenBlocks {
     }
 
     /// The last append to a partition was not written.
-    pub fn forget(&mut self, id: PartitionId) {
+    pub fn forget_partition(&mut self, id: PartitionId) {
         self.open.remove(&id);
         self.partial.retain(|(of, _)| *of != id);
     }
 
     /// The appends were written. Returns the blocks that ended with them and are to be completed
     /// from the log.
-    pub fn written(&mut self) -> Vec<(PartitionId, OpenBlock)> {
+    pub fn take_completed(&mut self) -> Vec<(PartitionId, OpenBlock)> {
         if self.open.len() > OPEN_MAX {
             self.open.clear();
         }
@@ -205,7 +209,7 @@ impl OpenBlocks {
 }
 
 /// The first event of a block, from `floor` on, whose id is missing in its filter.
-pub fn missed(
+pub fn find_missed(
     store: &dyn Store,
     id: PartitionId,
     block: u64,
@@ -268,7 +272,7 @@ const SEARCH_BYTES: usize = 8 << 20;
 
 /// Searches for an id in the log of a partition from `from` to `end`, or to the limits of one
 /// search.
-pub fn find(
+pub fn find_id(
     store: &dyn Store,
     id: PartitionId,
     wanted: &str,

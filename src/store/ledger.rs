@@ -44,8 +44,8 @@ pub struct LedgerPage {
 }
 
 /// Adds the records of a subscription's lines to `batch`.
-pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &EncodedLines) {
-    let mut sorted: Vec<EncodedLine<'_>> = lines.of(subscription_key).collect();
+pub fn put_lines(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &EncodedLines) {
+    let mut sorted: Vec<EncodedLine<'_>> = lines.for_subscription(subscription_key).collect();
     sorted.sort_by_key(|line| by_time(&line.key));
     // A write that failed on a full disk may be there after all, beside its repetition.
     sorted.dedup_by_key(|line| line.bytes);
@@ -56,10 +56,10 @@ pub fn put(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &Encoded
         .all(|line| is_in_one_block(line.key.first, line.end))
     {
         parts = parts_of(&sorted);
-        sorted = parts.of(subscription_key).collect();
+        sorted = parts.for_subscription(subscription_key).collect();
     }
     sorted.sort_by_key(|line| by_event(&line.key));
-    put_records(batch, &sorted, keys::ledger, is_in_block_of);
+    put_records(batch, &sorted, keys::ledger_key, is_in_block_of);
 }
 
 /// Adds records of sorted lines. Lines that follow the first one and fit to it share its record.
@@ -135,9 +135,9 @@ fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
         lane,
         attempt,
         entry,
-    } in lines.iter().map(EncodedLine::decode)
+    } in lines.iter().map(EncodedLine::decode_line)
     {
-        for runs in parts(&entry.runs) {
+        for runs in split_by_block(&entry.runs) {
             split.push_entry(
                 lane,
                 attempt,
@@ -152,7 +152,7 @@ fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
 }
 
 /// Splits the runs at the ends of blocks and returns a list for each block.
-fn parts(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
+fn split_by_block(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
     let mut parts: Vec<Vec<SeqRun>> = Vec::new();
     for run in runs {
         let (mut at, end) = (run.first.0, run.end_seq().0);
@@ -241,7 +241,7 @@ pub fn of_event(
 
 /// The lines in `range` for which `wanted` returns true: at most `max`. Reads at most `looks` lines
 /// of the range, and the rest of their last record.
-pub fn between(
+pub fn read_lines(
     store: &dyn Store,
     range: &Range<Vec<u8>>,
     max: usize,
@@ -262,7 +262,10 @@ pub fn between(
         &begin..&range.end,
         keys::parse_ledger_by_time,
         |record, key, lines| {
-            if page.take(&mut waiting, Some(record), max).is_break() {
+            if page
+                .take_waiting(&mut waiting, Some(record), max)
+                .is_break()
+            {
                 return ControlFlow::Break(());
             }
             if seen >= looks {
@@ -282,7 +285,7 @@ pub fn between(
         },
     )?;
     if page.next.is_none() {
-        let _rest = page.take(&mut waiting, None, max);
+        let _rest = page.take_waiting(&mut waiting, None, max);
     }
     Ok(page)
 }
@@ -290,7 +293,7 @@ pub fn between(
 impl LedgerPage {
     /// Takes the waiting lines before `end`, up to `max` in all. Breaks if there is no room for
     /// what follows.
-    fn take(
+    fn take_waiting(
         &mut self,
         waiting: &mut BTreeMap<Vec<u8>, LedgerLine>,
         end: Option<&[u8]>,
@@ -312,7 +315,7 @@ impl LedgerPage {
 }
 
 /// The time of a subscription's oldest line.
-pub fn oldest(
+pub fn oldest_line_time(
     store: &dyn Store,
     subscription_key: SubscriptionKey,
 ) -> Result<Option<Timestamp>, StoreError> {

@@ -114,7 +114,7 @@ pub enum WriteOp {
     /// Deletes a record that was written exactly once since it was last deleted.
     SingleDelete(Family, Vec<u8>),
     /// Writes the cursor of a subscription, if there is a new one, and lines of its ledger: the
-    /// same records as [`Batch::records`] has. A store may write those of many subscriptions
+    /// same records as [`Batch::without_outcomes`] has. A store may write those of many subscriptions
     /// together, and as records later.
     Outcomes(SubscriptionKey, Option<Bytes>, EncodedLines),
 }
@@ -152,13 +152,13 @@ impl Batch {
     }
 
     /// Adds the cursor of a subscription, if there is a new one, and lines of its ledger.
-    pub fn outcomes(
+    pub fn put_outcomes(
         &mut self,
         subscription_key: SubscriptionKey,
         cursor: Option<Bytes>,
         lines: EncodedLines,
     ) {
-        if cursor.is_some() || lines.count() > 0 {
+        if cursor.is_some() || lines.line_count() > 0 {
             self.0
                 .push(WriteOp::Outcomes(subscription_key, cursor, lines));
         }
@@ -174,11 +174,11 @@ impl Batch {
         if let Some(cursor) = cursor {
             self.put(Family::Cursor, keys::cursor(subscription_key), cursor);
         }
-        ledger::put(self, subscription_key, lines);
+        ledger::put_lines(self, subscription_key, lines);
     }
 
     /// The batch with puts and deletes of records alone.
-    pub fn records(&self) -> Cow<'_, Self> {
+    pub fn without_outcomes(&self) -> Cow<'_, Self> {
         if !self.0.iter().any(|op| matches!(op, WriteOp::Outcomes(..))) {
             return Cow::Borrowed(self);
         }

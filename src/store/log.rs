@@ -178,7 +178,7 @@ impl<'a> EventFinder<'a> {
     }
 
     /// The same, without filling the block cache: for a caller that reads each chunk once.
-    pub fn apart(store: &'a dyn Store, partition: PartitionId) -> Self {
+    pub fn without_cache(store: &'a dyn Store, partition: PartitionId) -> Self {
         Self {
             apart: true,
             ..Self::new(store, partition)
@@ -187,7 +187,7 @@ impl<'a> EventFinder<'a> {
 
     /// Finds the event at `seq`. The event owns its bytes, so that one small event does not keep a
     /// whole chunk in memory.
-    pub fn find(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
+    pub fn find_event(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
         let known = |events: &[Event]| Some((events.first()?.seq, events.last()?.seq));
         if known(&self.last).is_none_or(|(first, last)| seq < first || last < seq) {
             self.last = self.read(seq)?;
@@ -248,13 +248,13 @@ impl<'a> EventFinder<'a> {
         )
     }
 
-    /// Like [`EventFinder::find`], but if the store records damage, an unreadable event is recorded
+    /// Like [`EventFinder::find_event`], but if the store records damage, an unreadable event is recorded
     /// and returned as [`None`].
     pub fn find_if_readable(&mut self, seq: Seq) -> Result<Option<Event>, StoreError> {
-        match (self.find(seq), self.store.damage()) {
+        match (self.find_event(seq), self.store.damage()) {
             (Err(StoreError::Damaged(_)), Some(damage)) => {
                 if !seq.is_apart() {
-                    damage.lose(self.partition, seq, seq.plus(1));
+                    damage.record_loss(self.partition, seq, seq.plus(1));
                 }
                 Ok(None)
             }

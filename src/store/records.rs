@@ -78,17 +78,17 @@ trait RecordLayout: Sized {
     /// migration of the store.
     const OLDEST: u8 = Self::VERSION;
 
-    fn put(&self, out: &mut Vec<u8>);
+    fn write_fields(&self, out: &mut Vec<u8>);
 
     /// Reads the fields of a record of `version`, which is between `OLDEST` and `VERSION`.
-    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self>;
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self>;
 }
 
 impl<T: RecordLayout> StoredRecord for T {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.push(Self::VERSION);
-        self.put(&mut out);
+        self.write_fields(&mut out);
         out
     }
 
@@ -98,7 +98,7 @@ impl<T: RecordLayout> StoredRecord for T {
             .u8()
             .filter(|version| (Self::OLDEST..=Self::VERSION).contains(version));
         let version = version.ok_or(DamagedRecord(Self::NAME))?;
-        Self::take(version, &mut reader)
+        Self::read_fields(version, &mut reader)
             .filter(|_| reader.is_empty())
             .ok_or(DamagedRecord(Self::NAME))
     }
@@ -131,7 +131,7 @@ impl RecordLayout for FloorRecord {
     const VERSION: u8 = 2;
     const OLDEST: u8 = 1;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.floor.0);
         put_varint(out, self.next.0);
         put_varint(out, self.running.count);
@@ -141,7 +141,7 @@ impl RecordLayout for FloorRecord {
         put_varint(out, self.set_back.unwrap_or_default().0);
     }
 
-    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             floor: Seq(reader.varint()?),
             next: Seq(reader.varint()?),
@@ -162,7 +162,7 @@ impl RecordLayout for FloorRecord {
 impl RecordLayout for PendingDelivery {
     const NAME: &'static str = "pending";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.attempts.into());
         put_time(out, self.due);
         out.push(self.last.to_byte());
@@ -171,7 +171,7 @@ impl RecordLayout for PendingDelivery {
         put_time_or_none(out, self.received);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             attempts: take_u32(reader)?,
             due: take_time(reader)?,
@@ -186,7 +186,7 @@ impl RecordLayout for PendingDelivery {
 impl RecordLayout for DeadLetterRecord {
     const NAME: &'static str = "dead";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         out.extend(self.reason.to_bytes());
         put_varint(out, self.attempts.into());
         out.push(self.outcome.to_byte());
@@ -196,7 +196,7 @@ impl RecordLayout for DeadLetterRecord {
         put_time(out, self.given_up);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         Some(Self {
             reason: take_reason(reader)?,
             attempts: take_u32(reader)?,
@@ -236,7 +236,7 @@ impl RecordLayout for LedgerEntry {
     /// has whether it is a dead letter, and a filter has its version.
     const VERSION: u8 = 3;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_time(out, self.at);
         out.push(event_byte(&self.what));
         put_event(out, &self.what);
@@ -257,7 +257,7 @@ impl RecordLayout for LedgerEntry {
         }
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let at = take_time(reader)?;
         let what = take_event(reader)?;
         let mut runs = Vec::new();
@@ -292,12 +292,12 @@ impl RecordLayout for LedgerLines<'_> {
     /// version of either is 5.
     const VERSION: u8 = 4;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         put_varint(out, self.0.len() as u64);
         self.0.iter().for_each(|line| put_line(out, line));
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let mut lines = Vec::new();
         for _ in 0..reader.varint().filter(|lines| *lines > 0)? {
             lines.push(take_line(reader)?);
@@ -316,7 +316,7 @@ fn put_line(
 ) {
     put_varint(out, lane.0.into());
     put_varint(out, (*attempt).into());
-    entry.put(out);
+    entry.write_fields(out);
 }
 
 /// Reads a line, which has no version of its own: a new form of it is a new version of
@@ -327,7 +327,7 @@ fn take_line(reader: &mut RecordReader<'_>) -> Option<LedgerLine> {
     Some(LedgerLine {
         lane,
         attempt,
-        entry: LedgerEntry::take(LedgerEntry::VERSION, reader)?,
+        entry: LedgerEntry::read_fields(LedgerEntry::VERSION, reader)?,
     })
 }
 
@@ -459,13 +459,13 @@ fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
 impl RecordLayout for Excerpt {
     const NAME: &'static str = "excerpt";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         out.push(self.answered.into());
         put_varint(out, self.content.len() as u64);
         out.extend_from_slice(&self.content);
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let answered = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
         Some(Self {

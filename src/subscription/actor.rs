@@ -194,9 +194,10 @@ impl SubscriptionActor {
                 .filter(|input| matches!(input, Input::Finished { .. }))
                 .count();
             let in_flight = self.core.in_flight().saturating_sub(ended);
-            self.core
-                .limit_requests(in_flight.saturating_add(self.context.client.sockets.free()));
-            self.core.limit_bytes(self.bodies.free());
+            self.core.limit_requests(
+                in_flight.saturating_add(self.context.client.sockets.free_permits()),
+            );
+            self.core.limit_bytes(self.bodies.free_bytes());
             self.apply_requested_wait(now);
             let drawn = inputs
                 .drain(..)
@@ -236,7 +237,7 @@ impl SubscriptionActor {
         }
         self.waits_for_room = true;
         let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
-        sockets.wait(move || shared.report_result(incarnation, SharedStateMessage::Room));
+        sockets.wake_when_free(move || shared.report_result(incarnation, SharedStateMessage::Room));
     }
 
     /// The same for memory for bodies.
@@ -247,8 +248,9 @@ impl SubscriptionActor {
         self.waits_for_bytes = true;
         let shared = Arc::clone(&self.shared);
         let incarnation = self.owner.incarnation;
-        self.bodies
-            .wait(move || shared.report_result(incarnation, SharedStateMessage::BodyRoom));
+        self.bodies.wake_when_free(move || {
+            shared.report_result(incarnation, SharedStateMessage::BodyRoom)
+        });
     }
 
     /// Passes what was read to the core, with what arrived before. What the core keeps is counted
@@ -458,7 +460,7 @@ impl SubscriptionActor {
                     let reached = match sender {
                         // A broker that starts may accept a connection and say nothing.
                         Ok(sender) => matches!(
-                            tokio::time::timeout(wait, sender.reach(wall)).await,
+                            tokio::time::timeout(wait, sender.check_reachable(wall)).await,
                             Ok(Ok(()))
                         ),
                         Err(_) => false,
@@ -633,13 +635,13 @@ impl SubscriptionActor {
         }
         let plan = Arc::clone(&self.plan);
         // Taken here and not in the task, so that the next decision on this thread counts it.
-        let permit = self.context.client.sockets.take();
+        let permit = self.context.client.sockets.take_permit();
         let lease = self.context.client.lease.clone();
         let faults = Arc::clone(&self.context.response_faults);
         let schema = plan.settings.batch.schema;
         let body = self
             .bodies
-            .take(events.iter().map(|event| event.delivered_len(schema)).sum());
+            .take_bytes(events.iter().map(|event| event.delivered_len(schema)).sum());
         let resources = delivery::AttemptResources {
             wall: self.context.clock.wall(),
             faults,

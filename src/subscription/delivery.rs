@@ -90,7 +90,7 @@ pub(super) fn start(
             Box::pin(lease.allowed()).await;
         }
         let (answer, late) = match &sender {
-            Ok(sender) => sender.send(batch).await,
+            Ok(sender) => sender.send_batch(batch).await,
             Err(missing) => {
                 let result = RequestResult::from_outcome(Outcome::Failed(Failure::SocketError));
                 (

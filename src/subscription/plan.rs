@@ -378,7 +378,7 @@ impl DeliveryPlan {
         match &self.target {
             Target::Pulled => Err("the events are pulled, not sent".to_owned()),
             Target::Webhook(target) => {
-                let client = clients::client(options, self.record.webhook.client_spec());
+                let client = clients::shared_client(options, self.record.webhook.client_spec());
                 let client = client.map_err(|missing| missing.to_string())?;
                 Ok(Rc::new(HttpSender {
                     client,
@@ -386,7 +386,7 @@ impl DeliveryPlan {
                     tokens: self.token_source(options)?,
                 }))
             }
-            Target::Resource(target) => target.sender(options),
+            Target::Resource(target) => target.new_sender(options),
         }
     }
 

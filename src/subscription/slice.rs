@@ -41,7 +41,7 @@ pub fn filter_slice(
     for chunk in slice.chunks {
         let (first, end) = (chunk.first.max(from), chunk.end().min(slice.upto));
         let Ok(events) = chunk.events() else {
-            damage.lose(shared.subscription_key.partition, first, end);
+            damage.record_loss(shared.subscription_key.partition, first, end);
             if first > from {
                 // The damaged chunk is read again, by itself.
                 upto = first;

@@ -124,7 +124,7 @@ impl<F> NameResolver for Scripted<F>
 where
     F: Fn(&str, usize) -> Option<io::Result<Vec<SocketAddr>>> + Send + Sync,
 {
-    fn lookup(
+    fn look_up(
         &self,
         host: &str,
         _port: u16,

@@ -107,7 +107,7 @@ pub(super) fn ended_jobs(store: &dyn Store) -> Vec<Job> {
 }
 
 fn scan(store: &dyn Store, family: Family, mut visit: impl FnMut(&[u8], &[u8])) {
-    let range = keys::all(family);
+    let range = keys::family_range(family);
     let visit = &mut |key: &[u8], value: &[u8]| {
         visit(key, value);
         ControlFlow::Continue(())

@@ -282,7 +282,7 @@ impl Saboteur {
         let Some(bug) = self.bug else {
             return memory.write(batch);
         };
-        let mut batch = batch.records().into_owned();
+        let mut batch = batch.without_outcomes().into_owned();
         let lost = match bug {
             Bug::LoseAChunk => Some(Family::Log),
             Bug::ForgetAPendingRecord => Some(Family::Pending),

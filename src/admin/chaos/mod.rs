@@ -108,7 +108,7 @@ pub(super) async fn stall(
     let actor = match body.actor {
         StallTarget::Journal => {
             let on = start_fault(&control, Fault::StallJournal, &body, most, |_, tools| {
-                tools.faults.stall(true);
+                tools.faults.set_stalled(true);
                 Ok(())
             })?;
             control
@@ -156,7 +156,7 @@ pub(super) async fn writes(
     body::check_writes(body.fail)?;
     warn!(?body, "chaos: failing writes of the journal");
     let on = start_fault(&control, Fault::FailWrites, &body, most, |_, tools| {
-        tools.faults.fail(body.fail);
+        tools.faults.fail_writes(body.fail);
         Ok(())
     })?;
     Ok(HttpResponse::Ok().json(on))

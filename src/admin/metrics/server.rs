@@ -364,7 +364,7 @@ fn damage(text: &mut MetricsText, figures: &journal::figures::JournalFigures) {
     #[rustfmt::skip]
     let ones: [(MetricFamily, u64); 4] = [
         (gauge("gridhook_store_lost_events", "Events of the log that cannot be read because a \
-            table is damaged."), damage.events()),
+            table is damaged."), damage.lost_events()),
         (gauge("gridhook_store_damaged_families", "Column families with a damaged table."), damage.families.len() as u64),
         (counter("gridhook_store_scrubbed_bytes_total", "Bytes of records read to find damage, \
             since the process started."), scrubbed.bytes),

@@ -36,7 +36,7 @@ impl Kind for Amqp {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(if self.exchange.is_empty() {
             &self.routing_key
         } else {
@@ -44,7 +44,7 @@ impl Kind for Amqp {
         })
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() || c == ' ';
         check_text(
             "exchange",
@@ -63,16 +63,16 @@ impl Kind for Amqp {
         )
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        connect(at, &self.exchange, &self.routing_key)
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        new_publisher(at, &self.exchange, &self.routing_key)
     }
 }
 
 #[cfg(feature = "amqp")]
-use client::connect;
+use client::new_publisher;
 
 #[cfg(not(feature = "amqp"))]
-fn connect(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, String> {
+fn new_publisher(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, String> {
     Err(
         "is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)"
             .to_owned(),

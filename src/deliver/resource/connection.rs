@@ -48,7 +48,7 @@ pub struct Connection {
 
 impl Connection {
     /// A credential.
-    pub fn credential(&self, name: &str) -> Option<&str> {
+    pub fn find_credential(&self, name: &str) -> Option<&str> {
         self.credentials.get(name).map(Credential::expose)
     }
 
@@ -96,7 +96,7 @@ impl Connections {
     }
 
     /// The proxy with this name.
-    pub fn proxy(&self, name: &str) -> Option<EgressProxy> {
+    pub fn find_proxy(&self, name: &str) -> Option<EgressProxy> {
         let service = self.proxies().find(|known| known.name == name)?.clone();
         Some(EgressProxy {
             service,

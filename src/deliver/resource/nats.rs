@@ -30,11 +30,11 @@ impl Kind for Nats {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(&self.subject)
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_graphic() && !matches!(c, '*' | '>');
         let allowed = "ASCII characters without spaces, * and >, in parts that are not empty";
         let lengths = 1..=255;
@@ -51,16 +51,16 @@ impl Kind for Nats {
         Ok(())
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        connect(at, &self.subject)
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        new_publisher(at, &self.subject)
     }
 }
 
 #[cfg(feature = "nats")]
-use client::connect;
+use client::new_publisher;
 
 #[cfg(not(feature = "nats"))]
-fn connect(_: &Opening<'_>, _: &str) -> Result<Rc<dyn Sender>, String> {
+fn new_publisher(_: &Opening<'_>, _: &str) -> Result<Rc<dyn Sender>, String> {
     Err("is a NATS server, and this build of gridhook has no NATS client (feature nats)".to_owned())
 }
 

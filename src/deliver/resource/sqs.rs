@@ -79,11 +79,11 @@ impl Kind for Sqs {
     const HAS_PROPERTIES: bool = true;
     const TAKES_PARTS: bool = true;
 
-    fn entity(&self) -> Option<&str> {
+    fn entity_name(&self) -> Option<&str> {
         Some(&self.queue_name)
     }
 
-    fn check(&self) -> Result<(), InvalidProperty> {
+    fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let allowed = "letters, digits, hyphens and underscores, and .fifo at the end";
         let name = self
@@ -93,16 +93,16 @@ impl Kind for Sqs {
         check_text("queueName", name, 1..=80, is_allowed, allowed)
     }
 
-    fn limits(&self) -> BatchMaxima {
+    fn service_limits(&self) -> BatchMaxima {
         BatchMaxima {
             events: BATCH_EVENTS_MAX,
             bytes: BATCH_BYTES_MAX,
         }
     }
 
-    fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
-        let service = at.service();
-        let given = |name| service.credential(name).map(str::to_owned);
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+        let service = at.require_service();
+        let given = |name| service.find_credential(name).map(str::to_owned);
         let (Some(key_id), Some(secret_key)) = (given("access_key_id"), given("secret_access_key"))
         else {
             return Err(format!(
@@ -135,7 +135,7 @@ impl Kind for Sqs {
             .then(|| labels.next())
             .flatten();
         let destination =
-            at.destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
+            at.new_destination(&format!("{}/", service.url.origin().ascii_serialization()))?;
         let encoding = Box::new(Messages {
             service: service.name.clone(),
             target: at.target.clone(),
@@ -168,8 +168,13 @@ struct Messages {
 }
 
 impl Messages {
-    fn message(&self, index: usize, event: &Event, batch: &Batch) -> Result<Value, RequestError> {
-        let wire = self.target.delivered(event)?;
+    fn encode_message(
+        &self,
+        index: usize,
+        event: &Event,
+        batch: &Batch,
+    ) -> Result<Value, RequestError> {
+        let wire = self.target.delivered_bytes(event)?;
         let mut message = Map::from_iter([
             ("Id".to_owned(), index.to_string().into()),
             (
@@ -179,7 +184,7 @@ impl Messages {
         ]);
         let (groups, others): (Vec<_>, Vec<_>) = self
             .target
-            .headers(event, batch)
+            .message_headers(event, batch)
             .into_iter()
             .partition(|(name, _)| name.eq_ignore_ascii_case(GROUP));
         if self.is_fifo {
@@ -212,7 +217,7 @@ impl Messages {
 }
 
 impl Encode for Messages {
-    fn encode(
+    fn encode_batch(
         &self,
         destination: &Destination,
         batch: &Batch,
@@ -221,7 +226,7 @@ impl Encode for Messages {
             .events
             .iter()
             .enumerate()
-            .map(|(index, event)| self.message(index, event, batch))
+            .map(|(index, event)| self.encode_message(index, event, batch))
             .collect();
         let body = json!({"QueueUrl": self.queue_url, "Entries": entries?}).to_string();
         let mut headers: Vec<RequestHeader> = vec![
@@ -272,7 +277,7 @@ impl Encode for Messages {
     }
 
     /// A success can have failed messages, and most failures have the status 400.
-    fn settle(&self, result: RequestResult, events: &[Seq]) -> RequestResult {
+    fn correct_result(&self, result: RequestResult, events: &[Seq]) -> RequestResult {
         if result.status.is_none() {
             return result;
         }
@@ -291,13 +296,13 @@ impl Encode for Messages {
             .get("message")
             .or(body.get("Message"))
             .unwrap_or(&Value::Null);
-        let (code, message) = (text(&body["__type"]), text(message));
+        let (code, message) = (text_or_empty(&body["__type"]), text_or_empty(message));
         let RequestResult {
             outcome,
             status,
             detail,
             ..
-        } = self.judge(result.status, code, message);
+        } = self.result_for_error(result.status, code, message);
         // The detail says the same and more, and is shown only in place of a body.
         RequestResult {
             outcome,
@@ -328,7 +333,11 @@ impl Messages {
             } else {
                 500
             };
-            let result = self.judge(Some(status), text(&entry["Code"]), text(&entry["Message"]));
+            let result = self.result_for_error(
+                Some(status),
+                text_or_empty(&entry["Code"]),
+                text_or_empty(&entry["Message"]),
+            );
             return EventResult::new(seq, &result);
         }
         if successful.iter().any(|entry| entry["Id"] == id) {
@@ -344,7 +353,7 @@ impl Messages {
     }
 
     /// The result for an error of the service.
-    fn judge(&self, status: Option<u16>, code: &str, message: &str) -> RequestResult {
+    fn result_for_error(&self, status: Option<u16>, code: &str, message: &str) -> RequestResult {
         let says = |words: &[&str]| {
             words
                 .iter()
@@ -368,6 +377,6 @@ impl Messages {
     }
 }
 
-fn text(value: &Value) -> &str {
+fn text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }

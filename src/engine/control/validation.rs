@@ -198,7 +198,7 @@ impl EndpointValidator {
     pub async fn check_reachable(&self, plan: &DeliveryPlan) -> Result<(), String> {
         let wait = self.validation.times.answer;
         let sender = plan.new_sender(&self.client)?;
-        match tokio::time::timeout(wait, sender.reach(self.clock.wall())).await {
+        match tokio::time::timeout(wait, sender.check_reachable(self.clock.wall())).await {
             Ok(reached) => reached,
             Err(_) => Err(format!("no answer within {wait:?}")),
         }
@@ -230,24 +230,23 @@ impl EndpointValidator {
             pause,
             window: _,
         } = self.validation.times;
-        let client = clients::client(&self.client, plan.record.webhook.client_spec()).map_err(
-            |missing| ValidationFailure::Unanswered {
+        let client = clients::shared_client(&self.client, plan.record.webhook.client_spec())
+            .map_err(|missing| ValidationFailure::Unanswered {
                 outcome: Outcome::Failed(Failure::SocketError),
                 detail: missing.to_string(),
-            },
-        )?;
+            })?;
         let unanswered = |detail: String| ValidationFailure::Unanswered {
             outcome: Outcome::Failed(Failure::GenericError),
             detail,
         };
         if let Some(tokens) = plan.token_source(&self.client).map_err(unanswered)? {
             let (token, _) = tokens
-                .token(None, self.clock.wall())
+                .get_token(None, self.clock.wall())
                 .await
                 .map_err(|problem| unanswered(problem.to_string()))?;
-            token.authorize(&mut outgoing);
+            token.add_to_request(&mut outgoing);
         }
-        let _permit = client.sockets().take();
+        let _permit = client.sockets().take_permit();
         // Each attempt has a timestamp of its own, because receivers reject old ones.
         let signed = || {
             let mut outgoing = outgoing.clone();
@@ -300,7 +299,8 @@ impl EndpointValidator {
                 notified");
             return;
         };
-        let Ok(client) = clients::client(&self.client, plan.record.webhook.client_spec()) else {
+        let Ok(client) = clients::shared_client(&self.client, plan.record.webhook.client_spec())
+        else {
             return;
         };
         let tokens = plan.token_source(&self.client);
@@ -319,8 +319,8 @@ impl EndpointValidator {
             plan.sign_notice(&mut outgoing, &id, wall);
             match tokens {
                 Ok(None) => {}
-                Ok(Some(tokens)) => match tokens.token(None, wall).await {
-                    Ok((token, _)) => token.authorize(&mut outgoing),
+                Ok(Some(tokens)) => match tokens.get_token(None, wall).await {
+                    Ok((token, _)) => token.add_to_request(&mut outgoing),
                     Err(problem) => {
                         return tracing::debug!(topic, subscription = %name, %problem, "endpoint \
                             not notified");
@@ -335,9 +335,11 @@ impl EndpointValidator {
                 RequestTimeouts {
                     response: DELETION_NOTICE_TIMEOUT,
                 },
-                client.sockets().take(),
+                client.sockets().take_permit(),
             );
-            let answer = client.post(destination, outgoing, &waits, wall).await;
+            let answer = client
+                .send_within_limit(destination, outgoing, &waits, wall)
+                .await;
             tracing::debug!(topic, subscription = %name, outcome = %answer.outcome, "deletion \
                 notice sent");
             drop(permit);

@@ -344,7 +344,7 @@ const SINGLE_DELETE: u8 = 3;
 /// Encodes the operations of a batch.
 pub fn encode_batch(batch: &Batch) -> Bytes {
     let mut out = Vec::new();
-    for operation in &batch.records().0 {
+    for operation in &batch.without_outcomes().0 {
         let (kind, (family, key), value) = match operation {
             WriteOp::Put(family, key, value) => (PUT, (*family, &key[..]), Some(value)),
             WriteOp::Delete(family, key) => (DELETE, (*family, &key[..]), None),

@@ -114,7 +114,7 @@ fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Err
     let Range {
         start: mut from,
         end,
-    } = keys::all(Family::Dead);
+    } = keys::family_range(Family::Dead);
     loop {
         let mut first = None;
         store.scan(Family::Dead, &from, &end, &mut |key, _| {

@@ -98,7 +98,7 @@ fn read(
         pending,
         is_dead,
         dead,
-        event: EventFinder::new(store, partition).find(seq)?,
+        event: EventFinder::new(store, partition).find_event(seq)?,
     })
 }
 

@@ -125,7 +125,7 @@ impl ShardCopy {
 
     /// What a store has applied; [`None`] if it has no record of that.
     pub fn read_applied(store: &dyn Store) -> Result<Option<AppliedPosition>, StoreError> {
-        let record = store.get(Family::Meta, &keys::meta(MetaKind::Applied, b""))?;
+        let record = store.get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))?;
         record
             .map(|value| AppliedPosition::decode(&value).map_err(StoreError::damaged))
             .transpose()
@@ -250,7 +250,7 @@ impl ShardCopy {
 
 /// Whether a store has nothing but its format.
 fn is_new(store: &dyn Store) -> Result<bool, StoreError> {
-    let format = keys::meta(MetaKind::Format, b"");
+    let format = keys::meta_key(MetaKind::Format, b"");
     let mut is_new = true;
     for family in Family::ALL {
         store.scan(family, &[], &[0xff; 64], &mut |key, _| {
@@ -306,7 +306,7 @@ pub(super) fn write_locally(
 ) -> Result<(), StoreError> {
     batch.put(
         Family::Meta,
-        keys::meta(MetaKind::Applied, b""),
+        keys::meta_key(MetaKind::Applied, b""),
         position.encode(),
     );
     store.write_unsynced(batch)

@@ -148,7 +148,7 @@ impl GroupWriter {
         if is_corrected {
             group.batch.put(
                 Family::Meta,
-                keys::floor(id),
+                keys::floor_key(id),
                 partition.floor_record().encode(),
             );
         }
@@ -166,7 +166,7 @@ impl GroupWriter {
             group
                 .batch
                 .put(Family::Log, keys::log(id, first), chunk.record());
-            ids.append(&mut group.batch, id, &chunk);
+            ids.append_ids(&mut group.batch, id, &chunk);
             group.appended.push((id, chunk));
         }
         Ok(published)
@@ -177,13 +177,13 @@ impl GroupWriter {
             MetaChange::Put(kind, name, value) => {
                 group.batch.put(
                     Family::Meta,
-                    keys::meta(*kind, name.as_bytes()),
+                    keys::meta_key(*kind, name.as_bytes()),
                     value.clone(),
                 );
             }
             MetaChange::Delete(kind, name) => group
                 .batch
-                .delete(Family::Meta, keys::meta(*kind, name.as_bytes())),
+                .delete(Family::Meta, keys::meta_key(*kind, name.as_bytes())),
             MetaChange::CreatePartition(id) => {
                 group
                     .before
@@ -196,7 +196,7 @@ impl GroupWriter {
                 partition.begin_append(&self.clock, now);
                 group.batch.put(
                     Family::Meta,
-                    keys::floor(*id),
+                    keys::floor_key(*id),
                     partition.floor_record().encode(),
                 );
             }
@@ -244,7 +244,7 @@ impl GroupWriter {
                     .delete(Family::Cursor, keys::cursor(*subscription_key));
                 group
                     .batch
-                    .put(Family::Meta, keys::reap(*subscription_key), vec![1]);
+                    .put(Family::Meta, keys::reap_key(*subscription_key), vec![1]);
                 group.lows.push((*subscription_key, None));
             }
             MetaChange::DeletePartition(id) => {
@@ -260,7 +260,7 @@ impl GroupWriter {
                 };
                 group
                     .batch
-                    .put(Family::Meta, keys::floor(*id), record.encode());
+                    .put(Family::Meta, keys::floor_key(*id), record.encode());
             }
         }
     }
@@ -287,7 +287,7 @@ impl GroupWriter {
             .filtered_out
             .iter()
             .for_each(|range| lines.push_entry(range.lane, 0, &range.to_ledger_entry(now)));
-        group.batch.outcomes(subscription_key, None, lines);
+        group.batch.put_outcomes(subscription_key, None, lines);
     }
 
     /// Deletes carried events whose last pending delivery or pin is deleted by this group.
@@ -444,7 +444,9 @@ fn encode_changes(
             }
         }
     }
-    group.batch.outcomes(subscription_key, new_cursor, lines);
+    group
+        .batch
+        .put_outcomes(subscription_key, new_cursor, lines);
 }
 
 /// Deletes a pending delivery.
@@ -487,13 +489,13 @@ fn delete_redriven(group: &mut CommitGroup, subscription_key: SubscriptionKey, p
     }
     group.batch.put(
         Family::Meta,
-        keys::redrive(subscription_key, page.lane),
+        keys::redrive_key(subscription_key, page.lane),
         page.progress.clone(),
     );
     if let Some((name, totals)) = &page.totals {
         group.batch.put(
             Family::Meta,
-            keys::meta(MetaKind::DeadLetters, name.as_bytes()),
+            keys::meta_key(MetaKind::DeadLetters, name.as_bytes()),
             totals.clone(),
         );
     }
@@ -511,7 +513,7 @@ fn encode_dead_letter_write(
     {
         group.batch.put(
             Family::Meta,
-            keys::meta(MetaKind::DeadLetters, name.as_bytes()),
+            keys::meta_key(MetaKind::DeadLetters, name.as_bytes()),
             totals.clone(),
         );
     }
@@ -520,7 +522,7 @@ fn encode_dead_letter_write(
     }
     let mut lines = EncodedLines::default();
     write.notes.iter().for_each(|line| lines.push(line));
-    group.batch.outcomes(subscription_key, None, lines);
+    group.batch.put_outcomes(subscription_key, None, lines);
 }
 
 /// Deletes a dead letter and its pin.

@@ -90,7 +90,7 @@ impl GroupWriter {
     /// Removes a part of the records of its deleted subscriptions.
     fn remove_deleted(&mut self) -> Result<(), StoreError> {
         let mut subscription_keys = Vec::new();
-        let (range, shards) = (keys::reaps(), self.options.shards);
+        let (range, shards) = (keys::reaps_range(), self.options.shards);
         self.store
             .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
                 let found = keys::parse_reap(key);
@@ -133,7 +133,7 @@ impl GroupWriter {
                     ControlFlow::Break(())
                 }
             })?;
-        group.batch.outcomes(subscription_key, None, canceled);
+        group.batch.put_outcomes(subscription_key, None, canceled);
         let range = keys::dead_of(subscription_key);
         self.store
             .scan(Family::Dead, &range.start, &range.end, &mut |key, _| {
@@ -162,7 +162,7 @@ impl GroupWriter {
                 .delete(Family::Meta, keys::dead_letters(subscription_key));
             group
                 .batch
-                .delete(Family::Meta, keys::reap(subscription_key));
+                .delete(Family::Meta, keys::reap_key(subscription_key));
         }
         self.free_carried(&mut group)?;
         self.store.write(&group.batch)

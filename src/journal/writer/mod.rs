@@ -411,7 +411,7 @@ impl GroupWriter {
     }
 
     fn finish_group(&mut self, group: CommitGroup) -> Result<(), StoreError> {
-        for (id, open) in self.ids.written() {
+        for (id, open) in self.ids.take_completed() {
             self.trims.complete_filter(id, open);
         }
         if !group.ids.is_empty() {
@@ -446,7 +446,7 @@ impl GroupWriter {
             self.status
                 .set_end(*id, self.partitions.get(id).map(PartitionState::log_end));
             if !self.partitions.contains_key(id) {
-                self.ids.forget(*id);
+                self.ids.forget_partition(*id);
                 self.lows.remove(id);
                 moved.push(*id);
             }
@@ -524,7 +524,7 @@ impl GroupWriter {
     /// Records an unreadable record. This does not end the writer: if the disk cannot be written
     /// either, the next write fails.
     fn note_damage(&self, family: Family, what: &str) {
-        if self.damage.note(family, what) {
+        if self.damage.record_damaged_block(family, what) {
             self.store.set_compaction_paused(family, true);
         }
     }
@@ -532,7 +532,10 @@ impl GroupWriter {
     /// Handles a group that was not written because the disk is full: publishers and the control
     /// plane are refused, all other entries wait.
     fn fail_group(&mut self, group: CommitGroup) {
-        group.before.keys().for_each(|id| self.ids.forget(*id));
+        group
+            .before
+            .keys()
+            .for_each(|id| self.ids.forget_partition(*id));
         put_back(&mut self.partitions, group.before);
         put_back(&mut self.incarnations, group.incarnations);
         for answer in group.answers {

@@ -81,7 +81,7 @@ impl LogLookup {
                 LogLookupResult::Filter(CompleteFilter {
                     id,
                     block,
-                    ids: catch_panic(|| open.complete(store, id)),
+                    ids: catch_panic(|| open.complete_filter(store, id)),
                 })
             }
         }

@@ -184,7 +184,7 @@ fn restore_source(
         check_file(from, file, source.copy(file, to.as_deref(), piece))?;
     }
     folders::sync(&draft)?;
-    let frozen = ReadOnlyStore::at(&draft, manifest.sequence, options, None)?;
+    let frozen = ReadOnlyStore::open_at(&draft, manifest.sequence, options, None)?;
     let report = fsck::check(&frozen, decoders, &mut |progress| {
         watch(BackupProgress::Checking(progress))
     })?;
@@ -289,5 +289,5 @@ pub(super) fn take(data_dir: &Path) -> Result<(TemporaryFolder, FolderLock), Bac
     if !had_lock {
         target.own("lock");
     }
-    Ok((target, FolderLock::take(data_dir)?))
+    Ok((target, FolderLock::acquire(data_dir)?))
 }

@@ -132,7 +132,7 @@ impl Backups {
         }
         let sent = SentStore {
             version: VERSION,
-            sequence: frozen.sequence(),
+            sequence: frozen.last_sequence(),
             applied,
             files,
         };
@@ -202,7 +202,7 @@ pub fn receive(
     let mut from = BufReader::with_capacity(PIECE, from);
     let head = read_head(&mut from)?;
     begin(&head)?;
-    let folder = received::arriving(data_dir);
+    let folder = received::arriving_folder(data_dir);
     folders::remove(&folder)?;
     folders::check_room(data_dir, head.bytes())?;
     folders::new_folder(&folder).map_err(of_io(&folder))?;
@@ -226,7 +226,7 @@ pub fn receive(
     folders::sync(&folder)?;
     let opened = ReadOnlyStore::open(&folder, options)?;
     let found = applied(&opened).map_err(TransferError::Damaged)?;
-    if (opened.sequence(), found) != (head.sequence, head.applied) {
+    if (opened.last_sequence(), found) != (head.sequence, head.applied) {
         return Err(TransferError::Damaged(format!(
             "it has applied {found} records instead of {}",
             head.applied
@@ -302,7 +302,7 @@ fn check_crc(from: &mut dyn Read, found: u32, what: &str) -> Result<(), Transfer
 /// The last record of the changelog that the store of a node has applied.
 fn applied(store: &ReadOnlyStore) -> Result<u64, String> {
     let record = store
-        .get(Family::Meta, &keys::meta(MetaKind::Applied, b""))
+        .get(Family::Meta, &keys::meta_key(MetaKind::Applied, b""))
         .map_err(|error| error.to_string())?;
     let record = record.ok_or_else(|| "it is not the store of a node of a cluster".to_owned())?;
     AppliedPosition::decode(&record)

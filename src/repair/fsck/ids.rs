@@ -24,7 +24,7 @@ impl StoreCheck<'_> {
                 .logs
                 .get(&id)
                 .map_or(FloorRecord::ABANDONED, |log| log.record.floor);
-            match id_filter::missed(check.store, id, block, &found, floor) {
+            match id_filter::find_missed(check.store, id, block, &found, floor) {
                 Ok(Some(seq)) => {
                     check.report.wrong(format!(
                         "partition {}: the id of event {} is missing in the filter of its block",

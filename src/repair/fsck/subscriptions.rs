@@ -98,7 +98,7 @@ impl StoreCheck<'_> {
                 .is_some_and(|sum| sum == matched)
         };
         let is_wrong = !adds_up(pending, dead_lettered);
-        let totals_key = keys::meta(
+        let totals_key = keys::meta_key(
             MetaKind::DeadLetters,
             (self.decoders.name)(subscription_key).as_bytes(),
         );

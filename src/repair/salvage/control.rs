@@ -126,7 +126,7 @@ impl Salvage<'_> {
         );
         Ok(self.put(
             Family::Meta,
-            keys::meta(MetaKind::Numbers, name.as_bytes()),
+            keys::meta_key(MetaKind::Numbers, name.as_bytes()),
             numbers,
         )?)
     }

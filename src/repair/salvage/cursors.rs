@@ -27,12 +27,12 @@ impl Salvage<'_> {
                 "removed: the cursor of the unknown subscription {subscription} of partition \
                  {partition}"
             ));
-            self.put(Family::Meta, keys::reap(of), vec![1])?;
+            self.put(Family::Meta, keys::reap_key(of), vec![1])?;
         }
         for of in self.wanted.clone() {
             // A reused name gets a new number, so an existing subscription is not being removed.
-            if self.store.get(Family::Meta, &keys::reap(of))?.is_some() {
-                self.delete(Family::Meta, keys::reap(of))?;
+            if self.store.get(Family::Meta, &keys::reap_key(of))?.is_some() {
+                self.delete(Family::Meta, keys::reap_key(of))?;
             }
             if !self.cursors.contains_key(&of) {
                 let (subscription, partition) = (of.subscription.0, of.partition.0);
@@ -119,7 +119,7 @@ impl Salvage<'_> {
     ) -> Result<(), CheckStop> {
         let dead = self.dead.get(&of).copied().unwrap_or_default();
         let name = (self.decoders.name)(of);
-        let key = keys::meta(MetaKind::DeadLetters, name.as_bytes());
+        let key = keys::meta_key(MetaKind::DeadLetters, name.as_bytes());
         let totals = self.store.get(Family::Meta, &key)?;
         let done = totals
             .as_deref()

@@ -33,7 +33,7 @@ impl Salvage<'_> {
         }
         let mut unknown = Vec::new();
         let parts = &self.parts;
-        let range = keys::all(Family::Log);
+        let range = keys::family_range(Family::Log);
         self.store
             .scan(Family::Log, &range.start, &range.end, &mut |key, _| {
                 unknown.extend(keys::parse_log(key).filter(|(id, _)| !parts.contains_key(id)));
@@ -119,16 +119,20 @@ impl Salvage<'_> {
             self.gap(id, begins, record.floor);
         }
         for (first, end) in gaps {
-            let noted = self.store.get(Family::Meta, &keys::loss(id, first))?;
+            let noted = self.store.get(Family::Meta, &keys::loss_key(id, first))?;
             if noted.is_some_and(|noted| noted[..] >= keys::loss_value(end)[..]) {
                 // The gap was accepted before.
                 continue;
             }
             self.gap(id, first, end);
-            self.put(Family::Meta, keys::loss(id, first), keys::loss_value(end))?;
+            self.put(
+                Family::Meta,
+                keys::loss_key(id, first),
+                keys::loss_value(end),
+            )?;
         }
         self.parts.entry(id).or_default().record = Some(record);
-        Ok(self.put(Family::Meta, keys::floor(id), record.encode())?)
+        Ok(self.put(Family::Meta, keys::floor_key(id), record.encode())?)
     }
 
     fn gap(&mut self, PartitionId(partition): PartitionId, first: Seq, end: Seq) {

@@ -131,7 +131,7 @@ impl Salvage<'_> {
     }
 
     fn readable(&self, of: SubscriptionKey, seq: Seq) -> Result<RecordState, StoreError> {
-        match EventFinder::new(self.store, of.partition).find(seq) {
+        match EventFinder::new(self.store, of.partition).find_event(seq) {
             Ok(Some(_)) => Ok(RecordState::Keep),
             Ok(None) | Err(StoreError::Damaged(_)) => Ok(RecordState::Lost),
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
@@ -161,7 +161,7 @@ impl Salvage<'_> {
             runs: vec![SeqRun::single(seq)],
             what,
         };
-        ledger::put(
+        ledger::put_lines(
             &mut self.batch,
             of,
             &vec![LedgerLine {

@@ -19,7 +19,7 @@ impl Salvage<'_> {
     /// Deletes the position in the changelog of a cluster: a copy from which any change may be
     /// missing, and whose cursors are set back, must not follow it again.
     pub(super) fn changelog_position(&mut self) -> Result<(), CheckStop> {
-        let key = keys::meta(MetaKind::Applied, b"");
+        let key = keys::meta_key(MetaKind::Applied, b"");
         if self.store.get(Family::Meta, &key)?.is_some() {
             let removed = "removed: the position in the changelog of its cluster, which the store \
                 follows no more";
@@ -56,7 +56,7 @@ impl Salvage<'_> {
         self.keep_if(Family::Dead, |key, value| {
             keys::parse_dead(key).is_some() && DeadLetterRecord::decode(value).is_ok()
         })?;
-        self.keep_in(Family::Ledger, &keys::ledgers(), |key, value| {
+        self.keep_in(Family::Ledger, &keys::ledgers_range(), |key, value| {
             let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
             line.is_some_and(|line| ledger_lines(line, value).is_ok())
         })?;
@@ -97,7 +97,7 @@ impl Salvage<'_> {
         self.all(Family::Ids, |salvage, key, value| {
             let is_whole = match (keys::parse_ids(key), IdFilter::decode(value)) {
                 (Some((id, block)), Some(found)) => {
-                    id_filter::missed(salvage.store, id, block, &found, salvage.floor(id))?
+                    id_filter::find_missed(salvage.store, id, block, &found, salvage.floor(id))?
                         .is_none()
                 }
                 (Some(_) | None, _) => false,
@@ -116,7 +116,7 @@ impl Salvage<'_> {
         family: Family,
         is_whole: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Result<(), StoreError> {
-        self.keep_in(family, &keys::all(family), is_whole)
+        self.keep_in(family, &keys::family_range(family), is_whole)
     }
 
     fn keep_in(
@@ -176,18 +176,22 @@ impl Salvage<'_> {
             };
             salvage.mention(id, known.seq.plus(1), 0)
         })?;
-        self.each(Family::Ledger, &keys::ledgers(), |salvage, key, value| {
-            let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
-            let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else {
-                return Ok(());
-            };
-            let runs = lines.iter().flat_map(|line| &line.entry.runs);
-            let end = runs.map(|run| run.end_seq()).max().unwrap_or(Seq::FIRST);
-            let of = line.map(|line| line.subscription_key);
-            of.map_or(Ok(()), |of| {
-                salvage.mention(of.partition, end, of.subscription.0)
-            })
-        })?;
+        self.each(
+            Family::Ledger,
+            &keys::ledgers_range(),
+            |salvage, key, value| {
+                let line = keys::parse_ledger(key).or_else(|| keys::parse_ledger_by_time(key));
+                let Some(Ok(lines)) = line.map(|line| ledger_lines(line, value)) else {
+                    return Ok(());
+                };
+                let runs = lines.iter().flat_map(|line| &line.entry.runs);
+                let end = runs.map(|run| run.end_seq()).max().unwrap_or(Seq::FIRST);
+                let of = line.map(|line| line.subscription_key);
+                of.map_or(Ok(()), |of| {
+                    salvage.mention(of.partition, end, of.subscription.0)
+                })
+            },
+        )?;
         self.all(Family::Cursor, |salvage, key, value| {
             let (Some(of), Ok(cursor)) = (keys::parse_cursor(key), Cursor::decode(value)) else {
                 return Ok(());

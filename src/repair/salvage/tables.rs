@@ -21,7 +21,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// Counts the unreadable ranges of each family.
 pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckStop> {
     let mut ranges = BTreeMap::new();
-    let range = keys::everything();
+    let range = keys::full_range();
     for family in Family::ALL {
         let mut count = 0;
         let visit = &mut |_: &[u8], _: &[u8]| ControlFlow::Continue(());
@@ -37,7 +37,7 @@ pub(super) fn damaged(store: &dyn Store) -> Result<BTreeMap<Family, u64>, CheckS
 
 /// Copies all readable records of `from`.
 pub(super) fn copy(from: &dyn Store, to: &dyn Store) -> Result<(), CheckStop> {
-    let range = keys::everything();
+    let range = keys::full_range();
     for family in Family::ALL {
         let mut copied = Copied {
             to,
@@ -111,7 +111,7 @@ struct Copied<'a> {
 impl Copied<'_> {
     fn put(&mut self, key: &[u8], value: &[u8]) -> ControlFlow<()> {
         // The new store has its own format record.
-        if self.family == Family::Meta && key == keys::meta(keys::MetaKind::Format, b"") {
+        if self.family == Family::Meta && key == keys::meta_key(keys::MetaKind::Format, b"") {
             return ControlFlow::Continue(());
         }
         self.bytes += key.len() + value.len();

@@ -364,7 +364,7 @@ fn nats_tls(
     let trust = match authorities {
         Some(file) => {
             let version = settings::version(config.delivery.tls_minimum_version);
-            TlsTrust::of(&[TrustRoots::File(file.clone())], version)?
+            TlsTrust::load_roots(&[TrustRoots::File(file.clone())], version)?
         }
         None => settings::trust(config)?,
     };

@@ -40,7 +40,7 @@ pub(super) fn read_chunkwise(
                 chunks.push(chunk);
             }
             ChunkLookup::Nothing | ChunkLookup::Damaged if chunks.is_empty() => {
-                return gap(store, partition, from, end);
+                return find_gap(store, partition, from, end);
             }
             ChunkLookup::Nothing | ChunkLookup::Damaged => break,
         }
@@ -53,7 +53,7 @@ pub(super) fn read_chunkwise(
 }
 
 /// Returns the gap that starts at `from` and ends at the next readable chunk.
-fn gap(
+fn find_gap(
     store: &dyn Store,
     partition: PartitionId,
     from: Seq,
@@ -71,7 +71,7 @@ fn gap(
         at = at.plus(1);
     }
     if is_missing && let Some(damage) = store.damage() {
-        damage.lose(partition, from, at);
+        damage.record_loss(partition, from, at);
     }
     Ok(LogSlice {
         chunks: Vec::new(),

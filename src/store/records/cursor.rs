@@ -67,7 +67,7 @@ impl RecordLayout for Cursor {
 
     const OLDEST: u8 = 5;
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         let PaceRecord {
             healthy,
             failed,
@@ -100,16 +100,16 @@ impl RecordLayout for Cursor {
         put_wait(out, not_before, requested_by);
         put_time_or_none(out, failing_since);
         put_health(out, self.health);
-        for counter in counters(&self.counters) {
+        for counter in counter_fields(&self.counters) {
             put_varint(out, counter);
         }
-        for counter in counters(&self.replayed) {
+        for counter in counter_fields(&self.replayed) {
             put_varint(out, counter);
         }
         put_varint(out, self.jobs_begun.into());
         put_varint(out, self.jobs.len() as u64);
         for job in &self.jobs {
-            job.put(out);
+            job.write_fields(out);
         }
         put_varint(out, self.lanes.len() as u64);
         for lane in &self.lanes {
@@ -127,7 +127,7 @@ impl RecordLayout for Cursor {
         put_counts(out, &self.counts);
     }
 
-    fn take(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let flags = reader.u8()?;
         let held = match (flags & HELD != 0, flags & GONE != 0) {
             (false, false) => None,
@@ -180,7 +180,7 @@ impl RecordLayout for Cursor {
         for _ in 0..reader.varint()? {
             // A job in a cursor has no version of its own: a new form of it is a new version of the
             // cursor.
-            jobs.push(Job::take(Job::VERSION, reader)?);
+            jobs.push(Job::read_fields(Job::VERSION, reader)?);
         }
         let mut lanes = Vec::new();
         for _ in 0..reader.varint()? {
@@ -319,7 +319,7 @@ fn take_health(kind: u8, reader: &mut RecordReader<'_>) -> Option<Health> {
 }
 
 /// The counters in the order in which they are stored.
-pub(super) fn counters(counters: &Counters) -> [u64; 11] {
+pub(super) fn counter_fields(counters: &Counters) -> [u64; 11] {
     let Counters {
         passed,
         filtered,

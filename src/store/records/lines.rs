@@ -28,7 +28,7 @@ pub struct EncodedLine<'a> {
 
 impl EncodedLines {
     /// The number of lines.
-    pub fn count(&self) -> u32 {
+    pub fn line_count(&self) -> u32 {
         self.count
     }
 
@@ -53,11 +53,11 @@ impl EncodedLines {
         self.bytes.reserve(LINE_BYTES);
         put_varint(&mut self.bytes, lane.0.into());
         put_varint(&mut self.bytes, attempt.into());
-        entry.put(&mut self.bytes);
+        entry.write_fields(&mut self.bytes);
     }
 
     /// Adds lines.
-    pub fn append(&mut self, later: &Self) {
+    pub fn append_later(&mut self, later: &Self) {
         self.count += later.count;
         self.bytes.extend_from_slice(&later.bytes);
     }
@@ -69,7 +69,7 @@ impl EncodedLines {
     }
 
     /// The end of the lines so far.
-    pub fn mark(&self) -> LinesMark {
+    pub fn current_mark(&self) -> LinesMark {
         LinesMark {
             count: self.count,
             bytes: self.bytes.len(),
@@ -78,7 +78,7 @@ impl EncodedLines {
 
     /// The lines. [`None`] if they cannot be decoded, which [`OutcomePage`](super::OutcomePage)'s
     /// decoder has excluded.
-    pub fn decode(&self) -> Option<Vec<LedgerLine>> {
+    pub fn decode_lines(&self) -> Option<Vec<LedgerLine>> {
         let mut reader = RecordReader::new(&self.bytes);
         let mut lines = Vec::new();
         for _ in 0..self.count {
@@ -88,7 +88,10 @@ impl EncodedLines {
     }
 
     /// The lines, as those of a subscription.
-    pub fn of(&self, subscription_key: SubscriptionKey) -> impl Iterator<Item = EncodedLine<'_>> {
+    pub fn for_subscription(
+        &self,
+        subscription_key: SubscriptionKey,
+    ) -> impl Iterator<Item = EncodedLine<'_>> {
         let mut reader = RecordReader::new(&self.bytes);
         // They were encoded here, or decoded when a page was read.
         let mut next =
@@ -141,7 +144,7 @@ impl<'a> EncodedLine<'a> {
     }
 
     /// The line.
-    pub fn decode(&self) -> LedgerLine {
+    pub fn decode_line(&self) -> LedgerLine {
         take_line(&mut RecordReader::new(self.bytes)).expect("lines can be decoded")
     }
 }
@@ -172,7 +175,7 @@ pub struct LinesMark {
 
 impl LinesMark {
     /// The number of lines before it.
-    pub fn count(self) -> u32 {
+    pub fn line_count(self) -> u32 {
         self.count
     }
 }

@@ -89,7 +89,7 @@ impl PageCursor {
     }
 
     /// The cursor; [`None`] if it follows another one than `before`.
-    pub fn after(&self, before: Option<&Bytes>) -> Option<Bytes> {
+    pub fn cursor_after(&self, before: Option<&Bytes>) -> Option<Bytes> {
         let changes = match self {
             Self::Whole(cursor) => return Some(cursor.clone()),
             Self::Changes(changes) => changes,
@@ -124,7 +124,7 @@ fn first_change(old: &[u8], new: &[u8]) -> Option<usize> {
 impl RecordLayout for OutcomePage {
     const NAME: &'static str = "outcome page";
 
-    fn put(&self, out: &mut Vec<u8>) {
+    fn write_fields(&self, out: &mut Vec<u8>) {
         let ascends = self
             .entries
             .is_sorted_by(|entry, next| entry.subscription_key < next.subscription_key);
@@ -161,7 +161,7 @@ impl RecordLayout for OutcomePage {
         }
     }
 
-    fn take(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
+    fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let ended = reader.varint()?;
         let mut entries: Vec<PageEntry> = Vec::new();
         for _ in 0..reader.varint()? {
@@ -197,7 +197,7 @@ impl RecordLayout for OutcomePage {
             };
             if lines.count > 0 {
                 lines.bytes.extend_from_slice(take_field(reader)?);
-                lines.decode()?;
+                lines.decode_lines()?;
             }
             entries.push(PageEntry {
                 subscription_key,

@@ -57,7 +57,7 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    pub fn take(path: &Path) -> Result<Self, OpenError> {
+    pub fn acquire(path: &Path) -> Result<Self, OpenError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -69,7 +69,7 @@ impl FolderLock {
             folder: path.to_owned(),
             source,
         })?;
-        lock(path, &mut file)?;
+        lock_file(path, &mut file)?;
         match note_process(&mut file) {
             Ok(()) => {}
             // The process id is informative only. The lock is valid without it, and a full disk
@@ -98,7 +98,7 @@ impl FolderLock {
                 });
             }
         }
-        match Self::take(path) {
+        match Self::acquire(path) {
             Err(OpenError::Folder { .. }) => {}
             taken => return taken.map(Some),
         }
@@ -106,7 +106,7 @@ impl FolderLock {
             folder: path.to_owned(),
             source,
         })?;
-        lock(path, &mut file).map(|()| Some(Self { file }))
+        lock_file(path, &mut file).map(|()| Some(Self { file }))
     }
 }
 
@@ -116,7 +116,7 @@ impl FolderLock {
 const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
+fn lock_file(path: &Path, file: &mut File) -> Result<(), OpenError> {
     let mut taken = file.try_lock();
     for _ in 1..LOCK_TRIES {
         if !matches!(taken, Err(TryLockError::WouldBlock)) {
@@ -147,7 +147,7 @@ fn lock(path: &Path, file: &mut File) -> Result<(), OpenError> {
 
 impl DataFolder {
     /// Creates the folder, if there is none, and takes its lock.
-    pub(super) fn hold(path: &Path) -> Result<Self, OpenError> {
+    pub(super) fn create_and_lock(path: &Path) -> Result<Self, OpenError> {
         let made = DirBuilder::new()
             .recursive(true)
             .mode(PRIVATE_FOLDER)
@@ -158,7 +158,7 @@ impl DataFolder {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            lock: FolderLock::take(path)?,
+            lock: FolderLock::acquire(path)?,
         })
     }
 
@@ -174,7 +174,7 @@ impl DataFolder {
 
     /// The families that are not compacted. An unreadable file counts as none: the next failed
     /// compaction writes it again.
-    pub(super) fn spared(&self) -> BTreeSet<Family> {
+    pub(super) fn uncompacted_families(&self) -> BTreeSet<Family> {
         let names = std::fs::read_to_string(self.path.join(SPARED)).unwrap_or_default();
         Family::ALL
             .into_iter()
@@ -221,12 +221,12 @@ impl DataFolder {
         Ok(stored.is_some_and(|stored| stored.ends_with('\n')))
     }
 
-    fn ballast(&self) -> PathBuf {
+    fn ballast_path(&self) -> PathBuf {
         self.path.join("ballast")
     }
 
     fn has_ballast(&self) -> bool {
-        std::fs::metadata(self.ballast()).is_ok_and(|file| file.len() >= BALLAST)
+        std::fs::metadata(self.ballast_path()).is_ok_and(|file| file.len() >= BALLAST)
     }
 
     /// Checks that the file system still accepts changes.
@@ -272,7 +272,7 @@ impl DataFolder {
     }
 
     fn make_ballast(&self) -> io::Result<()> {
-        let file = new_file(&self.ballast())?;
+        let file = new_file(&self.ballast_path())?;
         if fallocate(&file, FallocateFlags::empty(), 0, BALLAST).is_err() {
             return self.drop_ballast().map(drop);
         }
@@ -281,7 +281,7 @@ impl DataFolder {
 
     /// Removes the ballast. Returns whether there was one.
     pub(super) fn drop_ballast(&self) -> io::Result<bool> {
-        match std::fs::remove_file(self.ballast()) {
+        match std::fs::remove_file(self.ballast_path()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),

@@ -17,7 +17,7 @@ use super::{
     floors::PartitionFloors,
     folder::DataFolder,
     of_rocksdb,
-    options::{self, synced},
+    options::{self, synced_writes},
     pages::Pages,
     received,
     trim::Trimmer,
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     Family, Store, StoreError,
     keys::{self, MetaKind},
-    migrate::{self, migrate},
+    migrate::{self, migrate_store},
     records::{FloorRecord, StoredRecord},
     watermark::{Watermark, WatermarkFile},
 };
@@ -49,15 +49,23 @@ const NICENESS: i32 = 5;
 const UNUSED: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 
 pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, OpenError> {
-    let folder = DataFolder::hold(path)?;
-    received::settle(path).map_err(|source| of_io(&folder, source))?;
+    let folder = DataFolder::create_and_lock(path)?;
+    received::finish_arrival(path).map_err(|source| of_io(&folder, source))?;
     let watermark = find_watermark(&folder, wanted)?;
     let floors = PartitionFloors::default();
-    let spared = folder.spared();
+    let spared = folder.uncompacted_families();
     let store = path.join(STORE);
     remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
     sync_logs(&store).map_err(|source| of_io(&folder, source))?;
-    let open_store = || open_db(options::store(wanted), &store, wanted, &floors, &spared);
+    let open_store = || {
+        open_db(
+            options::store_options(wanted),
+            &store,
+            wanted,
+            &floors,
+            &spared,
+        )
+    };
     let db = match open_store() {
         // Opening needs a few kilobytes for a new log and a new manifest. The ballast frees them.
         Err(StoreError::Full)
@@ -70,21 +78,21 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         opened => opened,
     };
     let db = db.map_err(|error| of_store(path, error))?;
-    let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.sequence());
+    let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.last_sequence());
     if recovered < acknowledged {
         return Err(OpenError::Behind {
             recovered,
             acknowledged,
         });
     }
-    let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
+    let rocks = wrap_database(db, wanted, floors, watermark, recovered, folder);
     let older = match check_format(&rocks, path) {
         Err(OpenError::Older { found, .. }) => Some(found),
         checked => checked.map(|()| None)?,
     };
     rocks.load_pages().map_err(|error| of_store(path, error))?;
     if let Some(found) = older {
-        migrate(&rocks, found, migrate::OLDEST, &migrate::STEPS)
+        migrate_store(&rocks, found, migrate::OLDEST, &migrate::STEPS)
             .map_err(|error| of_store(path, error))?;
     }
     check_families(&store)?;
@@ -113,7 +121,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
 }
 
 /// Wraps RocksDB after it opened and recovered.
-fn wrap(
+fn wrap_database(
     db: DB,
     wanted: &RocksOptions,
     floors: PartitionFloors,
@@ -127,7 +135,7 @@ fn wrap(
         db,
         options: *wanted,
         writes: WriteModes {
-            synced: synced(),
+            synced: synced_writes(),
             ..WriteModes::default()
         },
         floors,
@@ -137,7 +145,7 @@ fn wrap(
         full: AtomicBool::new(false),
         short: AtomicBool::new(false),
         failed: OnceLock::new(),
-        spared: Mutex::new(folder.spared()),
+        spared: Mutex::new(folder.uncompacted_families()),
         folder,
     }
 }
@@ -148,10 +156,10 @@ pub(super) fn open_damaged(
     path: &Path,
     wanted: &RocksOptions,
 ) -> Result<(RocksStore, u64), OpenError> {
-    let folder = DataFolder::hold(path)?;
+    let folder = DataFolder::create_and_lock(path)?;
     let floors = PartitionFloors::default();
     let db = open_db(
-        options::damaged(wanted),
+        options::damaged_store_options(wanted),
         &path.join(STORE),
         wanted,
         &floors,
@@ -161,7 +169,7 @@ pub(super) fn open_damaged(
     let recovered = db.latest_sequence_number();
     let watermark = Watermark::create(&path.join("watermark"), recovered)
         .map_err(|source| of_io(&folder, source))?;
-    let rocks = wrap(db, wanted, floors, watermark, recovered, folder);
+    let rocks = wrap_database(db, wanted, floors, watermark, recovered, folder);
     match check_format(&rocks, path) {
         // An unreadable format record is taken for one of the formats that a store with these
         // families can have, and a format that is too old for a server is read, because every
@@ -196,10 +204,10 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
             file,
             problem: "is damaged",
         }),
-        (WatermarkFile::Whole(watermark), false) if watermark.sequence() > 0 => {
+        (WatermarkFile::Whole(watermark), false) if watermark.last_sequence() > 0 => {
             Err(OpenError::Behind {
                 recovered: 0,
-                acknowledged: watermark.sequence(),
+                acknowledged: watermark.last_sequence(),
             })
         }
         (WatermarkFile::Missing | WatermarkFile::Whole(_), false) => {
@@ -227,8 +235,8 @@ fn make_draft(folder: &DataFolder, wanted: &RocksOptions) -> Result<(), OpenErro
     let meta = db
         .cf_handle(Family::Meta.name())
         .expect("every family was opened with the store");
-    let key = keys::meta(MetaKind::Format, b"");
-    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced())
+    let key = keys::meta_key(MetaKind::Format, b"");
+    db.put_cf_opt(meta, key, FORMAT.to_be_bytes(), &synced_writes())
         .map_err(|error| refuse(of_rocksdb(error)))
 }
 
@@ -270,23 +278,31 @@ fn open_db(
 ) -> Result<DB, StoreError> {
     let options_of_all = options.map_err(of_rocksdb)?;
     let cache = Cache::new_lru_cache(wanted.cache_bytes);
-    let mut families = vec![ColumnFamilyDescriptor::new(UNUSED, options::unused())];
+    let mut families = vec![ColumnFamilyDescriptor::new(
+        UNUSED,
+        options::unused_family_options(),
+    )];
     for family in Family::ALL {
-        let mut options = options::family(family, wanted, &cache, floors).map_err(of_rocksdb)?;
+        let mut options =
+            options::family_options(family, wanted, &cache, floors).map_err(of_rocksdb)?;
         options.set_disable_auto_compactions(spared.contains(&family));
         families.push(ColumnFamilyDescriptor::new(family.name(), options));
     }
     if store.join("CURRENT").is_file() {
         for name in unknown_families(store)? {
-            families.push(ColumnFamilyDescriptor::new(name, options::unused()));
+            families.push(ColumnFamilyDescriptor::new(
+                name,
+                options::unused_family_options(),
+            ));
         }
     }
-    nicer(|| DB::open_cf_descriptors(&options_of_all, store, families)).map_err(of_rocksdb)
+    run_with_low_priority(|| DB::open_cf_descriptors(&options_of_all, store, families))
+        .map_err(of_rocksdb)
 }
 
 /// Runs `open` on a thread whose priority is lower by [`NICENESS`]. The threads that RocksDB starts
 /// inherit that.
-fn nicer<T: Send>(open: impl FnOnce() -> T + Send) -> T {
+fn run_with_low_priority<T: Send>(open: impl FnOnce() -> T + Send) -> T {
     let run = || {
         lower_priority();
         open()
@@ -321,7 +337,7 @@ fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
 
 pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenError> {
     let found = store
-        .get(Family::Meta, &keys::meta(MetaKind::Format, b""))
+        .get(Family::Meta, &keys::meta_key(MetaKind::Format, b""))
         .map_err(|error| of_store(folder, error))?
         .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
     // These four bytes are the same in every format, because they identify it.
@@ -360,7 +376,7 @@ fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
         &range.end,
         &mut |key, value| match (keys::parse_floor(key), FloorRecord::decode(value)) {
             (Some(partition), Ok(record)) => {
-                rocks.floors.raise(partition, record.floor);
+                rocks.floors.raise_floor(partition, record.floor);
                 ControlFlow::Continue(())
             }
             (None, _) | (_, Err(_)) => {

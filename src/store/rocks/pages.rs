@@ -7,8 +7,8 @@
 //! earlier if there are many.
 //!
 //! Invariants:
-//! - What a reader sees is as if each outcome had its records at once: [`Pages::cursor`] and
-//!   [`Pages::scan`] add what memory has. After a kill, [`Pages::load`] reads it from the pages.
+//! - What a reader sees is as if each outcome had its records at once: [`Pages::find_cursor`] and
+//!   [`Pages::scan_merged`] add what memory has. After a kill, [`Pages::load_pages`] reads it from the pages.
 //! - A cursor may be what has changed since the one in the page before: both become records in the
 //!   same write.
 //! - A subscription's outcomes become records in one write with a page that says so, so that no
@@ -79,7 +79,7 @@ struct Outcomes<'a> {
 impl Pages {
     /// Reads the pages of a store. `unreadable` decides what follows from a page that cannot be
     /// decoded.
-    pub(super) fn load(
+    pub(super) fn load_pages(
         &self,
         scan: impl FnOnce(&mut Visit<'_>) -> Result<(), StoreError>,
         mut unreadable: impl FnMut(String) -> Result<(), StoreError>,
@@ -101,7 +101,7 @@ impl Pages {
             }
         })?;
         refused?;
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let ended = pages
             .values()
             .map(|(page, _)| page.ended)
@@ -132,7 +132,7 @@ impl Pages {
                 .unstored
                 .get(&subscription_key)
                 .and_then(|known| known.cursor.as_ref());
-            let after = cursor.as_ref().map(|cursor| cursor.after(before));
+            let after = cursor.as_ref().map(|cursor| cursor.cursor_after(before));
             if after == Some(None) {
                 unreadable(format!(
                     "a page before page {number} of outcomes is missing"
@@ -144,22 +144,22 @@ impl Pages {
     }
 
     /// The cursor under a key, if it is in a page.
-    pub(super) fn cursor(&self, family: Family, key: &[u8]) -> Option<Bytes> {
+    pub(super) fn find_cursor(&self, family: Family, key: &[u8]) -> Option<Bytes> {
         let key = (family == Family::Cursor)
             .then(|| keys::parse_cursor(key))
             .flatten()?;
-        self.state().unstored.get(&key)?.cursor.clone()
+        self.lock_state().unstored.get(&key)?.cursor.clone()
     }
 
     /// The last record of a range, of which `last` is in no page.
-    pub(super) fn last(
+    pub(super) fn last_record(
         &self,
         family: Family,
         lower: &[u8],
         upper: &[u8],
         last: Option<(Vec<u8>, Bytes)>,
     ) -> Option<(Vec<u8>, Bytes)> {
-        let paged = self.records(family, lower, upper).pop_last();
+        let paged = self.records_in_range(family, lower, upper).pop_last();
         // Of two with the same key, that of a page is the newer one.
         let is_newer =
             |(key, _): &(Vec<u8>, Bytes)| last.as_ref().is_none_or(|(last, _)| key >= last);
@@ -167,7 +167,7 @@ impl Pages {
     }
 
     /// Visits the records of a range that `scan` visits, and those that pages have.
-    pub(super) fn scan(
+    pub(super) fn scan_merged(
         &self,
         family: Family,
         from: &[u8],
@@ -176,7 +176,10 @@ impl Pages {
         scan: impl FnOnce(&mut Visit<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         // Before the scan: a record that is stored meanwhile is met twice, and not never.
-        let mut paged = self.records(family, from, upper).into_iter().peekable();
+        let mut paged = self
+            .records_in_range(family, from, upper)
+            .into_iter()
+            .peekable();
         if paged.peek().is_none() {
             return scan(visit);
         }
@@ -205,12 +208,17 @@ impl Pages {
     }
 
     /// The records of a range that pages have.
-    fn records(&self, family: Family, from: &[u8], upper: &[u8]) -> BTreeMap<Vec<u8>, Bytes> {
+    fn records_in_range(
+        &self,
+        family: Family,
+        from: &[u8],
+        upper: &[u8],
+    ) -> BTreeMap<Vec<u8>, Bytes> {
         let mut records = BTreeMap::new();
         if !has_outcomes(family) {
             return records;
         }
-        let state = self.state();
+        let state = self.lock_state();
         let one =
             keys::subscription_of(from).filter(|one| keys::subscription_of(upper) == Some(*one));
         let known: Vec<(&SubscriptionKey, &Unstored)> = match &one {
@@ -234,9 +242,9 @@ impl Pages {
         records
     }
 
-    /// Decides how a batch is written. Each plan ends with [`Pages::written`] or
-    /// [`Pages::refused`].
-    pub(super) fn plan<'a>(&self, batch: &'a Batch) -> PlannedWrite<'a> {
+    /// Decides how a batch is written. Each plan ends with [`Pages::finish_write`] or
+    /// [`Pages::cancel_write`].
+    pub(super) fn plan_write<'a>(&self, batch: &'a Batch) -> PlannedWrite<'a> {
         let (mut has_records, mut has_any) = (false, false);
         for op in &batch.0 {
             has_any |= matches!(op, WriteOp::Outcomes(..));
@@ -245,7 +253,7 @@ impl Pages {
                 .is_some_and(|(family, _)| has_outcomes(family));
         }
         if has_records {
-            return self.plan_records(batch.records());
+            return self.plan_records(batch.without_outcomes());
         }
         if !has_any {
             return PlannedWrite {
@@ -254,15 +262,15 @@ impl Pages {
                 page: None,
             };
         }
-        let mut state = self.state();
-        let mut plan = state.begin();
+        let mut state = self.lock_state();
+        let mut plan = state.begin_plan();
         state.store_or_page(&mut plan, outcomes_of(batch));
-        state.finish(plan, Cow::Borrowed(batch))
+        state.finish_plan(plan, Cow::Borrowed(batch))
     }
 
     /// Plans a batch of records: what pages have of its subscriptions becomes records before it.
     fn plan_records<'a>(&self, batch: Cow<'a, Batch>) -> PlannedWrite<'a> {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let mut changed = BTreeSet::new();
         if !state.unstored.is_empty() {
             let keys = batch
@@ -281,34 +289,34 @@ impl Pages {
                 .wait(state)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        let mut plan = state.begin();
+        let mut plan = state.begin_plan();
         for key in changed
             .into_iter()
             .filter(|key| state.unstored.contains_key(key))
             .collect::<Vec<_>>()
         {
-            state.store(&mut plan, key, Outcomes::default());
+            state.store_outcomes(&mut plan, key, Outcomes::default());
         }
-        state.finish(plan, batch)
+        state.finish_plan(plan, batch)
     }
 
     /// Plans a write of all that pages have, as records.
     pub(super) fn plan_all(&self) -> PlannedWrite<'static> {
-        let mut state = self.state();
-        let mut plan = state.begin();
+        let mut state = self.lock_state();
+        let mut plan = state.begin_plan();
         let all: Vec<SubscriptionKey> = state.order.iter().map(|(_, key)| *key).collect();
         all.into_iter()
-            .for_each(|key| state.store(&mut plan, key, Outcomes::default()));
-        state.finish(plan, Cow::Owned(Batch::default()))
+            .for_each(|key| state.store_outcomes(&mut plan, key, Outcomes::default()));
+        state.finish_plan(plan, Cow::Owned(Batch::default()))
     }
 
     /// The planned write is durable.
-    pub(super) fn written(&self, write: PlannedWrite<'_>) {
+    pub(super) fn finish_write(&self, write: PlannedWrite<'_>) {
         let Some(page) = write.page else { return };
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.writing.remove(&page.number);
         for key in &page.storing {
-            state.stored(*key);
+            state.forget_stored(*key);
         }
         for (key, cursor, lines) in page.added {
             state.add(page.number, key, cursor, lines);
@@ -320,9 +328,9 @@ impl Pages {
     }
 
     /// The planned write was refused.
-    pub(super) fn refused(&self, write: PlannedWrite<'_>) {
+    pub(super) fn cancel_write(&self, write: PlannedWrite<'_>) {
         let Some(page) = write.page else { return };
-        let mut state = self.state();
+        let mut state = self.lock_state();
         state.writing.remove(&page.number);
         for key in &page.storing {
             if let Some(known) = state.unstored.get_mut(key) {
@@ -343,7 +351,7 @@ impl Pages {
     }
 
     /// The state changes only where nothing can panic in between.
-    fn state(&self) -> MutexGuard<'_, PagesState> {
+    fn lock_state(&self) -> MutexGuard<'_, PagesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -356,7 +364,7 @@ impl RocksStore {
     ) -> Result<(), StoreError> {
         let written = self
             .db
-            .write_opt(self.encode(&planned), mode)
+            .write_opt(self.encode_write(&planned), mode)
             .map_err(of_rocksdb);
         let checked = || {
             self.folder
@@ -364,10 +372,10 @@ impl RocksStore {
                 .map_err(|error| StoreError::Failed(error.to_string()))
         };
         if let Err(error) = written.and_then(|()| checked()) {
-            self.pages.refused(planned);
-            return Err(self.refuse(error));
+            self.pages.cancel_write(planned);
+            return Err(self.record_failed_write(error));
         }
-        self.pages.written(planned);
+        self.pages.finish_write(planned);
         self.full.store(false, Ordering::Release);
         Ok(())
     }
@@ -377,7 +385,8 @@ impl RocksStore {
         let range = keys::outcome_pages();
         let scan =
             |visit: &mut Visit<'_>| self.scan(Family::Cursor, &range.start, &range.end, visit);
-        self.pages.load(scan, |what| Err(StoreError::Damaged(what)))
+        self.pages
+            .load_pages(scan, |what| Err(StoreError::Damaged(what)))
     }
 
     /// Reads the pages of outcomes that can be read, and makes records of what they have.
@@ -393,7 +402,7 @@ impl RocksStore {
                 &mut |_| {},
             )
         };
-        self.pages.load(scan, |_| Ok(()))?;
+        self.pages.load_pages(scan, |_| Ok(()))?;
         self.write_planned(self.pages.plan_all(), &self.writes.synced)
     }
 }
@@ -419,7 +428,7 @@ fn outcomes_of(batch: &Batch) -> Vec<(SubscriptionKey, Outcomes<'_>)> {
         match all.last_mut().filter(|(last, _)| last == key) {
             Some((_, outcomes)) => {
                 outcomes.cursor = cursor.as_ref().or(outcomes.cursor);
-                outcomes.lines.to_mut().append(lines);
+                outcomes.lines.to_mut().append_later(lines);
             }
             None => all.push((
                 *key,

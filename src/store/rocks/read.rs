@@ -29,14 +29,14 @@ pub(super) fn get_all(
 }
 
 /// For reads that do not fill the block cache.
-pub(super) fn apart() -> ReadOptions {
+pub(super) fn uncached_options() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.fill_cache(false);
     options
 }
 
 /// Visits the records from `from` to below `upper`.
-pub(super) fn scan(
+pub(super) fn scan_records(
     db: &DB,
     family: &ColumnFamily,
     mut options: ReadOptions,
@@ -56,7 +56,7 @@ pub(super) fn scan(
     records.status().map_err(of_rocksdb)
 }
 
-pub(super) fn last(
+pub(super) fn last_record(
     db: &DB,
     family: &ColumnFamily,
     mut options: ReadOptions,

@@ -21,7 +21,7 @@ impl Scenario {
             memory.write(batch).expect("an honest store writes");
         }
         let floor = memory
-            .get(Family::Meta, &gridhook::store::keys::floor(PARTITION))
+            .get(Family::Meta, &gridhook::store::keys::floor_key(PARTITION))
             .expect("readable");
         let floor = FloorRecord::decode(&floor.expect("founded"))
             .expect("whole")

@@ -239,7 +239,7 @@ impl TopicHandle {
         let published = match &event {
             Some(event) => {
                 reads
-                    .published_id(self.partition(), IdDigest::of(event))
+                    .published_id(self.partition(), IdDigest::from_event(event))
                     .await?
             }
             None => None,

@@ -87,7 +87,7 @@ pub(super) struct Plan {
 }
 
 impl PagesState {
-    pub(super) fn begin(&mut self) -> Plan {
+    pub(super) fn begin_plan(&mut self) -> Plan {
         self.last += 1;
         Plan {
             number: self.last,
@@ -115,17 +115,17 @@ impl PagesState {
         let mut due: BTreeSet<SubscriptionKey> = due.take(STORED + 2 * outcomes.len()).collect();
         for (subscription_key, outcomes) in outcomes {
             let mut known = self.unstored.get_mut(&subscription_key);
-            let lines = outcomes.lines.count();
+            let lines = outcomes.lines.line_count();
             let all_lines = known
                 .as_ref()
-                .map_or(0, |known| known.lines.count())
+                .map_or(0, |known| known.lines.line_count())
                 .saturating_add(lines);
             let is_storing = known.as_ref().is_some_and(|known| known.storing.is_some());
             let is_uncertain = known.as_ref().is_some_and(|known| known.is_uncertain);
             let is_due =
                 due.remove(&subscription_key) || lines >= WRITE_LINES || all_lines >= OWN_LINES;
             if is_due && !is_storing {
-                self.store(plan, subscription_key, outcomes);
+                self.store_outcomes(plan, subscription_key, outcomes);
                 continue;
             }
             if let Some(known) = &mut known {
@@ -147,11 +147,11 @@ impl PagesState {
             plan.entries.push((entry, outcomes.cursor.cloned()));
         }
         due.into_iter()
-            .for_each(|key| self.store(plan, key, Outcomes::default()));
+            .for_each(|key| self.store_outcomes(plan, key, Outcomes::default()));
     }
 
     /// Stores outcomes as records, with all that pages have of the subscription.
-    pub(super) fn store(
+    pub(super) fn store_outcomes(
         &mut self,
         plan: &mut Plan,
         subscription_key: SubscriptionKey,
@@ -160,13 +160,13 @@ impl PagesState {
         let (mut cursor, mut lines) = (outcomes.cursor.cloned(), outcomes.lines);
         if let Some(known) = self.unstored.get_mut(&subscription_key) {
             known.storing = Some(Storing {
-                lines: known.lines.mark(),
+                lines: known.lines.current_mark(),
                 renewed: None,
                 has_cursor: false,
             });
             cursor = cursor.or_else(|| known.cursor.clone());
             let mut all = known.lines.clone();
-            all.append(&lines);
+            all.append_later(&lines);
             lines = Cow::Owned(all);
             plan.storing.push(subscription_key);
             let (stored, lines) = (Some(known.last), EncodedLines::default());
@@ -184,7 +184,11 @@ impl PagesState {
     }
 
     /// Adds the page and the deletes of pages that have ended.
-    pub(super) fn finish<'a>(&mut self, plan: Plan, batch: Cow<'a, Batch>) -> PlannedWrite<'a> {
+    pub(super) fn finish_plan<'a>(
+        &mut self,
+        plan: Plan,
+        batch: Cow<'a, Batch>,
+    ) -> PlannedWrite<'a> {
         let Plan {
             number,
             mut first,
@@ -250,10 +254,10 @@ impl PagesState {
         cursor: Option<Bytes>,
         lines: EncodedLines,
     ) {
-        if cursor.is_none() && lines.count() == 0 {
+        if cursor.is_none() && lines.line_count() == 0 {
             return;
         }
-        self.lines += lines.count() as usize;
+        self.lines += lines.line_count() as usize;
         match self.unstored.entry(subscription_key) {
             Entry::Vacant(entry) => {
                 let (first, last) = (number, number);
@@ -278,13 +282,13 @@ impl PagesState {
                     storing.has_cursor |= cursor.is_some();
                 }
                 known.cursor = cursor.or(known.cursor.take());
-                known.lines.append(&lines);
+                known.lines.append_later(&lines);
             }
         }
     }
 
     /// What a write has stored of a subscription is no longer in pages alone.
-    pub(super) fn stored(&mut self, subscription_key: SubscriptionKey) {
+    pub(super) fn forget_stored(&mut self, subscription_key: SubscriptionKey) {
         let Some(known) = self.unstored.get_mut(&subscription_key) else {
             return;
         };
@@ -292,7 +296,7 @@ impl PagesState {
             return;
         };
         self.order.remove(&(known.first, subscription_key));
-        self.lines -= storing.lines.count() as usize;
+        self.lines -= storing.lines.line_count() as usize;
         let Some(first) = storing.renewed else {
             self.unstored.remove(&subscription_key);
             return;
