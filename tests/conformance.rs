@@ -168,7 +168,7 @@ fn publish(content_type: &str, attributes: &[(&str, &str)], body: &str) -> Value
     let draft = read(content_type, attributes, body)
         .unwrap_or_else(|refusal| panic!("{content_type}: {refusal:?}"));
     let events = crate::publish::decode(draft);
-    serde_json::from_slice(&events[0].wire()).expect("JSON")
+    serde_json::from_slice(&events[0].to_wire_bytes()).expect("JSON")
 }
 
 fn read(

@@ -3,7 +3,7 @@
 use gridhook::{
     event::{
         PartitionId, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     subscription::event_feed::{EventFeed, FeedEvent, FeedSubscriber},
 };
@@ -13,8 +13,11 @@ use crate::support::chunks::sealed;
 /// Five events, published in one write.
 fn published(first: u64) -> FeedEvent {
     let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
-    let chunk =
-        Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk = Chunk::decode(
+        Seq(first),
+        sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+    )
+    .expect("sound");
     FeedEvent::Published(PartitionId(1), chunk)
 }
 
@@ -44,8 +47,11 @@ async fn a_fast_subscriber_gets_all_new_events() {
 /// One event of 60 kB.
 fn published_large(first: u64) -> FeedEvent {
     let sealed = sealed(&[("a", 60_000)]).pop().expect("a chunk");
-    let chunk =
-        Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk = Chunk::decode(
+        Seq(first),
+        sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+    )
+    .expect("sound");
     FeedEvent::Published(PartitionId(1), chunk)
 }
 

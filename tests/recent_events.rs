@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use gridhook::{
     event::{
         Seq, SubscriptionId, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     subscription::recent_events::{
         MatchedChunk, Matches, ReadBounds, RecentBudget, RecentEvents, SubscriptionPositions,
@@ -36,11 +36,14 @@ fn recent() -> RecentEvents {
     let recent = RecentEvents::new(Arc::new(RecentBudget::new(1 << 20)));
     for first in [11, 16] {
         let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
-        let chunk = Chunk::decode(Seq(first), sealed.stamp(Timestamp(1), LogTail::default()))
-            .expect("sound");
+        let chunk = Chunk::decode(
+            Seq(first),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+        )
+        .expect("sound");
         recent.push(MatchedChunk {
             first: chunk.first,
-            events: chunk.events().expect("sound"),
+            events: chunk.decode_events().expect("sound"),
             bytes: chunk.bytes_len(),
             matched_for: Arc::new(SubscriptionPositions::new([(ONE, 1)])),
             matches: matches([&[][..], &[0], &[], &[0], &[0]]),
@@ -129,12 +132,12 @@ impl TestTopic {
         let sealed = sealed(&[("a", 1); 5]).pop().expect("a chunk");
         let chunk = Chunk::decode(
             Seq(self.next),
-            sealed.stamp(Timestamp(1), LogTail::default()),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
         )
         .expect("sound");
         self.recent.push(MatchedChunk {
             first: chunk.first,
-            events: chunk.events().expect("sound"),
+            events: chunk.decode_events().expect("sound"),
             bytes: chunk.bytes_len(),
             matched_for: Arc::clone(&self.known),
             matches: {
@@ -236,11 +239,14 @@ fn publish_to_many(recent: &RecentEvents, matching: u32, events: u64) {
     ));
     for seq in 1..=events {
         let sealed = sealed(&[("a", 1)]).pop().expect("a chunk");
-        let chunk =
-            Chunk::decode(Seq(seq), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+        let chunk = Chunk::decode(
+            Seq(seq),
+            sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+        )
+        .expect("sound");
         recent.push(MatchedChunk {
             first: chunk.first,
-            events: chunk.events().expect("sound"),
+            events: chunk.decode_events().expect("sound"),
             bytes: chunk.bytes_len(),
             matched_for: Arc::clone(&positions),
             matches: matches([&(0..matching).collect::<Vec<_>>()[..]]),
@@ -280,11 +286,14 @@ fn each_event_goes_to_its_own_subscriptions() {
     });
     let sets: Vec<Vec<u32>> = sets.collect();
     let sealed = sealed(&[("a", 1); 20]).pop().expect("a chunk");
-    let chunk =
-        Chunk::decode(Seq(1), sealed.stamp(Timestamp(1), LogTail::default())).expect("sound");
+    let chunk = Chunk::decode(
+        Seq(1),
+        sealed.stamp_record(Timestamp(1), RunningTotals::default()),
+    )
+    .expect("sound");
     recent.push(MatchedChunk {
         first: chunk.first,
-        events: chunk.events().expect("sound"),
+        events: chunk.decode_events().expect("sound"),
         bytes: chunk.bytes_len(),
         matched_for: positions,
         matches: matches(sets.iter().map(|places| &places[..])),

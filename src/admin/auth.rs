@@ -202,7 +202,7 @@ impl AdminCaller {
                 replaced.changed().await.ok();
             }
             Self::Holder(holder) => {
-                tokio::time::sleep(holder.expires.since(wall.timestamp())).await
+                tokio::time::sleep(holder.expires.since(wall.to_timestamp())).await
             }
             Self::Declared => std::future::pending().await,
         }
@@ -330,7 +330,7 @@ async fn authenticate(request: &HttpRequest, control: &Control) -> Result<Permis
         }
         Ok(Permissions::new(
             AdminCaller::Admin(replaced),
-            vec![Grant::everywhere(TokenRole::Admin)],
+            vec![Grant::for_server(TokenRole::Admin)],
         ))
     };
     if let Some(sessions) = control
@@ -366,7 +366,7 @@ impl Control {
             Some(
                 self.registry
                     .tokens()
-                    .find_token(token, self.clock.wall())
+                    .find_token(token, self.clock.wall_time())
                     .ok()?
                     .to_record(),
             )
@@ -383,7 +383,7 @@ impl Control {
         request: &HttpRequest,
         token: &str,
     ) -> Result<Permissions, AdminError> {
-        let wall = self.clock.wall();
+        let wall = self.clock.wall_time();
         if token.starts_with(tokens::PREFIX) {
             let found = match request.extensions().get::<ForwardedToken>() {
                 Some(forwarded) => forwarded.verify_text(token, wall),

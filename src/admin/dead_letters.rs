@@ -128,7 +128,7 @@ pub(super) async fn list(
         found,
         problems,
         next,
-    } = dead_letters.page(&location, &query, at, top).await?;
+    } = dead_letters.read_page(&location, &query, at, top).await?;
     let next_link = next.map(|next| {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query
@@ -160,7 +160,7 @@ pub(super) async fn get(
     let wanted: DeadLetterId = key.parse().map_err(|no_key: browse::InvalidDeadLetterId| {
         InvalidRequest::new("the key", no_key.to_string())
     })?;
-    match dead_letters.one(&location, wanted).await? {
+    match dead_letters.read_one(&location, wanted).await? {
         Ok(Some(found)) => {
             let event = RawValue::from_string(found.dead_letter.event.clone())
                 .map_err(|error| AdminError::Journal(format!("the event is not JSON: {error}")))?;
@@ -200,7 +200,7 @@ pub(super) async fn purge(
         problems,
         next,
     } = dead_letters
-        .purge(&location, &query, at, asked.dry_run)
+        .purge_page(&location, &query, at, asked.dry_run)
         .await?;
     if !asked.dry_run {
         info!(
@@ -232,7 +232,7 @@ pub(super) async fn redrive(
     let at = cursor("after", asked.after.as_deref(), PurgeCursor::START)?;
     if asked.dry_run {
         let caller = compute_caller(call.caller);
-        let count = redrives.count(&location, &query, at, (&control.compute, &caller));
+        let count = redrives.count_page(&location, &query, at, (&control.compute, &caller));
         let PurgeProgress {
             dead_letters,
             problems,
@@ -314,7 +314,7 @@ fn location<'a>(
     };
     control
         .redrives()?
-        .location(subscription_key)
+        .find_location(subscription_key)
         .ok_or_else(|| no_subscription(path, name))
 }
 
@@ -327,7 +327,7 @@ impl Control {
         // Progress without a total is better than no report.
         self.redrives
             .as_ref()?
-            .total(key, job.lane)
+            .read_total(key, job.lane)
             .await
             .ok()
             .flatten()

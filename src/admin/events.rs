@@ -140,6 +140,6 @@ pub(super) async fn publish(call: Call<'_>, path: &TopicPath) -> Result<HttpResp
         .await
     {
         Ok(()) => Ok(HttpResponse::Ok().finish()),
-        Err(refusal) => Ok(refusal.to_response(Uuid::new_v4(), call.control.clock.wall())),
+        Err(refusal) => Ok(refusal.to_response(Uuid::new_v4(), call.control.clock.wall_time())),
     }
 }

@@ -33,7 +33,7 @@ const SUBSCRIPTIONS_MAX: usize = 200;
 const BYTES: usize = 5_000_000;
 
 const _: () = assert!(
-    History::<Scope>::bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES,
+    History::<Scope>::memory_bytes(1 + TOPICS_MAX + SUBSCRIPTIONS_MAX) <= BYTES,
     "the history is too large"
 );
 
@@ -138,7 +138,7 @@ impl Control {
         samples.push((Scope::Server, server));
         state
             .history
-            .sample(now.since(Timestamp(0)).as_secs(), samples);
+            .add_samples(now.since(Timestamp(0)).as_secs(), samples);
         let partitions: Vec<_> = topics.iter().map(|topic| topic.partition()).collect();
         let SeriesLimits {
             subscriptions,
@@ -215,7 +215,7 @@ pub(super) async fn report(
         .0
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
-    let found = state.history.steps(&scope, resolution);
+    let found = state.history.read_steps(&scope, resolution);
     let is_recorded = found.is_some();
     let (from, steps) = found.unwrap_or_default();
     drop(state);

@@ -75,7 +75,7 @@ pub(super) async fn tail(
         .ok_or_else(unavailable)?;
     let (caller, wall, now) = (
         AdminCaller::of(&request)?,
-        control.clock.wall(),
+        control.clock.wall_time(),
         control.clock.now(),
     );
     let session = request.extensions().get::<OpenSession>().cloned();
@@ -142,7 +142,7 @@ impl TailStream {
                     }
                     match &*event {
                         FeedEvent::Published(partition, chunk) if self.query.events => {
-                            for event in chunk.events().into_iter().flatten() {
+                            for event in chunk.decode_events().into_iter().flatten() {
                                 self.published(*partition, &event);
                             }
                         }

@@ -59,7 +59,7 @@ pub(super) async fn create(
     let body: TokenBody = model::read(model::parse(&read_body(payload).await?)?)?;
     let caller = AdminCaller::of(&request)?;
     let name = checked_name(&body.name)?;
-    let now = control.clock.wall().timestamp();
+    let now = control.clock.wall_time().to_timestamp();
     let (roles, scopes) = (roles(&body.roles)?, scopes(&body.scopes)?);
     let expires = body
         .expires

@@ -211,7 +211,8 @@ impl UseRules {
         user: &ScopedResource,
         reference: &Reference<'_>,
     ) -> bool {
-        let has_user = |users: Option<&UserScopes>| users.is_some_and(|users| users.cover(user));
+        let has_user =
+            |users: Option<&UserScopes>| users.is_some_and(|users| users.covers_subscription(user));
         match reference {
             Reference::NamespaceTopic(resource_id) => {
                 may_publish(control, permissions, resource_id)

@@ -152,13 +152,13 @@ impl BodyShare {
 
     /// Calls `wake` once bytes are free for the subscription.
     pub fn wake_when_free(&self, wake: impl FnOnce() + Send + 'static) {
-        let shared = &self.budget.0;
-        let mut waiting = shared.lock_waiters();
+        let budget = &self.budget.0;
+        let mut waiting = budget.lock_waiters();
         waiting.push_back(Waiter {
             share: self.clone(),
             wake: Box::new(wake),
         });
-        shared.waiters.store(waiting.len(), Ordering::Release);
+        budget.waiters.store(waiting.len(), Ordering::Release);
         drop(waiting);
         // Bytes may have become free since the caller checked.
         self.budget.pass_on();
@@ -178,8 +178,8 @@ impl BodyPermit {
             return body;
         }
         let key = (partition, first, body.len());
-        let shared = &self.share.budget.0;
-        let mut bodies = shared.lock_bodies();
+        let budget = &self.share.budget.0;
+        let mut bodies = budget.lock_bodies();
         let same_key = bodies.entry(key).or_default();
         let body = match same_key.iter_mut().find(|shared| shared.body == body) {
             Some(known) => {
@@ -191,13 +191,13 @@ impl BodyPermit {
                     body: body.clone(),
                     requests: 1,
                 });
-                shared.total.fetch_add(body.len(), Ordering::AcqRel);
+                budget.total.fetch_add(body.len(), Ordering::AcqRel);
                 body
             }
         };
         drop(bodies);
         // The bytes are now counted with the body.
-        shared.total.fetch_sub(self.bytes, Ordering::AcqRel);
+        budget.total.fetch_sub(self.bytes, Ordering::AcqRel);
         self.body = Some((key, body.clone()));
         self.share.pass_on();
         body
@@ -206,11 +206,11 @@ impl BodyPermit {
 
 impl Drop for BodyPermit {
     fn drop(&mut self) {
-        let shared = &self.share.budget.0;
+        let budget = &self.share.budget.0;
         match self.body.take() {
-            None => drop(shared.total.fetch_sub(self.bytes, Ordering::AcqRel)),
+            None => drop(budget.total.fetch_sub(self.bytes, Ordering::AcqRel)),
             Some((key, body)) => {
-                let mut bodies = shared.lock_bodies();
+                let mut bodies = budget.lock_bodies();
                 if let Some(same_key) = bodies.get_mut(&key) {
                     for known in same_key
                         .iter_mut()
@@ -220,7 +220,7 @@ impl Drop for BodyPermit {
                     }
                     let before = same_key.len();
                     same_key.retain(|known| known.requests > 0);
-                    shared
+                    budget
                         .total
                         .fetch_sub(body.len() * (before - same_key.len()), Ordering::AcqRel);
                     if same_key.is_empty() {

@@ -30,7 +30,6 @@ use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
 
 type Attempts<'a> = Pin<Box<dyn Future<Output = RequestResult> + 'a>>;
 
-/// A request in flight.
 pub struct RequestInFlight<'a> {
     client: &'a WebhookClient,
     destination: &'a Destination,
@@ -80,15 +79,15 @@ impl<'a> RequestInFlight<'a> {
         }
         let first = &self.first;
         first.until.set(Some(start + wait));
-        let mut answered = timeout_at(start + wait, &mut self.attempts).await;
-        if answered.is_err() && first.latest_attempt().has_status() {
+        let mut result = timeout_at(start + wait, &mut self.attempts).await;
+        if result.is_err() && first.latest_attempt().has_status() {
             // The time limit of the rest has passed too.
-            answered = Ok((&mut self.attempts).await);
+            result = Ok((&mut self.attempts).await);
         }
         let current = first.latest_attempt();
         let began = current.began.get().or(first.began.get()).unwrap_or(start);
         let phases = current.phase_durations(self.destination.url().scheme() == "https");
-        match answered {
+        match result {
             Ok(answer) => {
                 let latency = current.response_end().saturating_duration_since(began);
                 (
@@ -106,12 +105,12 @@ impl<'a> RequestInFlight<'a> {
                     Failure::TimedOut,
                     timeout_detail(phase, self.destination, wait),
                 );
-                let unreached =
+                let is_unreached =
                     matches!(phase, RequestPhase::Resolving | RequestPhase::Connecting(_));
                 let answer = RequestResult {
                     latency: began.elapsed(),
                     phases,
-                    unreached,
+                    unreached: is_unreached,
                     ..answer
                 };
                 current.late.set(true);
@@ -142,7 +141,7 @@ impl LateRequest<'_> {
     /// Whether a success arrives within `wait` from the start of the request. Any other response
     /// counts as none.
     pub async fn is_taken(self, wait: Duration) -> bool {
-        let answered = timeout_at(self.start + wait, self.attempts).await;
-        answered.is_ok_and(|answer| answer.outcome == Outcome::Delivered)
+        let result = timeout_at(self.start + wait, self.attempts).await;
+        result.is_ok_and(|answer| answer.outcome == Outcome::Delivered)
     }
 }

@@ -11,13 +11,11 @@ use super::{AddressRules, ClientOptions, MinimumTlsVersion, WebhookClient, proxy
 /// What a subscription names no longer exists.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MissingPart {
-    /// The client certificate.
     #[error(
         "the client certificate {0} is not in the folder delivery.client_certificates_dir; nothing \
          was sent"
     )]
     Certificate(String),
-    /// The proxy.
     #[error("the proxy {0} is not in delivery.resources; nothing was sent")]
     Proxy(String),
 }
@@ -25,7 +23,6 @@ pub enum MissingPart {
 /// Who chose the address that is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AddressOrigin {
-    /// A subscription.
     Subscription,
     /// The operator, in the settings.
     Operator,
@@ -36,7 +33,6 @@ enum AddressOrigin {
 pub struct ClientSpec {
     /// The name of the client certificate to present.
     pub certificate: Option<String>,
-    /// The minimum version of TLS.
     pub minimum_tls_version: MinimumTlsVersion,
     /// The name of the proxy, or [`DIRECT`]; [`None`]: the server's.
     pub proxy: Option<String>,
@@ -101,8 +97,8 @@ pub fn operators_client(options: &ClientOptions) -> Rc<WebhookClient> {
 
 fn cached_client(key: ClientKey, options: ClientOptions) -> Rc<WebhookClient> {
     // A certificate that was replaced needs new connections.
-    let kept = CLIENTS.with_borrow(|clients| clients.get(&key).cloned());
-    if let Some(client) = kept.filter(|client| client.trust().is_same(&options.trust)) {
+    let known_client = CLIENTS.with_borrow(|clients| clients.get(&key).cloned());
+    if let Some(client) = known_client.filter(|client| client.trust().is_same(&options.trust)) {
         return client;
     }
     let client = Rc::new(WebhookClient::new(options));

@@ -1,6 +1,6 @@
 //! Converts an event to the delivery schema of its subscription.
 //!
-//! [`Schema::deliveries`] lists the conversions, [`Event::delivered`] performs them.
+//! [`Schema::delivery_schemas`] lists the conversions, [`Event::to_delivered_bytes`] performs them.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use gridhook_event::{DeliveredBytes, Event, Schema};
 
 /// Checks that events in schema `from` can be delivered in schema `to`.
 pub(super) fn check_conversion(from: Schema, to: Schema) -> Result<(), RequestError> {
-    if from.deliveries().contains(&to) {
+    if from.delivery_schemas().contains(&to) {
         Ok(())
     } else {
         Err(RequestError::Schema { from, to })
@@ -23,7 +23,7 @@ pub(super) fn check_conversion(from: Schema, to: Schema) -> Result<(), RequestEr
 pub fn convert_event(event: &Event, schema: Schema) -> Result<Bytes, RequestError> {
     check_conversion(event.schema, schema)?;
     event
-        .delivered(schema)
+        .to_delivered_bytes(schema)
         .map_err(|error| unreadable_event(event, &error))
 }
 

@@ -39,7 +39,6 @@ use super::{
 /// Maximum addresses of a name that are called. Each pending call holds a socket.
 pub const ADDRESSES_MAX: usize = 16;
 
-/// Opens connections.
 #[derive(Clone)]
 pub(super) struct Connector {
     rules: AddressRules,
@@ -109,31 +108,33 @@ impl Connector {
         port: u16,
     ) -> Result<(TcpStream, SocketAddr), ConnectError> {
         let rules = &self.rules;
-        let found = match strip_brackets(host).parse::<IpAddr>() {
+        let addresses = match strip_brackets(host).parse::<IpAddr>() {
             Ok(address) => {
                 let address = SocketAddr::new(address, port);
                 rules.check_socket(address).map_err(other_error)?;
                 vec![address]
             }
             Err(_) => {
-                let found = self.resolve_host(host, port).await?;
-                rules.check_found(host, &found).map_err(other_error)?;
-                found
+                let names = self.resolve_host(host, port).await?;
+                rules.check_found(host, &names).map_err(other_error)?;
+                names
             }
         };
         match &self.proxy {
-            Some(proxy) if found.iter().all(|address| proxy.applies_to(*address)) => {
-                self.connect_through(proxy, interleave_families(found))
+            Some(proxy) if addresses.iter().all(|address| proxy.applies_to(*address)) => {
+                self.connect_through(proxy, interleave_families(addresses))
                     .await
             }
-            Some(_) | None => connect_first(interleave_families(found), self.attempt_delay).await,
+            Some(_) | None => {
+                connect_first(interleave_families(addresses), self.attempt_delay).await
+            }
         }
     }
 
     async fn resolve_host(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
         set_phase(RequestPhase::Resolving);
-        let found = self.names.look_up(host, port).await;
-        found.map_err(|error| ConnectError::Resolver(Box::new(error)))
+        let addresses = self.names.look_up(host, port).await;
+        addresses.map_err(|error| ConnectError::Resolver(Box::new(error)))
     }
 
     /// Connects to the first address to which the proxy makes a connection. The operator chose the
@@ -150,11 +151,11 @@ impl Connector {
         };
         let mut failure = ConnectError::NoRecords;
         for address in addresses {
-            let opened =
+            let connection =
                 connect_first(interleave_families(of_proxy.clone()), self.attempt_delay).await;
             // From here on the attempt is about the endpoint's address; the error names the proxy.
             set_phase(RequestPhase::Connecting(address));
-            let tunnel = match opened {
+            let tunnel = match connection {
                 Ok((mut stream, _)) => proxy
                     .open_tunnel(&mut stream, address)
                     .await
@@ -188,7 +189,8 @@ fn strip_brackets(host: &str) -> &str {
 /// IPv6 and IPv4 alternate, IPv6 first. Within a family, the name server's order is kept.
 fn interleave_families(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let (v6, v4): (Vec<_>, Vec<_>) = found.into_iter().partition(SocketAddr::is_ipv6);
-    let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
+    let mut v6 = v6.into_iter();
+    let mut v4 = v4.into_iter();
     let turns = std::iter::from_fn(|| match (v6.next(), v4.next()) {
         (None, None) => None,
         (first, second) => Some([first, second]),

@@ -178,7 +178,7 @@ impl Pool {
     /// A connection that is open, or else a new one.
     async fn connection_to(&self, uri: &Uri) -> Result<ControlledSocket, ConnectError> {
         let must_be_new = ControlledSocket::must_be_new();
-        let reused = poll_fn(|cx| {
+        let idle_socket = poll_fn(|cx| {
             Poll::Ready(if must_be_new {
                 None
             } else {
@@ -186,7 +186,7 @@ impl Pool {
             })
         })
         .await;
-        if let Some(socket) = reused {
+        if let Some(socket) = idle_socket {
             return Ok(socket);
         }
         let secure = is_secure(uri);
@@ -210,7 +210,7 @@ impl Pool {
         let is_post = uri.is_some();
         let uri = uri.unwrap_or_else(|| head.as_ref().uri.clone());
         let size = body.size();
-        let dated = self.service_config();
+        let config = self.service_config();
         async move {
             let socket = self.connection_to(&uri).await?;
             let mut connection = Connection {
@@ -221,9 +221,9 @@ impl Pool {
             };
             let mut message = connection.pool.written.take();
             if is_post {
-                put_post(&mut message, &connection.uri, size, &dated)?;
+                put_post(&mut message, &connection.uri, size, &config)?;
             } else {
-                ClientCodec::new(dated.clone())
+                ClientCodec::new(config.clone())
                     .encode(Message::Item((head, size)), &mut message)?;
             }
             // The headers that awc does not have stand before the end of the head.
@@ -234,7 +234,7 @@ impl Pool {
                 .send_request(&mut message, size, pin!(body))
                 .await?;
             let head = connection.receive_head().await?;
-            let payload = connection.receive_body(head.framing, head.keep_alive, dated)?;
+            let payload = connection.receive_body(head.framing, head.keep_alive, config)?;
             Ok(ConnectResponse::Client(new_response(head, payload)))
         }
     }
@@ -242,7 +242,6 @@ impl Pool {
 
 /// What has been received of a response.
 enum Received {
-    /// Its head.
     Head(ReceivedHead),
     /// Its first line.
     Status(StatusLine),
@@ -314,7 +313,6 @@ fn new_response(head: ReceivedHead, payload: Payload) -> ClientResponse {
     })
 }
 
-/// A connection in use.
 struct Connection {
     socket: ControlledSocket,
     /// Bytes of an incomplete message.
@@ -404,14 +402,14 @@ impl Connection {
         keep_alive: bool,
         dated: ServiceConfig,
     ) -> Result<Payload, SendRequestError> {
-        let arrived = match framing {
+        let bytes_received = match framing {
             BodyFraming::None => Some(0),
             BodyFraming::Length(length) => usize::try_from(length)
                 .ok()
                 .filter(|length| *length <= self.unread.len()),
             BodyFraming::Chunked | BodyFraming::UntilEnd => None,
         };
-        let Some(arrived) = arrived else {
+        let Some(bytes_received) = bytes_received else {
             let codec = body_codec(framing, dated)?;
             let body = ResponseBody {
                 connection: Some(self),
@@ -422,7 +420,7 @@ impl Connection {
                 payload: Box::pin(body),
             });
         };
-        let body = self.unread.split_to(arrived).freeze();
+        let body = self.unread.split_to(bytes_received).freeze();
         self.finish_response(keep_alive);
         if body.is_empty() {
             return Ok(Payload::None);
@@ -443,7 +441,7 @@ impl Connection {
         } else {
             mem::take(&mut self.unread)
         };
-        let decoded = loop {
+        let part = loop {
             match decode(&mut buffer) {
                 Ok(None) => {}
                 decoded => break Poll::Ready(decoded),
@@ -454,10 +452,10 @@ impl Connection {
             match poll_read_buf(Pin::new(&mut self.socket), cx, &mut buffer) {
                 Poll::Ready(Ok(0)) if buffer.is_empty() => break Poll::Ready(decode(&mut buffer)),
                 Poll::Ready(Ok(0)) => {
-                    let ended = io::Error::other("bytes remaining on stream");
+                    let leftover_error = io::Error::other("bytes remaining on stream");
                     break Poll::Ready(
                         decode(&mut buffer)
-                            .and_then(|item| item.map(Some).ok_or_else(|| ended.into())),
+                            .and_then(|item| item.map(Some).ok_or_else(|| leftover_error.into())),
                     );
                 }
                 Poll::Ready(Ok(_)) => {}
@@ -473,7 +471,7 @@ impl Connection {
         } else {
             self.unread = buffer;
         }
-        decoded
+        part
     }
 
     /// The response has been read to its end.
@@ -504,7 +502,6 @@ impl Connection {
     }
 }
 
-/// The body of a response.
 struct ResponseBody {
     connection: Option<Connection>,
     codec: ClientPayloadCodec,

@@ -40,7 +40,6 @@ pub struct EventEnvelope<'a> {
     pub id: &'a str,
     /// The topic's resource id.
     pub topic: &'a str,
-    /// The current time.
     pub wall: WallTime,
 }
 
@@ -91,10 +90,8 @@ pub fn deletion_notice(
     envelope: &EventEnvelope<'_>,
     subscription_id: &str,
 ) -> OutgoingRequest {
-    let (kind, data) = (
-        "Microsoft.EventGrid.SubscriptionDeletedEvent",
-        json!({ "eventSubscriptionId": subscription_id }),
-    );
+    let kind = "Microsoft.EventGrid.SubscriptionDeletedEvent";
+    let data = json!({ "eventSubscriptionId": subscription_id });
     let (content_type, body) = match destination.schema() {
         Schema::EventGrid | Schema::Custom => (
             "application/json; charset=utf-8",
@@ -230,9 +227,9 @@ async fn read_response(handshake: Handshake, response: &mut ClientResponse) -> V
     };
     // Only this body is used. Others may never end.
     if handshake == Handshake::EventGrid && response.status() == StatusCode::OK {
-        let mut kept = BytesMut::new();
-        read_body(response, &mut kept, [DRAINED_BYTES_MAX; 2]).await;
-        reply.body = kept.freeze();
+        let mut body_bytes = BytesMut::new();
+        read_body(response, &mut body_bytes, [DRAINED_BYTES_MAX; 2]).await;
+        reply.body = body_bytes.freeze();
     }
     reply
 }

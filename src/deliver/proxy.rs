@@ -77,7 +77,8 @@ impl EgressProxy {
         };
         let request = format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n{login}\r\n");
         stream.write_all(request.as_bytes()).await?;
-        let (mut head, mut byte) = (Vec::new(), [0]);
+        let mut head = Vec::new();
+        let mut byte = [0];
         // Byte by byte, because what follows the head is the endpoint's.
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() == RESPONSE_BYTES_MAX {

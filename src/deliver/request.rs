@@ -55,17 +55,11 @@ pub enum RequestError {
     Schema {
         /// The topic's schema.
         from: Schema,
-        /// The delivery schema.
         to: Schema,
     },
     /// The stored event does not match its schema. Nothing was sent.
     #[error("cannot read the event at {seq:?}: {detail}")]
-    Unreadable {
-        /// The event.
-        seq: Seq,
-        /// The reason.
-        detail: String,
-    },
+    Unreadable { seq: Seq, detail: String },
 }
 
 /// 8 KiB: common servers reject a longer request line.
@@ -148,7 +142,6 @@ impl Destination {
         }
     }
 
-    /// The URL.
     pub fn url(&self) -> &Url {
         &self.url
     }
@@ -180,7 +173,6 @@ impl Destination {
         &self.name_value
     }
 
-    /// The delivery schema.
     pub fn schema(&self) -> Schema {
         self.schema
     }
@@ -189,7 +181,6 @@ impl Destination {
 /// A header's name and value. Most are constant and allocate nothing.
 pub type RequestHeader = (&'static str, Cow<'static, str>);
 
-/// A request.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct OutgoingRequest {
     /// Headers as they are sent, each of another name. One of the same name below takes precedence.
@@ -198,7 +189,6 @@ pub struct OutgoingRequest {
     pub headers: Vec<RequestHeader>,
     /// Delivery properties. Values are printable ASCII and may be secret.
     pub properties: Vec<(String, String)>,
-    /// The body.
     pub body: Bytes,
     /// The method and the path, where a transformation sets them.
     pub transformed: Option<Arc<Transformed>>,
@@ -273,9 +263,9 @@ pub fn build(
 ) -> Result<OutgoingRequest, RequestError> {
     assert!(!events.is_empty(), "a request without events");
     let schema = destination.schema;
-    let transformed = events[0].transformed();
+    let replacement = events[0].transformed();
     // Event Grid's own schema is an array even of one event; a transformation makes the whole body.
-    let is_replaced = transformed.is_some_and(|transformed| transformed.body.is_some());
+    let is_replaced = replacement.is_some_and(|made| made.body.is_some());
     let is_object = schema == Schema::CloudEvents || is_replaced;
     let lone_object = is_object && !destination.batched && events.len() == 1;
     let content_type = match schema {
@@ -319,16 +309,16 @@ pub fn build(
         encode_array(events, schema)?
     };
     let mut properties = property_headers(destination, Some(&events[0]));
-    if let Some(transformed) = transformed {
+    if let Some(replacement) = replacement {
         let is_set = |name: &str| {
-            transformed
+            replacement
                 .headers
                 .iter()
                 .any(|(set, _)| set.eq_ignore_ascii_case(name))
         };
         properties.retain(|(name, _)| !is_set(name));
         properties.extend(
-            transformed
+            replacement
                 .headers
                 .iter()
                 .filter_map(|(name, value)| encoded_property(name, value)),
@@ -339,12 +329,11 @@ pub fn build(
         headers: Vec::new(),
         properties,
         body,
-        transformed: transformed.cloned().map(Arc::new),
+        transformed: replacement.cloned().map(Arc::new),
         response_bytes: 0,
     })
 }
 
-/// Adds a header line.
 pub(super) fn put_line(lines: &mut String, name: &str, value: &str) {
     for part in [name, ": ", value, "\r\n"] {
         lines.push_str(part);
@@ -416,14 +405,14 @@ fn make_printable(text: &str) -> Cow<'_, str> {
 }
 
 fn percent_encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len() + 16);
+    let mut output = String::with_capacity(text.len() + 16);
     for byte in text.bytes() {
         match byte {
             b'%' | 0..=b' ' | 0x7f.. => {
-                write!(encoded, "%{byte:02X}").expect("a string takes everything")
+                write!(output, "%{byte:02X}").expect("a string takes everything")
             }
-            b'!'..=b'~' => encoded.push(char::from(byte)),
+            b'!'..=b'~' => output.push(char::from(byte)),
         }
     }
-    encoded
+    output
 }

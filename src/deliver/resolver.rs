@@ -82,7 +82,6 @@ const FILES_PAUSE: Duration = Duration::from_secs(1);
 
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/etc/hosts"];
 
-/// Resolves names.
 pub trait NameResolver: Send + Sync {
     /// The addresses of `host`, with `port`. Empty if the name does not exist or has no address.
     fn look_up(
@@ -162,13 +161,14 @@ impl NameResolver for Resolver {
         host: &str,
         port: u16,
     ) -> LocalBoxFuture<'static, io::Result<Vec<SocketAddr>>> {
-        let (inner, host) = (Arc::clone(&self.0), host.to_ascii_lowercase());
+        let inner = Arc::clone(&self.0);
+        let host = host.to_ascii_lowercase();
         Box::pin(async move {
-            let found = inner
+            let addresses = inner
                 .find_addresses(&host)
                 .await
                 .map_err(io::Error::other)?;
-            Ok(found
+            Ok(addresses
                 .iter()
                 .map(|address| SocketAddr::new(*address, port))
                 .collect())
@@ -193,8 +193,8 @@ impl ResolverShared {
         host: &str,
         name: Name,
     ) -> Result<Shared<BoxFuture<'static, Found>>, Failure> {
-        let mut known = lock_mutex(&self.known);
-        if let Some(answer) = known
+        let mut cache = lock_mutex(&self.known);
+        if let Some(answer) = cache
             .answers
             .get(host)
             .filter(|answer| Instant::now() < answer.until)
@@ -203,15 +203,15 @@ impl ResolverShared {
                 .boxed()
                 .shared());
         }
-        if let Some(lookup) = known.lookup.get(host).and_then(WeakShared::upgrade) {
+        if let Some(lookup) = cache.lookup.get(host).and_then(WeakShared::upgrade) {
             return Ok(lookup);
         }
-        known.lookup.retain(|_, lookup| lookup.upgrade().is_some());
+        cache.lookup.retain(|_, lookup| lookup.upgrade().is_some());
         let lookup = Arc::clone(self)
             .resolve_name(resolver, host.to_owned(), name)
             .boxed()
             .shared();
-        known
+        cache
             .lookup
             .extend(lookup.downgrade().map(|lookup| (host.to_owned(), lookup)));
         Ok(lookup)
@@ -225,30 +225,30 @@ impl ResolverShared {
     ) -> Found {
         let result = self.lookup_in_phases(&resolver, &host, &name).await;
         let now = Instant::now();
-        let mut known = lock_mutex(&self.known);
+        let mut cache = lock_mutex(&self.known);
         match result {
             Ok((found, until)) => {
-                known.silent.remove(&host);
-                let found: Arc<[IpAddr]> = found.into();
-                if found.is_empty() {
-                    known.answers.remove(&host);
+                cache.silent.remove(&host);
+                let address_list: Arc<[IpAddr]> = found.into();
+                if address_list.is_empty() {
+                    cache.answers.remove(&host);
                 } else {
                     let answer = Answer {
-                        found: Arc::clone(&found),
+                        found: Arc::clone(&address_list),
                         until,
                         stale_until: until + STALE_FOR,
                     };
-                    make_room(&mut known.answers, |answer| now < answer.stale_until);
-                    known.answers.insert(host, answer);
+                    make_room(&mut cache.answers, |answer| now < answer.stale_until);
+                    cache.answers.insert(host, answer);
                 }
-                Ok(found)
+                Ok(address_list)
             }
             Err(failure) => {
                 if matches!(failure, Failure::Silent) {
-                    make_room(&mut known.silent, |until| now < *until);
-                    known.silent.insert(host.clone(), now + SILENT_FOR);
+                    make_room(&mut cache.silent, |until| now < *until);
+                    cache.silent.insert(host.clone(), now + SILENT_FOR);
                 }
-                match known
+                match cache
                     .answers
                     .get_mut(&host)
                     .filter(|answer| now < answer.stale_until)
@@ -272,12 +272,12 @@ impl ResolverShared {
         host: &str,
         name: &Name,
     ) -> Result<(Vec<IpAddr>, Instant), Failure> {
-        let silent = lock_mutex(&self.known)
+        let is_silent = lock_mutex(&self.known)
             .silent
             .get(host)
             .is_some_and(|until| Instant::now() < *until);
         let mut lookup = None;
-        if !silent {
+        if !is_silent {
             let _permit = self.prompt.acquire().await.map_err(|_| Failure::Silent)?;
             let mut prompt = Box::pin(look_up_families(resolver, name));
             match timeout(PROMPT_TIMEOUT, &mut prompt).await {
@@ -294,7 +294,7 @@ impl ResolverShared {
             }
         };
         let lookup = lookup.unwrap_or_else(|| Box::pin(look_up_families(resolver, name)));
-        let wait = if silent {
+        let wait = if is_silent {
             SILENT_TIMEOUT
         } else {
             LOOKUP_TIMEOUT
@@ -388,13 +388,13 @@ fn lookup_config(servers: &[SocketAddr]) -> ResolverConfig {
 /// 6761, section 6.3).
 fn local_addresses(hosts: &Hosts, name: &Name) -> Option<Arc<[IpAddr]>> {
     let of = |kind| hosts.lookup_static_host(&Query::query(name.clone(), kind));
-    let listed: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]
+    let addresses: Vec<IpAddr> = [RecordType::AAAA, RecordType::A]
         .into_iter()
         .filter_map(of)
         .flat_map(|lookup| listed_addresses(&lookup))
         .collect();
-    if !listed.is_empty() {
-        return Some(listed.into());
+    if !addresses.is_empty() {
+        return Some(addresses.into());
     }
     name.is_localhost().then(|| {
         [
@@ -421,16 +421,16 @@ async fn look_up_families(
     let [v4, v6] =
         [RecordType::A, RecordType::AAAA].map(|kind| Box::pin(resolver.lookup(name.clone(), kind)));
     let (first, second) = select(v4, v6).await.factor_first();
-    let mut collected = CollectedAddresses::new();
-    collected.add_response(first);
-    if collected.found.is_empty() {
-        collected.add_response(second.await);
+    let mut addresses = CollectedAddresses::new();
+    addresses.add_response(first);
+    if addresses.found.is_empty() {
+        addresses.add_response(second.await);
     } else if let Ok(second) = timeout(RESOLUTION_DELAY, second).await {
-        collected.add_response(second);
+        addresses.add_response(second);
     }
-    match collected.failure {
-        Some(failure) if collected.found.is_empty() => Err(failure),
-        Some(_) | None => Ok((collected.found, collected.until)),
+    match addresses.failure {
+        Some(failure) if addresses.found.is_empty() => Err(failure),
+        Some(_) | None => Ok((addresses.found, addresses.until)),
     }
 }
 

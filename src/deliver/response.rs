@@ -69,13 +69,17 @@ pub(super) async fn read(
         request_attempt.discard_connection();
         return Ok(answer);
     }
-    let mut kept = BytesMut::new();
-    let reading = read_body(&mut response, &mut kept, [kept_max, DRAINED_BYTES_MAX]);
+    let mut body_bytes = BytesMut::new();
+    let reading = read_body(
+        &mut response,
+        &mut body_bytes,
+        [kept_max, DRAINED_BYTES_MAX],
+    );
     answer.detail = match timeout_at(request_attempt.reading_until(), reading).await {
         Ok(detail) => detail,
         Err(_) => "the response body did not end in time; the connection was closed".to_owned(),
     };
-    answer.body = kept.freeze();
+    answer.body = body_bytes.freeze();
     // If the body was not read to its end, dropping the response closes the connection.
     drop(response);
     request_attempt.finish_response();

@@ -130,9 +130,7 @@ pub(super) fn is_refusal(bytes: &[u8]) -> bool {
 pub(super) enum BodyFraming {
     /// No body, or one that is not read.
     None,
-    /// A body of this length.
     Length(u64),
-    /// Chunks.
     Chunked,
     /// A body that ends with the connection.
     UntilEnd,

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     LateRequest, WebhookClient,
     bodies::BodyPermit,
+    error::UnreachableError,
     failure::failure_result,
     identity::{TokenFailure, TokenSource},
     request::{self, Destination, OutgoingRequest, RequestError, RequestHeader},
@@ -47,7 +48,7 @@ pub trait Sender {
     fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>>;
 
     /// Whether the destination can be reached, and if not, why. Sends no event.
-    fn check_reachable(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>>;
+    fn check_reachable(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>>;
 }
 
 /// Turns a batch into a request.
@@ -95,11 +96,9 @@ impl fmt::Debug for HttpTarget {
     }
 }
 
-/// Sends batches by HTTP.
 pub struct HttpSender {
     /// The client of the arbiter.
     pub client: Rc<WebhookClient>,
-    /// The destination.
     pub target: Arc<HttpTarget>,
     /// The access tokens that it demands.
     pub tokens: Option<TokenSource>,
@@ -116,10 +115,10 @@ impl HttpSender {
         wall: WallTime,
     ) -> Sent<'_> {
         let until = Instant::now() + wait;
-        let mut refused = None;
+        let mut refused_token = None;
         loop {
             let (token, is_new) =
-                match timeout_at(until, tokens.get_token(refused.as_ref(), wall)).await {
+                match timeout_at(until, tokens.get_token(refused_token.as_ref(), wall)).await {
                     Ok(Ok(token)) => token,
                     Ok(Err(problem)) => {
                         let kind = match problem {
@@ -138,16 +137,16 @@ impl HttpSender {
             let mut outgoing = outgoing.clone();
             token.add_to_request(&mut outgoing);
             let left = until.saturating_duration_since(Instant::now());
-            let mut sent = self
+            let mut outcome = self
                 .client
                 .begin_request(&self.target.destination, outgoing, wall)
                 .wait_for_response(left)
                 .await;
-            sent.0.repeated = refused.is_some();
-            if sent.0.status != Some(401) || is_new || refused.is_some() {
-                return sent;
+            outcome.0.repeated = refused_token.is_some();
+            if outcome.0.status != Some(401) || is_new || refused_token.is_some() {
+                return outcome;
             }
-            refused = Some(token);
+            refused_token = Some(token);
         }
     }
 }
@@ -203,13 +202,16 @@ impl Sender for HttpSender {
         })
     }
 
-    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async {
             let destination = &self.target.destination;
             if self.client.check_reachable(destination).await {
                 Ok(())
             } else {
-                Err(format!("no connection to {}", destination.authority()))
+                Err(UnreachableError::Service(format!(
+                    "no connection to {}",
+                    destination.authority()
+                )))
             }
         })
     }

@@ -108,11 +108,11 @@ impl Signer {
             body,
         ]
         .concat();
-        let signed = self.0.iter().map(|key| match key {
+        let entries = self.0.iter().map(|key| match key {
             SigningKey::Shared(key) => format!("v1,{}", STANDARD.encode(hmac::sign(key, &content))),
             SigningKey::Own(pair) => format!("v1a,{}", STANDARD.encode(pair.sign(&content))),
         });
-        signed.collect::<Vec<_>>().join(" ")
+        entries.collect::<Vec<_>>().join(" ")
     }
 }
 

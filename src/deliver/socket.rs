@@ -53,7 +53,6 @@ tokio::task_local! {
     pub(super) static ATTEMPT: Rc<RequestAttempt>;
 }
 
-/// The phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestPhase {
     /// A pooled or a new connection is being obtained.
@@ -137,7 +136,6 @@ impl RequestAttempt {
         self.repeat.get().map_or(self, |repeat| repeat)
     }
 
-    /// The current phase.
     pub(super) fn current_phase(&self) -> RequestPhase {
         self.phase.get()
     }
@@ -207,7 +205,6 @@ impl RequestAttempt {
         self.ended.get().unwrap_or_else(Instant::now)
     }
 
-    /// The durations of the phases.
     pub(super) fn phase_durations(&self, secure: bool) -> RequestPhases {
         let phases = self.phases.get();
         // Without TLS there is no phase between connection and request.

@@ -94,9 +94,9 @@ impl Sockets {
 
     /// How many more requests may be sent once idle connections have given back what they borrowed.
     pub fn available_permits(&self) -> usize {
-        let shared = &self.0;
+        let permits = &self.0;
         let available =
-            shared.free.load(Ordering::Acquire) + shared.borrowed.load(Ordering::Acquire);
+            permits.free.load(Ordering::Acquire) + permits.borrowed.load(Ordering::Acquire);
         usize::try_from(available).unwrap_or(0)
     }
 
@@ -133,31 +133,31 @@ impl Sockets {
     /// Takes a permit for an idle connection; [`None`] if the connection must be closed.
     pub(super) fn keep_connection(&self) -> Option<KeptConnection> {
         let take = |permits: &AtomicIsize, left: isize| {
-            let taken = |free| (free > left).then_some(free - 1);
+            let take_one = |free| (free > left).then_some(free - 1);
             permits
-                .fetch_update(Ordering::AcqRel, Ordering::Acquire, taken)
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, take_one)
                 .is_ok()
         };
-        let shared = &self.0;
-        let is_borrowed = if take(&shared.idle, 0) {
+        let shared_permits = &self.0;
+        let is_borrowed = if take(&shared_permits.idle, 0) {
             false
-        } else if self.waiting_count() == 0 && take(&shared.free, shared.reserve) {
-            shared.borrowed.fetch_add(1, Ordering::AcqRel);
+        } else if self.waiting_count() == 0 && take(&shared_permits.free, shared_permits.reserve) {
+            shared_permits.borrowed.fetch_add(1, Ordering::AcqRel);
             true
         } else {
             return None;
         };
         Some(KeptConnection {
-            shared: Arc::clone(shared),
+            shared: Arc::clone(shared_permits),
             is_borrowed,
         })
     }
 
     /// Whether requests are short of permits that idle connections have borrowed.
     pub(super) fn is_short(&self) -> bool {
-        let shared = &self.0;
-        shared.free.load(Ordering::Acquire) <= shared.reserve / 2
-            && shared.borrowed.load(Ordering::Acquire) > 0
+        let permits = &self.0;
+        permits.free.load(Ordering::Acquire) <= permits.reserve / 2
+            && permits.borrowed.load(Ordering::Acquire) > 0
     }
 
     /// Whether so many permits for requests are free that idle connections need not give back more.

@@ -215,14 +215,14 @@ pub(super) fn unusable_file(path: &Path, detail: impl ToString) -> TrustError {
 
 /// The certificates in a file; at least one.
 fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| unusable_file(path, error))?;
-    let found: Vec<_> = found
+    let chain = CertificateDer::pem_file_iter(path).map_err(|error| unusable_file(path, error))?;
+    let chain: Vec<_> = chain
         .collect::<Result<_, _>>()
         .map_err(|error| unusable_file(path, error))?;
-    if found.is_empty() {
+    if chain.is_empty() {
         Err(unusable_file(path, "there is none in it"))
     } else {
-        Ok(found)
+        Ok(chain)
     }
 }
 
@@ -270,11 +270,11 @@ impl ClientCertificates {
     /// # Errors
     /// If one of them cannot be used, or its key is missing.
     pub fn load(folder: &Path, trust: &TlsTrust) -> Result<Self, TrustError> {
-        let found = Self::default();
-        let mut reloaded = found.reload(folder, trust)?;
-        match reloaded.failed.pop() {
+        let certificates = Self::default();
+        let mut report = certificates.reload(folder, trust)?;
+        match report.failed.pop() {
             Some(error) => Err(error),
-            None => Ok(found),
+            None => Ok(certificates),
         }
     }
 
@@ -283,26 +283,27 @@ impl ClientCertificates {
     /// # Errors
     /// If the folder cannot be read. Nothing is changed then.
     pub fn reload(&self, folder: &Path, trust: &TlsTrust) -> Result<Reloaded, TrustError> {
-        let known = self.read().clone();
-        let (mut found, mut reloaded) = (BTreeMap::new(), Reloaded::default());
+        let before = self.read().clone();
+        let mut found = BTreeMap::new();
+        let mut reloaded = Reloaded::default();
         for (name, path) in
             certificate_files(folder).map_err(|error| unusable_file(folder, error))?
         {
-            let old = known.get(&name);
-            match Identity::load(&path, trust, old) {
+            let previous = before.get(&name);
+            match Identity::load(&path, trust, previous) {
                 Ok(identity) => {
-                    if old.is_none_or(|old| old.files != identity.files) {
+                    if previous.is_none_or(|previous| previous.files != identity.files) {
                         reloaded.fresh.push(name.clone());
                     }
                     found.insert(name, identity);
                 }
                 Err(error) => {
                     reloaded.failed.push(error);
-                    found.extend(old.map(|old| (name, old.clone())));
+                    found.extend(previous.map(|previous| (name, previous.clone())));
                 }
             }
         }
-        reloaded.gone = known
+        reloaded.gone = before
             .into_keys()
             .filter(|name| !found.contains_key(name))
             .collect();

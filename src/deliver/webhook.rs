@@ -53,6 +53,7 @@ use super::{
     bodies::BodyBudget,
     call::RequestInFlight,
     dial::Connector,
+    error::ExchangeError,
     exchange::Exchange,
     failure::{failed_result, has_no_response},
     proxy::EgressProxy,
@@ -87,7 +88,6 @@ const REACH_PROMPT: Duration = Duration::from_millis(300);
 /// Time limit of the second phase.
 const REACH_WAIT: Duration = Duration::from_secs(5);
 
-/// Settings of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
     /// Addresses that it may call.
@@ -96,7 +96,6 @@ pub struct ClientOptions {
     pub trust: TlsTrust,
     /// The client certificates that subscriptions may name.
     pub identities: ClientCertificates,
-    /// The resolver.
     pub names: Arc<dyn NameResolver>,
     /// The proxy for its connections. In the options of a server: that of subscriptions without one
     /// of their own.
@@ -108,7 +107,6 @@ pub struct ClientOptions {
     /// How long a call to one of several addresses may take before the next one starts (RFC 8305,
     /// section 5).
     pub attempt_delay: Duration,
-    /// Maximum late requests.
     pub late_requests_max: usize,
     /// The budget of descriptors that all clients share.
     pub sockets: Sockets,
@@ -123,7 +121,6 @@ pub struct ClientOptions {
 }
 
 impl ClientOptions {
-    /// The default times.
     pub fn new(rules: AddressRules, trust: TlsTrust) -> Self {
         Self {
             rules,
@@ -233,7 +230,6 @@ impl WebhookClient {
         self.0.exchange.close_idle()
     }
 
-    /// Number of late requests.
     pub fn late_requests(&self) -> usize {
         self.0.late_requests.get()
     }
@@ -261,10 +257,8 @@ impl WebhookClient {
         if self.rules().check_url(url).is_err() {
             return false;
         }
-        let (host, port) = (
-            url.host_str().unwrap_or_default(),
-            url.port_or_known_default().unwrap_or_default(),
-        );
+        let host = url.host_str().unwrap_or_default();
+        let port = url.port_or_known_default().unwrap_or_default();
         let mut reaching = Box::pin(self.0.connector.check_reachable(host, port));
         {
             let Ok(_permit) = PROMPT_REACHES.try_acquire() else {
@@ -297,9 +291,9 @@ impl WebhookClient {
     /// A permit for a late request. [`None`] if all are taken: the new one is aborted, because
     /// older ones may belong to other subscriptions.
     pub(super) fn late_permit(&self) -> Option<LatePermit> {
-        let taken = self.0.late_requests.get();
-        (taken < self.0.options.late_requests_max).then(|| {
-            self.0.late_requests.set(taken + 1);
+        let in_use = self.0.late_requests.get();
+        (in_use < self.0.options.late_requests_max).then(|| {
+            self.0.late_requests.set(in_use + 1);
             LatePermit(Rc::clone(&self.0))
         })
     }
@@ -369,10 +363,8 @@ impl WebhookClient {
         &self,
         destination: &Destination,
         outgoing: &OutgoingRequest,
-    ) -> Result<(u16, Bytes), String> {
-        self.rules()
-            .check_url(destination.url())
-            .map_err(|refused| refused.to_string())?;
+    ) -> Result<(u16, Bytes), ExchangeError> {
+        self.rules().check_url(destination.url())?;
         let attempt = RequestAttempt::new(true);
         let exchange = async {
             let mut response = self
@@ -382,14 +374,14 @@ impl WebhookClient {
             attempt.enter_phase(RequestPhase::Reading(status));
             let body = response.body().limit(response::DRAINED_BYTES_MAX).await;
             attempt.discard_connection();
-            Ok::<_, SendRequestError>(
-                body.map(|body| (status, body))
-                    .map_err(|error| error.to_string()),
-            )
+            Ok::<_, SendRequestError>(body.map(|body| (status, body)))
         };
         match ATTEMPT.scope(attempt.clone(), exchange).await {
-            Ok(response) => response,
-            Err(error) => Err(failed_result(&error, attempt.current_phase(), destination).detail),
+            Ok(response) => Ok(response?),
+            Err(error) => {
+                let result = failed_result(&error, attempt.current_phase(), destination);
+                Err(ExchangeError::Request(result.detail))
+            }
         }
     }
 }
@@ -402,14 +394,14 @@ async fn keep_sweeping(client: Weak<ClientInner>) {
         return;
     };
     loop {
-        let mut reclaimed = pin!(sockets.permits_reclaimed());
+        let mut reclaim = pin!(sockets.permits_reclaimed());
         // From here on a notification is not lost.
-        reclaimed.as_mut().enable();
+        reclaim.as_mut().enable();
         match client.upgrade() {
             Some(inner) => inner.exchange.close_idle(),
             None => return,
         };
-        timeout(pause.max(Duration::from_millis(10)), reclaimed)
+        timeout(pause.max(Duration::from_millis(10)), reclaim)
             .await
             .ok();
     }

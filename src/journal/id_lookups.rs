@@ -51,11 +51,11 @@ impl IdLookups {
 
     /// Makes the writer end after the requests that have come.
     pub(super) fn close(&self, writer: &WriterHandle) {
-        let sent = self
+        let was_passed_on = self
             .0
             .get()
             .is_some_and(|thread| thread.send(WriterEntry::Close).is_ok());
-        if !sent {
+        if !was_passed_on {
             writer.queue.send_entry(WriterEntry::Close);
         }
     }
@@ -109,7 +109,7 @@ fn look_up(
     store: &dyn Store,
     group: &[WriterEntry],
 ) -> Result<Vec<Option<PublishedId>>, StoreError> {
-    let mut wanted = Vec::new();
+    let mut digests = Vec::new();
     for entry in group {
         if let WriterEntry::Publish {
             partition,
@@ -117,7 +117,7 @@ fn look_up(
             ..
         } = entry
         {
-            wanted.extend(
+            digests.extend(
                 check
                     .ids
                     .iter()
@@ -125,7 +125,7 @@ fn look_up(
             );
         }
     }
-    let records = store.get_all(Family::PublishedIds, &wanted)?;
+    let records = store.get_all(Family::PublishedIds, &digests)?;
     let decode = |record: Option<bytes::Bytes>| {
         record
             .map(|record| PublishedId::decode(&record).map_err(StoreError::damaged))

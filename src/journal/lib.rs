@@ -107,16 +107,13 @@ impl From<StoreError> for Error {
     }
 }
 
-/// Options of the journal.
 #[derive(Clone, Copy, Debug)]
 pub struct JournalOptions {
     /// How long outcomes wait for more of them before they are written.
     pub outcome_delay: Duration,
     /// The size in bytes at which a group is complete.
     pub group_bytes: usize,
-    /// Limits of the logs.
     pub limits: BacklogLimits,
-    /// The shards.
     pub shards: Shards,
 }
 
@@ -152,7 +149,6 @@ struct DuplicateCheck {
 pub struct OpenedSubscription {
     /// The right to change its records. Earlier rights are fenced.
     pub owner: SubscriptionOwner,
-    /// Its cursor.
     pub cursor: Cursor,
     /// The end of the log.
     pub end: Seq,
@@ -169,18 +165,14 @@ pub struct LogGuard {
 /// The right to change a subscription's records, until a later incarnation is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionOwner {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The incarnation.
     pub incarnation: Incarnation,
 }
 
 /// A change of the control plane's records, or of partitions and subscriptions.
 #[derive(Clone, Debug)]
 pub enum MetaChange {
-    /// Writes a record.
     Put(MetaKind, String, Bytes),
-    /// Deletes a record.
     Delete(MetaKind, String),
     /// Creates a partition with an empty log.
     CreatePartition(PartitionId),
@@ -210,9 +202,7 @@ pub struct DeadLetterWrite {
 pub struct DeadLetterKey {
     /// The due time of its file.
     pub due: Timestamp,
-    /// The event.
     pub seq: Seq,
-    /// The lane.
     pub lane: gridhook_event::Lane,
 }
 
@@ -351,14 +341,16 @@ impl Journal {
         fatal: FatalHandler,
     ) -> Result<(Self, WriterThreads), Error> {
         let logs = partition_state::recover_logs(&*store)?;
-        let (damage, meter) = (Damage::default(), Arc::new(WriterMeter::new()));
+        let damage = Damage::default();
+        let meter = Arc::new(WriterMeter::new());
         let reads = ReaderPool::start(Arc::new(TolerantStore::new(
             Arc::clone(&store),
             damage.clone(),
         )));
         let resources =
             WriterResources::new(store, clock, options, listener, fatal, damage.clone());
-        let (mut writers, mut threads) = (Vec::new(), Vec::new());
+        let mut writers = Vec::new();
+        let mut threads = Vec::new();
         for (number, logs) in options.shards.split_by_writer(logs).into_iter().enumerate() {
             let (queue, entries) = queue::new_queue();
             let ends = logs
@@ -425,7 +417,7 @@ impl Journal {
         let mut ids = Vec::new();
         for chunk in &chunks {
             let events = chunk
-                .events()
+                .decode_events()
                 .map_err(|error| Error::Damaged(error.to_string()))?;
             ids.extend(events.iter().map(IdDigest::from_event));
         }
@@ -503,12 +495,10 @@ impl Journal {
         })
     }
 
-    /// The reading threads.
     pub fn reader_pool(&self) -> &ReaderPool {
         &self.0.reads
     }
 
-    /// The end of the log of `partition`.
     pub fn log_end(&self, partition: PartitionId) -> Option<LogEnd> {
         self.writer_for(partition).status.log_end(partition)
     }
@@ -544,12 +534,10 @@ impl Journal {
             .unwrap_or(JournalState::Closed)
     }
 
-    /// The shards.
     pub fn shards(&self) -> Shards {
         self.0.shards
     }
 
-    /// All partitions.
     pub fn list_partitions(&self) -> Vec<PartitionId> {
         self.0
             .writers
@@ -577,7 +565,8 @@ impl Journal {
     /// Returns measurements. May block for a moment: do not call it on an actor's thread.
     pub fn read_figures(&self) -> figures::JournalFigures {
         let (sync, group) = self.0.meter.histogram_counts();
-        let (damage, scrubbed) = (self.0.damage.read_summary(), self.0.damage.scrub_progress());
+        let damage = self.0.damage.read_summary();
+        let scrubbed = self.0.damage.scrub_progress();
         let read_panics = self.0.reads.panic_count();
         figures::JournalFigures {
             sync,
@@ -596,7 +585,6 @@ impl Journal {
         }
     }
 
-    /// The writer of a partition.
     fn writer_for(&self, partition: PartitionId) -> &WriterHandle {
         &self.0.writers[self.0.shards.writer_of(partition)]
     }

@@ -19,7 +19,7 @@ use crate::{Error, LogPosition, position, reader};
 use gridhook_clock::Clock;
 use gridhook_event::{
     IdMap, Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp,
-    chunk::{ChunkBuilder, LogTail},
+    chunk::{ChunkBuilder, RunningTotals},
 };
 use gridhook_policy::record::Cursor;
 use gridhook_store::{
@@ -43,7 +43,6 @@ const SEARCHED_FIRST: u64 = 1024;
 /// was killed is some seconds old.
 const CORRECTION_MIN: Duration = Duration::from_secs(60);
 
-/// Limits of the logs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BacklogLimits {
     /// How long the log is kept for replay after all subscriptions have passed it.
@@ -80,7 +79,7 @@ pub(super) struct PartitionState {
     /// The sequence of the next event.
     pub(super) next: Seq,
     /// The totals of the log before `next`.
-    pub(super) running: LogTail,
+    pub(super) running: RunningTotals,
     /// The time of the latest append.
     pub(super) appended: Timestamp,
     /// The first event after the clock was last corrected: events before it may have later times.
@@ -249,9 +248,9 @@ pub(super) fn recover_logs(store: &dyn Store) -> Result<PartitionLogs, Error> {
         if let Some((key, value)) = store.last(Family::Log, &range.start, &range.end)? {
             let chunk = chunk_of(&key, value)?;
             // The last chunk may be older than the floor, if the whole log was passed.
-            if chunk.end() > partition.next {
-                partition.next = chunk.end();
-                partition.running = chunk.after();
+            if chunk.end_seq() > partition.next {
+                partition.next = chunk.end_seq();
+                partition.running = chunk.totals_after();
                 partition.appended = partition.appended.max(chunk.appended);
             }
         }
@@ -275,9 +274,7 @@ pub(super) fn recover_logs(store: &dyn Store) -> Result<PartitionLogs, Error> {
 /// The input of a lookup: how far may a partition's floor move?
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TrimLookup {
-    /// The partition.
     pub(super) id: PartitionId,
-    /// Its floor.
     pub(super) floor: Seq,
     /// The end of its log.
     pub(super) next: Seq,
@@ -292,7 +289,6 @@ pub(super) struct TrimLookup {
 /// The result of a lookup: how far a floor may move.
 #[derive(Debug)]
 pub(super) struct TrimPlan {
-    /// The new floor.
     pub(super) target: Seq,
     /// The events below `target` that a pending delivery or a dead letter needs, encoded for
     /// `carried`.
@@ -313,7 +309,7 @@ pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan
         low,
         kept,
     } = *look;
-    let aged = match kept {
+    let retention_start = match kept {
         None => LogPosition {
             at: next,
             appended: None,
@@ -323,8 +319,8 @@ pub(super) fn plan_trim(store: &dyn Store, look: &TrimLookup) -> Result<TrimPlan
         }
         Some(kept) => find_retained(store, id, floor, next, kept)?,
     };
-    let (target, ages) = if aged.at < low {
-        (aged.at, aged.appended)
+    let (target, ages) = if retention_start.at < low {
+        (retention_start.at, retention_start.appended)
     } else {
         (low, None)
     };
@@ -350,13 +346,14 @@ fn find_retained(
     next: Seq,
     kept: Timestamp,
 ) -> Result<LogPosition, StoreError> {
-    let (mut from, mut length) = (floor, SEARCHED_FIRST);
+    let mut from = floor;
+    let mut length = SEARCHED_FIRST;
     loop {
         let end = Seq(from.0.saturating_add(length)).min(next);
-        let found =
+        let first_retained =
             position::find_position_from(store, id, from, end, |chunk| chunk.appended < kept)?;
-        if found.appended.is_some() || end == next {
-            return Ok(found);
+        if first_retained.appended.is_some() || end == next {
+            return Ok(first_retained);
         }
         (from, length) = (end, length.saturating_mul(4));
     }
@@ -376,7 +373,7 @@ pub(super) fn plan_carried_events(
         ages,
         is_part,
     } = plan;
-    let aimed = target;
+    let aim = target;
     let mut needed = BTreeSet::new();
     let first = (SubscriptionId(0), Lane(0));
     for (family, range) in [
@@ -389,15 +386,15 @@ pub(super) fn plan_carried_events(
             keys::pin(id, floor, first.0, first.1)..keys::pins_below(id, target).end,
         ),
     ] {
-        let mut found = BTreeSet::new();
+        let mut seqs = BTreeSet::new();
         let mut visit = |key: &[u8], _: &[u8]| {
-            let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
-            if let Some((_, seq, _, _)) = parsed {
-                if found.len() == CARRY_MAX && !found.contains(&seq) {
+            let key_parts = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
+            if let Some((_, seq, _, _)) = key_parts {
+                if seqs.len() == CARRY_MAX && !seqs.contains(&seq) {
                     target = target.min(seq);
                     return ControlFlow::Break(());
                 }
-                found.insert(seq);
+                seqs.insert(seq);
             }
             ControlFlow::Continue(())
         };
@@ -410,31 +407,32 @@ pub(super) fn plan_carried_events(
             }
             scanned => scanned?,
         }
-        needed.extend(found);
+        needed.extend(seqs);
     }
     let mut events = EventFinder::without_cache(store, id);
-    let (mut carried, mut bytes) = (BTreeMap::new(), 0);
+    let mut carried = BTreeMap::new();
+    let mut bytes = 0;
     for seq in needed.into_iter().take_while(|seq| *seq < target) {
         if bytes >= CARRY_BYTES {
             target = seq;
             break;
         }
-        let encoded = match known.remove(&seq) {
+        let carried_record = match known.remove(&seq) {
             Some(encoded) => Some(encoded),
             None => match events.find_event(seq) {
-                Ok(event) => event.map(|event| ChunkBuilder::single(&event)),
+                Ok(event) => event.map(|event| ChunkBuilder::encode_single(&event)),
                 // An event that cannot be read is not copied. Readers get an error for it in either
                 // place.
                 Err(StoreError::Damaged(_)) => None,
                 Err(error @ (StoreError::Full | StoreError::Failed(_))) => return Err(error),
             },
         };
-        if let Some(encoded) = encoded {
-            bytes += encoded.len();
-            carried.insert(seq, encoded);
+        if let Some(carried_record) = carried_record {
+            bytes += carried_record.len();
+            carried.insert(seq, carried_record);
         }
     }
-    let is_part = is_part || target < aimed;
+    let is_part = is_part || target < aim;
     Ok(TrimPlan {
         target,
         carried,

@@ -86,7 +86,6 @@ pub(super) struct EntryReceiver {
     taken: VecDeque<WriterEntry>,
 }
 
-/// A queue.
 pub(super) fn new_queue() -> (EntrySender, EntryReceiver) {
     let state = QueueState {
         entries: VecDeque::new(),
@@ -150,16 +149,15 @@ impl EntryReceiver {
         }
         let mut state = self.queue.lock_state();
         state.awaited = awaited;
-        let waited = self
+        let wait_result = self
             .queue
             .ready
             .wait_timeout_while(state, most, |state| !state.has_awaited(awaited));
-        (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        (state, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
         state.awaited = Awaited::Nothing;
         state.has_awaited(awaited)
     }
 
-    /// The next entry.
     pub(super) fn next(&mut self) -> Option<WriterEntry> {
         if self.taken.is_empty() {
             let mut state = self.queue.lock_state();

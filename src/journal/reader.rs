@@ -62,11 +62,9 @@ impl ReaderPool {
         let (jobs, queue) = mpsc::channel::<ReadTask>();
         let queue = Arc::new(Mutex::new(queue));
         for index in 0..THREADS {
-            let (queue, store, span) = (
-                Arc::clone(&queue),
-                Arc::clone(&store),
-                tracing::Span::current(),
-            );
+            let queue = Arc::clone(&queue);
+            let store = Arc::clone(&store);
+            let span = tracing::Span::current();
             let work = move || {
                 let _in = span.entered();
                 loop {
@@ -135,13 +133,13 @@ impl ReaderPool {
         end: LogEnd,
         bytes: u64,
     ) -> PendingResult<LogPosition> {
-        let passed = end.running.bytes.saturating_sub(bytes);
+        let bytes_before = end.running.bytes.saturating_sub(bytes);
         self.run(move |store| {
             Ok(position::find_position(
                 store,
                 partition,
                 end.next,
-                |chunk| chunk.before.bytes < passed,
+                |chunk| chunk.before.bytes < bytes_before,
             )?)
         })
     }
@@ -226,13 +224,13 @@ impl ReaderPool {
         admit: impl FnOnce(usize) -> Option<R> + Send + 'static,
     ) -> PendingResult<Result<(Vec<FetchedPending>, R), usize>> {
         self.run(move |store| {
-            let fetched = fetch_events(store, subscription_key, &wanted, bytes_max)?;
-            let bytes = fetched
+            let deliveries = fetch_events(store, subscription_key, &wanted, bytes_max)?;
+            let bytes = deliveries
                 .iter()
-                .filter_map(|fetched| fetched.event.as_ref())
+                .filter_map(|delivery| delivery.event.as_ref())
                 .map(Event::wire_len)
                 .sum();
-            Ok(admit(bytes).map(|room| (fetched, room)).ok_or(bytes))
+            Ok(admit(bytes).map(|room| (deliveries, room)).ok_or(bytes))
         })
     }
 
@@ -268,19 +266,19 @@ impl ReaderPool {
 
     /// Reads all records of a kind. Blocks: only for the start.
     pub fn all_meta(&self, kind: MetaKind) -> Result<Vec<(String, Bytes)>, Error> {
-        let mut found = Vec::new();
+        let mut records = Vec::new();
         let range = keys::meta_of(kind);
         self.store
             .scan(Family::Meta, &range.start, &range.end, &mut |key, value| {
                 if let Some((_, name)) = keys::parse_meta(key) {
-                    found.push((
+                    records.push((
                         String::from_utf8_lossy(name).into_owned(),
                         Bytes::copy_from_slice(value),
                     ));
                 }
                 ControlFlow::Continue(())
             })?;
-        Ok(found)
+        Ok(records)
     }
 
     pub(super) fn current_store(&self) -> Arc<dyn Store> {
@@ -306,7 +304,8 @@ impl ReaderPool {
     /// records remain. The floor stays when its partition is deleted; either would remove the
     /// records of a successor with the same number.
     pub fn largest_numbers(&self) -> Result<(PartitionId, SubscriptionId), Error> {
-        let (mut partition, mut subscription) = (PartitionId(0), SubscriptionId(0));
+        let mut partition = PartitionId(0);
+        let mut subscription = SubscriptionId(0);
         for range in [keys::meta_of(MetaKind::Floor), keys::reaps_range()] {
             self.store
                 .scan(Family::Meta, &range.start, &range.end, &mut |key, _| {
@@ -343,7 +342,7 @@ impl ReaderPool {
 }
 
 pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cursor)>, Error> {
-    let mut found = Vec::new();
+    let mut cursors = Vec::new();
     let mut bad = None;
     let range = keys::cursors_range();
     store.scan(
@@ -352,7 +351,7 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
         &range.end,
         &mut |key, value| match (keys::parse_cursor(key), Cursor::decode(value)) {
             (Some(subscription_key), Ok(cursor)) => {
-                found.push((subscription_key, cursor));
+                cursors.push((subscription_key, cursor));
                 ControlFlow::Continue(())
             }
             (subscription_key, cursor) => {
@@ -365,7 +364,7 @@ pub(super) fn scan_cursors(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Cu
     )?;
     match bad {
         Some(bad) => Err(bad.into()),
-        None => Ok(found),
+        None => Ok(cursors),
     }
 }
 
@@ -396,7 +395,9 @@ fn read_due(
     max: usize,
     is_wanted: impl Fn(Lane) -> bool,
 ) -> Result<DuePart, Error> {
-    let (mut keys, mut next, mut scanned) = (Vec::new(), None, 0);
+    let mut keys = Vec::new();
+    let mut next = None;
+    let mut scanned = 0;
     let start = keys::due(subscription_key, from.due, from.lane, from.seq);
     let result = store.scan(
         Family::Due,
@@ -470,7 +471,8 @@ fn rebuild_pending(
     lane: Lane,
     seq: Seq,
 ) -> Result<Option<PendingDelivery>, StoreError> {
-    let (range, mut found) = (keys::due_of(subscription_key), None);
+    let range = keys::due_of(subscription_key);
+    let mut found = None;
     store.scan(Family::Due, &range.start, &range.end, &mut |key, _| {
         let due = keys::parse_due(key).filter(|(_, _, of, at)| (*of, *at) == (lane, seq));
         found = due.map(|(_, due, ..)| due);
@@ -526,20 +528,20 @@ fn fetch_events(
 ) -> Result<Vec<FetchedPending>, Error> {
     let mut bytes = 0;
     let mut events = EventFinder::new(store, subscription_key.partition);
-    let mut found = Vec::with_capacity(wanted.len());
+    let mut fetched_events = Vec::with_capacity(wanted.len());
     for (lane, seq) in wanted.iter().copied() {
-        if bytes >= bytes_max && !found.is_empty() {
+        if bytes >= bytes_max && !fetched_events.is_empty() {
             break;
         }
         let pending = read_pending(store, subscription_key, lane, seq)?;
         let event = events.find_if_readable(seq)?;
         bytes += event.as_ref().map_or(0, Event::wire_len);
-        found.push(FetchedPending {
+        fetched_events.push(FetchedPending {
             lane,
             seq,
             pending,
             event,
         });
     }
-    Ok(found)
+    Ok(fetched_events)
 }

@@ -118,10 +118,10 @@ impl Scrubber<'_> {
             }
         }
         damage.end_pass();
-        let damaged = damage.read_summary().families;
+        let damaged_families = damage.read_summary().families;
         for family in Family::ALL
             .into_iter()
-            .filter(|family| !damaged.contains(family))
+            .filter(|family| !damaged_families.contains(family))
         {
             self.store.set_compaction_paused(family, false);
         }
@@ -131,10 +131,12 @@ impl Scrubber<'_> {
     /// Reads a family. Returns whether it is damaged.
     fn read_family(&self, family: Family) -> Result<bool, ScrubEnd> {
         let range = keys::full_range();
-        let (mut from, mut is_damaged) = (range.start, false);
+        let mut from = range.start;
+        let mut is_damaged = false;
         loop {
-            let (mut bytes, mut last) = (0, Vec::new());
-            let scanned = self
+            let mut bytes = 0;
+            let mut last = Vec::new();
+            let result = self
                 .store
                 .scan_apart(family, &from, &range.end, &mut |key, value| {
                     bytes += (key.len() + value.len()) as u64;
@@ -147,8 +149,8 @@ impl Scrubber<'_> {
                     }
                 });
             self.pace_reading(bytes)?;
-            let is_whole = scanned.is_ok();
-            match scanned {
+            let is_whole = result.is_ok();
+            match result {
                 Ok(()) if bytes < SLICE => return Ok(is_damaged),
                 Ok(()) => {}
                 Err(StoreError::Damaged(_)) => is_damaged = true,

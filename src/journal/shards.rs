@@ -46,7 +46,6 @@ impl Shards {
         Self(count.max(1))
     }
 
-    /// Their number.
     pub fn shard_count(self) -> u16 {
         self.0
     }
@@ -58,7 +57,6 @@ impl Shards {
         (partition.0 % u32::from(self.shard_count())) as u16
     }
 
-    /// The number of writers.
     pub(super) fn writer_count(self) -> usize {
         if self.shard_count() == 1 {
             1
@@ -67,7 +65,6 @@ impl Shards {
         }
     }
 
-    /// The writer of a partition.
     pub(super) fn writer_of(self, partition: PartitionId) -> usize {
         if self.shard_count() == 1 {
             CONTROL
@@ -90,7 +87,6 @@ impl Shards {
         split
     }
 
-    /// The steps of a change.
     fn change_steps(self, changes: Vec<MetaChange>) -> ChangeSteps {
         if self.shard_count() == 1 {
             return ChangeSteps {
@@ -146,9 +142,9 @@ impl Journal {
             control,
             deleted,
         } = self.0.shards.change_steps(changes);
-        let undone = undo_changes(&created);
+        let undo = undo_changes(&created);
         let is_first = created.is_empty();
-        let created: Vec<_> = created
+        let writes: Vec<_> = created
             .into_iter()
             .map(|(writer, changes)| self.write_meta(writer, changes, false))
             .collect();
@@ -160,8 +156,8 @@ impl Journal {
         let journal = self.clone();
         async move {
             let written = async {
-                for created in futures_util::future::join_all(created).await {
-                    created?;
+                for result in futures_util::future::join_all(writes).await {
+                    result?;
                 }
                 match (begun, control) {
                     (Some(begun), _) => begun.await,
@@ -170,15 +166,16 @@ impl Journal {
                 }
             };
             if let Err(error) = written.await {
-                undone
-                    .into_iter()
+                undo.into_iter()
                     .for_each(|(writer, changes)| drop(journal.write_meta(writer, changes, true)));
                 return Err(error);
             }
-            let deleted = deleted
+            let deletions = deleted
                 .into_iter()
                 .map(|(writer, changes)| journal.write_meta(writer, changes, true));
-            futures_util::future::try_join_all(deleted).await.map(drop)
+            futures_util::future::try_join_all(deletions)
+                .await
+                .map(drop)
         }
     }
 

@@ -40,8 +40,8 @@ pub struct CrowdedPartition {
 
 /// Measurements of all writers.
 pub(super) struct WriterMeter {
-    sync: Histogram<{ DURATIONS.ranges() }>,
-    group: Histogram<{ EVENTS.ranges() }>,
+    sync: Histogram<{ DURATIONS.range_count() }>,
+    group: Histogram<{ EVENTS.range_count() }>,
 }
 
 impl WriterMeter {
@@ -55,7 +55,7 @@ impl WriterMeter {
     /// Records that `entries` entries were written and synced.
     pub(super) fn record_sync(&self, entries: usize, took: Duration) {
         self.group.observe(entries as u64);
-        self.sync.took(took);
+        self.sync.observe_duration(took);
     }
 
     /// Durations of syncs, and numbers of entries that shared one.
@@ -107,7 +107,6 @@ impl WriterStatus {
         get(&self.ends, partition)
     }
 
-    /// All partitions.
     pub(super) fn list_partitions(&self) -> Vec<PartitionId> {
         self.ends
             .read()

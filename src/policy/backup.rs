@@ -38,7 +38,8 @@ impl FromStr for BackupSchedule {
         if interval < Duration::from_secs(1) || interval > DAY * 365 {
             return Err(SCHEDULE_FORMS);
         }
-        let (short, long) = (interval.min(DAY).as_micros(), interval.max(DAY).as_micros());
+        let short = interval.min(DAY).as_micros();
+        let long = interval.max(DAY).as_micros();
         if offset.is_some() && long % short != 0 {
             return Err(SCHEDULE_FORMS);
         }
@@ -49,7 +50,8 @@ impl FromStr for BackupSchedule {
 fn time_of_day(text: &str) -> Option<Duration> {
     let (hour, minute) = text.trim().split_once(':')?;
     let number = |part: &str| part.parse::<u8>().ok().filter(|_| part.len() == 2);
-    let (hour, minute) = (number(hour)?, number(minute)?);
+    let hour = number(hour)?;
+    let minute = number(minute)?;
     (hour < 24 && minute < 60)
         .then(|| Duration::from_secs(u64::from(hour) * 3_600 + u64::from(minute) * 60))
 }

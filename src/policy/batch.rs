@@ -153,7 +153,8 @@ pub fn remove(queue: &mut VecDeque<ReadyEvent>, indexes: &[usize]) -> Vec<ReadyE
     let Some(last) = indexes.last() else {
         return Vec::new();
     };
-    let (mut taken, mut left) = (Vec::with_capacity(indexes.len()), Vec::new());
+    let mut taken = Vec::with_capacity(indexes.len());
+    let mut left = Vec::new();
     for (index, ready) in queue.drain(..=*last).enumerate() {
         let list = if indexes.get(taken.len()) == Some(&index) {
             &mut taken

@@ -283,21 +283,21 @@ impl NamedStores {
                 given: given.to_owned(),
                 problem,
             })?;
-        let found = self
+        let candidates = self
             .0
             .iter()
             .filter_map(|known| Some((known, known.address.path_below(&address)?)));
-        match found.min_by_key(|(_, rest)| rest.len()) {
+        match candidates.min_by_key(|(_, rest)| rest.len()) {
             Some((known, rest)) => Ok((known, rest.to_vec())),
             None => {
-                let known: Vec<String> = self
+                let addresses: Vec<String> = self
                     .0
                     .iter()
                     .map(|known| known.address.to_string())
                     .collect();
                 Err(UnknownDestination::Elsewhere {
                     given: given.to_owned(),
-                    allowed: list_alternatives(known),
+                    allowed: list_alternatives(addresses),
                 })
             }
         }
@@ -316,14 +316,14 @@ impl NamedStores {
             .find(stands)
             .or_else(|| self.0.iter().find(rest))
             .ok_or_else(|| {
-                let known = self
+                let accounts = self
                     .0
                     .iter()
                     .flat_map(|known| known.accounts.clone())
                     .collect();
                 UnknownDestination::Account {
                     given: given.to_owned(),
-                    allowed: list_alternatives(known),
+                    allowed: list_alternatives(accounts),
                 }
             })
     }

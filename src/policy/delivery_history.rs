@@ -178,7 +178,8 @@ fn find_end(steps: &[LedgerLine], known: &HistoryInput<'_>) -> HistoryEnd {
         if matches!(last, Some(HistoryEnd::Delivered { .. })) {
             break;
         }
-        let (at, attempt) = (entry.at, *attempt);
+        let at = entry.at;
+        let attempt = *attempt;
         let next = match (&entry.what, &last) {
             (
                 LedgerEvent::Attempted {

@@ -223,11 +223,11 @@ impl RetrySchedule {
     /// # Errors
     /// If there are too few or too many, or one is out of range.
     pub fn with_waits(&self, waits: &[String]) -> Result<Self, String> {
-        let allowed = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
+        let range = Duration::from_secs(1)..=Duration::from_secs(7 * 24 * 60 * 60);
         let read = |(index, text): (usize, &String)| {
             humantime_serde::re::humantime::parse_duration(text)
                 .ok()
-                .filter(|wait| allowed.contains(wait))
+                .filter(|wait| range.contains(wait))
                 .ok_or_else(|| {
                     let text = text.escape_debug();
                     format!(
@@ -371,11 +371,11 @@ impl FailureRules {
             .iter()
             .find(|failure| !Self::WITHOUT_STATUS.contains(failure))
         {
-            let allowed = Self::WITHOUT_STATUS
+            let failure_names = Self::WITHOUT_STATUS
                 .map(|failure| failure.to_string())
                 .join(", ");
             return Err(format!(
-                "{key}.never_retried_without_status names {other}; allowed are {allowed}"
+                "{key}.never_retried_without_status names {other}; allowed are {failure_names}"
             ));
         }
         Ok(())
@@ -498,12 +498,12 @@ fn check_positive(key: &str, duration: Duration) -> Result<(), String> {
     Ok(())
 }
 
-type EditionFile = humantime_serde::Serde<Duration>;
+type HumanDuration = humantime_serde::Serde<Duration>;
 
 fn parse_durations<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Duration>, D::Error> {
-    Ok(Vec::<EditionFile>::deserialize(from)?
+    Ok(Vec::<HumanDuration>::deserialize(from)?
         .into_iter()
-        .map(EditionFile::into_inner)
+        .map(HumanDuration::into_inner)
         .collect())
 }
 
@@ -512,7 +512,7 @@ where
     D: serde::Deserializer<'de>,
     K: Deserialize<'de> + Ord,
 {
-    let written = BTreeMap::<K, EditionFile>::deserialize(from)?;
+    let written = BTreeMap::<K, HumanDuration>::deserialize(from)?;
     Ok(written
         .into_iter()
         .map(|(key, duration)| (key, duration.into_inner()))

@@ -420,16 +420,16 @@ fn find_obstacles(facts: &ExplainInput<'_>) -> Vec<Obstacle> {
             consecutive_suspensions,
         }),
     };
-    let asked = cursor
+    let requested_wait = cursor
         .pace
         .wait_of(settings.endpoint)
         .filter(|until| facts.now < *until);
-    let asked = asked.map(|until| Obstacle::RetryAfter { until });
+    let wait_obstacle = requested_wait.map(|until| Obstacle::RetryAfter { until });
     cursor
         .held
         .map(|by| Obstacle::Held { by })
         .into_iter()
-        .chain(asked)
+        .chain(wait_obstacle)
         .chain(health)
         .collect()
 }
@@ -491,11 +491,11 @@ fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
         .rules_for(settings.destination)
         .terms_for(settings.dead_letter);
     // When its first attempt was sent, if there was one.
-    let known = facts.pending.and_then(|(_, pending)| pending.received);
+    let first_attempt = facts.pending.and_then(|(_, pending)| pending.received);
     let fails = |number, first: Option<Timestamp>, sent, ended, jitter| {
-        let failed = Failed {
+        let attempt_failure = Failed {
             number,
-            first: known.or(first).unwrap_or(sent),
+            first: first_attempt.or(first).unwrap_or(sent),
             sent,
             ended,
         };
@@ -503,7 +503,7 @@ fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             &settings.edition,
             terms,
             settings.attempts_max,
-            failed,
+            attempt_failure,
             &failure,
             jitter,
         )
@@ -532,10 +532,14 @@ fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
             }
         }
     };
-    let taken = at.max(now);
-    let dead_letters = dead_letters_until(facts).is_some_and(|until| taken < until);
+    let attempt_time = at.max(now);
+    let dead_letters = dead_letters_until(facts).is_some_and(|until| attempt_time < until);
     let Some(stored) = facts.event else {
-        let at = if dead_letters { taken } else { at.max(opens) };
+        let at = if dead_letters {
+            attempt_time
+        } else {
+            at.max(opens)
+        };
         return end_with(
             attempts,
             Some(ForecastEnd {
@@ -546,12 +550,18 @@ fn forecast_end(facts: &ExplainInput<'_>, next: FirstStep) -> Forecast {
     };
     let expires = settings.expiry_of(stored.appended);
     if dead_letters {
-        let reason = if taken < expires {
+        let reason = if attempt_time < expires {
             Reason::ProbationCausedByClientError
         } else {
             Reason::TimeToLiveExceeded
         };
-        return end_with(attempts, Some(ForecastEnd { reason, at: taken }));
+        return end_with(
+            attempts,
+            Some(ForecastEnd {
+                reason,
+                at: attempt_time,
+            }),
+        );
     }
     while attempts.len() < FORECAST_MAX {
         (at, latest) = (at.max(opens), latest.max(opens));

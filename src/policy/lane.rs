@@ -97,13 +97,13 @@ impl LaneReader {
     pub fn cursor(&self) -> LaneCursor {
         let read = self.read();
         let open = self.in_flight.iter().collect();
-        let done = self.done.range(read..).copied().collect();
+        let settled_seqs = self.done.range(read..).copied().collect();
         LaneCursor {
             lane: self.lane,
             read,
             end: self.end,
             open,
-            done,
+            done: settled_seqs,
         }
     }
 
@@ -203,9 +203,9 @@ impl LaneReader {
         for event in events {
             // Positions may have gaps: the number between two matching events is bounded by their
             // distance and by what is left.
-            let between = event.seq.0.saturating_sub(next.0).min(others);
-            others -= between;
-            self.recent.push(next, between);
+            let skipped_count = event.seq.0.saturating_sub(next.0).min(others);
+            others -= skipped_count;
+            self.recent.push(next, skipped_count);
             next = event.seq.plus(1);
             if self.in_flight.contains(event.seq) || self.done.contains(&event.seq) {
                 continue;
@@ -256,12 +256,12 @@ impl LaneReader {
     /// Filtered events that are passed because no ready event precedes them. The second value is
     /// whether events that have an outcome are passed too: nothing else writes the cursor for them.
     pub fn pass_skipped(&mut self) -> (SeqRuns, bool) {
-        let passed = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
-        let done = self.done.len();
-        if done > 0 {
+        let skipped_runs = std::mem::take(self.skipped.front_mut().unwrap_or(&mut self.recent));
+        let settled_count = self.done.len();
+        if settled_count > 0 {
             self.done = self.done.split_off(&self.read());
         }
-        (passed, self.done.len() < done)
+        (skipped_runs, self.done.len() < settled_count)
     }
 
     /// Takes the next batch among the events whose turn it is, and those that are to be set aside.
@@ -290,16 +290,19 @@ impl LaneReader {
         let mut all: Vec<usize> = indexes.iter().chain(&aside).copied().collect();
         all.sort_unstable();
         self.leave_skipped(&all);
-        let taken = batch::remove(&mut self.ready, &all);
-        taken.iter().for_each(|ready| self.mark_in_flight(ready));
+        let batch_and_aside = batch::remove(&mut self.ready, &all);
+        batch_and_aside
+            .iter()
+            .for_each(|ready| self.mark_in_flight(ready));
         self.release_room();
         if aside.is_empty() {
-            return (taken, Vec::new());
+            return (batch_and_aside, Vec::new());
         }
         let of_batch = |(index, _): &(usize, ReadyEvent)| indexes.binary_search(index).is_ok();
-        let (batch, aside): (Vec<_>, Vec<_>) = all.into_iter().zip(taken).partition(of_batch);
+        let (batch, aside): (Vec<_>, Vec<_>) =
+            all.into_iter().zip(batch_and_aside).partition(of_batch);
         let without_index =
-            |taken: Vec<(usize, ReadyEvent)>| taken.into_iter().map(|(_, ready)| ready).collect();
+            |events: Vec<(usize, ReadyEvent)>| events.into_iter().map(|(_, ready)| ready).collect();
         (without_index(batch), without_index(aside))
     }
 
@@ -346,14 +349,14 @@ impl LaneReader {
 
     /// The filtered events before the events of the batch just taken.
     pub fn drain_skipped(&mut self, batch: usize) -> SeqRuns {
-        let mut passed = SeqRuns::default();
+        let mut skipped_runs = SeqRuns::default();
         for skipped in self.skipped.drain(..batch) {
-            passed.append_later(skipped);
+            skipped_runs.append_later(skipped);
         }
         if self.skipped.is_empty() && self.skipped.capacity() > READY_KEPT {
             self.skipped = VecDeque::new();
         }
-        passed
+        skipped_runs
     }
 
     /// Cuts off the unread part below `upto` as the lane `lane`. Events in flight stay here.
@@ -363,9 +366,9 @@ impl LaneReader {
         self.was_cut = true;
         let upto = self.end.map_or(upto, |end| end.min(upto)).max(self.head);
         let later = self.done.split_off(&upto);
-        let mut done = std::mem::replace(&mut self.done, later);
+        let mut settled_seqs = std::mem::replace(&mut self.done, later);
         let head = std::mem::replace(&mut self.head, upto);
-        done.extend(
+        settled_seqs.extend(
             self.in_flight
                 .iter()
                 .filter(|seq| (head..upto).contains(seq)),
@@ -380,7 +383,7 @@ impl LaneReader {
             recent: SeqRuns::default(),
             in_flight: SeqSet::default(),
             in_flight_count: 0,
-            done,
+            done: settled_seqs,
             is_reading: false,
             was_cut: false,
             stalled: false,

@@ -246,7 +246,7 @@ pub enum Reason {
 impl Reason {
     /// All reasons.
     pub fn all() -> impl Iterator<Item = Self> {
-        let alone = [
+        let plain_reasons = [
             Self::MaxDeliveryAttemptsExceeded,
             Self::TimeToLiveExceeded,
             Self::ProbationCausedByClientError,
@@ -256,7 +256,7 @@ impl Reason {
             Self::Rejected,
             Self::RedriveCanceled,
         ];
-        alone
+        plain_reasons
             .into_iter()
             .chain(Failure::all().map(Self::Undeliverable))
     }
@@ -439,11 +439,11 @@ impl RequestResult {
             return self;
         };
         let busy = |event: &&EventResult| event.outcome == Outcome::Failed(Failure::Busy);
-        let delivered = |event: &&EventResult| event.outcome == Outcome::Delivered;
+        let is_delivered = |event: &&EventResult| event.outcome == Outcome::Delivered;
         let worst = events
             .iter()
             .find(busy)
-            .or_else(|| events.iter().find(delivered))
+            .or_else(|| events.iter().find(is_delivered))
             .unwrap_or(first);
         let EventResult {
             outcome,

@@ -62,11 +62,11 @@ pub fn judge_failure(
     } else {
         least
     };
-    let asked = capped_retry_after(edition, answer.retry_after).unwrap_or_default();
+    let requested_wait = capped_retry_after(edition, answer.retry_after).unwrap_or_default();
     let wait = scheduled_retry(&edition.retry, failed)
         .since(failed.ended)
         .max(least)
-        .max(asked);
+        .max(requested_wait);
     RetryDecision::Again(
         failed
             .ended
@@ -91,10 +91,10 @@ pub fn blames_events(
     let Outcome::Failed(failure) = answer.outcome else {
         return false;
     };
-    let refused = matches!(failure, Failure::BadRequest | Failure::PayloadTooLarge);
+    let is_about_events = matches!(failure, Failure::BadRequest | Failure::PayloadTooLarge);
     let is_about_endpoint = edition.probation.durations.contains_key(&failure);
     answer.status.is_some()
-        && (refused || final_failure(terms, answer).is_some())
+        && (is_about_events || final_failure(terms, answer).is_some())
         && !is_about_endpoint
 }
 
@@ -146,11 +146,11 @@ fn scheduled_retry(
                 .find(|at| *at >= earliest);
             ahead.unwrap_or_else(|| {
                 let last = first.after(retry.schedule.last().copied().unwrap_or_default());
-                let passed = earliest
+                let missed_repeats = earliest
                     .since(last)
                     .as_micros()
                     .div_ceil(retry.repeat.as_micros().max(1));
-                let repeats = passed.max(
+                let repeats = missed_repeats.max(
                     number
                         .saturating_sub(retry.schedule.len() as u32)
                         .max(1)
@@ -168,7 +168,8 @@ fn scheduled_retry(
 
 /// The longest possible wait of any event, including jitter.
 pub fn longest_wait(edition: &Edition, destination: EndpointKind) -> Duration {
-    let (retry, rules) = (&edition.retry, edition.rules_for(destination));
+    let retry = &edition.retry;
+    let rules = edition.rules_for(destination);
     let steps = retry.schedule.iter().chain(rules.waits.values());
     let longest = steps
         .chain([&retry.repeat, &rules.otherwise, &retry.retry_after_max])

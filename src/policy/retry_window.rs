@@ -180,11 +180,11 @@ impl RetryWindow {
     /// Removes a key, wherever it is.
     pub fn remove_pending(&mut self, key: DueKey) {
         self.keys.remove(&key);
-        let boxed = [&mut self.written, &mut self.late]
+        let boxed_changes = [&mut self.written, &mut self.late]
             .into_iter()
             .flatten()
             .map(|change| &mut **change);
-        for ahead in std::iter::once(&mut self.unwritten).chain(boxed) {
+        for ahead in std::iter::once(&mut self.unwritten).chain(boxed_changes) {
             ahead.pending.remove(&key);
         }
         self.unwritten.left.insert((key.lane, key.seq, key.due));
@@ -202,12 +202,12 @@ impl RetryWindow {
 
     /// Looks up a delivery.
     pub fn find_pending(&self, key: (Lane, Seq)) -> WindowEntry {
-        let known =
+        let durable_keys =
             std::iter::once(&self.keys).chain(self.late.as_deref().map(|late| &late.pending));
         let mut pending = self
             .unwritten_changes()
             .map(|ahead| &ahead.pending)
-            .chain(known);
+            .chain(durable_keys);
         if let Some(due) = pending.find_map(|keys| due_of(&keys.by_delivery, key)) {
             return WindowEntry::Pending(due);
         }
@@ -266,8 +266,8 @@ impl RetryWindow {
         let ahead = self
             .unwritten_changes()
             .filter_map(|ahead| ahead.pending.keys.first());
-        let known = self.keys.keys.first().copied().or(self.horizon);
-        ahead.copied().chain(known).min().map(|key| key.due)
+        let first_key = self.keys.keys.first().copied().or(self.horizon);
+        ahead.copied().chain(first_key).min().map(|key| key.due)
     }
 
     /// When to take keys or ask the disk, if nothing happens before. Changes on their way to the

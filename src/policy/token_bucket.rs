@@ -8,7 +8,6 @@ use gridhook_event::Timestamp;
 /// Tolerance of the sum of tokens.
 const ROUNDING: f64 = 1e-6;
 
-/// The bucket.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     tokens: f64,
@@ -34,7 +33,6 @@ impl TokenBucket {
         (self.tokens + rate * now.since(self.filled).as_secs_f64()).min(self.tokens_max(rate))
     }
 
-    /// The whole tokens.
     pub(super) fn whole_tokens(&self, rate: f64, now: Timestamp) -> u32 {
         // A burst is far below the range of the type.
         (self.tokens(rate, now) + ROUNDING) as u32

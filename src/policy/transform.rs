@@ -120,14 +120,14 @@ impl Program {
         batched: bool,
         schema: Schema,
     ) -> Result<Self, InvalidTransform> {
-        let refused = |at: &str, problem: String| InvalidTransform {
+        let problem_at = |at: &str, problem: String| InvalidTransform {
             at: at.to_owned(),
             problem,
         };
         if *source == Transform::default() {
             let problem =
                 "is empty; allowed are expressions in body, pathSuffix and headers, and a method";
-            return Err(refused("transform", problem.to_owned()));
+            return Err(problem_at("transform", problem.to_owned()));
         }
         if let Some(method) = source
             .method
@@ -139,7 +139,7 @@ impl Program {
                 method.escape_debug(),
                 METHODS.join(", ")
             );
-            return Err(refused("method", problem));
+            return Err(problem_at("method", problem));
         }
         if batched && (source.path_suffix.is_some() || !source.headers.is_empty()) {
             let at = if source.path_suffix.is_some() {
@@ -149,7 +149,7 @@ impl Program {
             };
             let problem = "is set, but a request may have several events; allowed is it with a \
                 maxEventsPerBatch of 1";
-            return Err(refused(at, problem.to_owned()));
+            return Err(problem_at(at, problem.to_owned()));
         }
         if source.headers.len() > property::PROPERTIES_MAX {
             let problem = format!(
@@ -157,16 +157,17 @@ impl Program {
                 source.headers.len(),
                 property::PROPERTIES_MAX
             );
-            return Err(refused("headers", problem));
+            return Err(problem_at("headers", problem));
         }
         for name in source.headers.keys() {
             property::check_name(name, schema)
-                .map_err(|error| refused("headers", error.to_string()))?;
+                .map_err(|error| problem_at("headers", error.to_string()))?;
         }
         let mut expressions = BTreeMap::new();
         for (at, text) in source.expressions() {
-            let compiled = compile_expression(text).map_err(|problem| refused(&at, problem))?;
-            expressions.insert(at, compiled);
+            let expression =
+                compile_expression(text).map_err(|problem| problem_at(&at, problem))?;
+            expressions.insert(at, expression);
         }
         Ok(Self {
             source: source.clone(),
@@ -209,14 +210,14 @@ impl Program {
     /// # Errors
     /// An expression fails, exceeds its bounds, or makes what cannot be sent.
     pub fn apply(&self, event: &Event, schema: Schema) -> Result<Transformed, TransformError> {
-        let failed = |at: &str, problem: String| TransformError {
+        let problem_at = |at: &str, problem: String| TransformError {
             at: at.to_owned(),
             problem,
         };
         let unreadable =
-            |problem: &dyn fmt::Display| failed("event", format!("cannot be read: {problem}"));
+            |problem: &dyn fmt::Display| problem_at("event", format!("cannot be read: {problem}"));
         let wire = event
-            .delivered(schema)
+            .to_delivered_bytes(schema)
             .map_err(|error| unreadable(&error))?;
         let input = Value::parse(&wire).map_err(|error| unreadable(&error))?;
         let mut made = Transformed {
@@ -229,25 +230,26 @@ impl Program {
                 let problem = format!(
                     "could make {bound:.0} bytes of this event; allowed are {BOUND_BYTES_MAX}"
                 );
-                return Err(failed(at, problem));
+                return Err(problem_at(at, problem));
             }
             let source = expression.as_str();
             let result = Source(source)
                 .evaluate_node(expression.as_ast(), &input)
                 .map_err(|error| {
                     let reason = jmespath::ErrorReason::Parse(error.error.to_string());
-                    failed(
+                    problem_at(
                         at,
                         with_position(&JmespathError::new(source, error.offset, reason)),
                     )
                 })?;
             match at.as_str() {
                 BODY => {
-                    made.body = Some(result_body(&result).map_err(|problem| failed(at, problem))?)
+                    made.body =
+                        Some(result_body(&result).map_err(|problem| problem_at(at, problem))?)
                 }
                 PATH_SUFFIX => {
                     made.path_suffix =
-                        Some(result_path(&result).map_err(|problem| failed(at, problem))?)
+                        Some(result_path(&result).map_err(|problem| problem_at(at, problem))?)
                 }
                 // As a delivery property.
                 _ => {
@@ -309,7 +311,6 @@ fn compile_expression(text: &str) -> Result<(Expression<'static>, Size), String>
     Ok((expression, size))
 }
 
-/// The error with its position.
 fn with_position(error: &JmespathError) -> String {
     let reason = error.reason.to_string();
     let reason = reason
@@ -317,7 +318,8 @@ fn with_position(error: &JmespathError) -> String {
         .trim_start_matches("Runtime error: ");
     // Without the expression, which a parser repeats in further lines.
     let reason = reason.lines().next().unwrap_or_default();
-    let (line, column) = (error.line + 1, error.column + 1);
+    let line = error.line + 1;
+    let column = error.column + 1;
     match reason.split_once(" -- found ") {
         Some((expected, token)) => format!(
             "line {line}, column {column}: {}",
@@ -413,8 +415,9 @@ fn result_path(result: &Value) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    let encoded = |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT_IN_PATH));
-    let path: String = segments.iter().map(encoded).collect();
+    let encode_segment =
+        |segment: &String| format!("/{}", utf8_percent_encode(segment, KEPT_IN_PATH));
+    let path: String = segments.iter().map(encode_segment).collect();
     if path.len() > PATH_BYTES_MAX {
         return Err(format!(
             "the result has {} bytes; allowed are {PATH_BYTES_MAX}",

@@ -141,11 +141,11 @@ impl ValidationFailure {
 /// The result of a response to the POST with `code`.
 pub fn judge_code(code: &str, response: &ValidationResponse) -> ValidationResult {
     if response.status != 200 {
-        let wanted =
+        let expectation =
             "allowed is 200, with {\"validationResponse\": the validationCode} as its body";
         return ValidationResult::Refused(ValidationFailure::Status {
             status: response.status,
-            wanted,
+            wanted: expectation,
         });
     }
     match validation_response(&response.body) {
@@ -185,11 +185,11 @@ pub fn judge_permission(origin: &str, response: &ValidationResponse) -> Validati
         // does not support OPTIONS does not know the callback either.
         None if (200..300).contains(&response.status) => ValidationResult::Manual,
         None => {
-            let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without \
+            let expectation = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin, or without \
                 it and 2xx to be asked by callback";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
-                wanted,
+                wanted: expectation,
             })
         }
     }
@@ -198,16 +198,16 @@ pub fn judge_permission(origin: &str, response: &ValidationResponse) -> Validati
 /// The same without manual validation: no permission is a failure. No rate is requested, and a rate
 /// in the response is ignored.
 pub fn judge_at_once(origin: &str, response: &ValidationResponse) -> ValidationResult {
-    let unrated = ValidationResponse {
+    let response_without_rate = ValidationResponse {
         allowed_rate: None,
         ..response.clone()
     };
-    match judge_permission(origin, &unrated) {
+    match judge_permission(origin, &response_without_rate) {
         ValidationResult::Manual => {
-            let wanted = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
+            let expectation = "allowed is an answer to OPTIONS with WebHook-Allowed-Origin";
             ValidationResult::Refused(ValidationFailure::Status {
                 status: response.status,
-                wanted,
+                wanted: expectation,
             })
         }
         verdict @ (ValidationResult::Granted(_) | ValidationResult::Refused(_)) => verdict,

@@ -75,7 +75,7 @@ pub fn route_directly(request: &mut ServiceRequest) -> bool {
     let Some(above) = request.path().strip_suffix("/api/events") else {
         return false;
     };
-    let named = |kind, above: &str| {
+    let route_name = |kind, above: &str| {
         let name = above.strip_prefix('/')?;
         let is_name = !name.is_empty()
             && name
@@ -83,16 +83,16 @@ pub fn route_directly(request: &mut ServiceRequest) -> bool {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         is_name.then(|| (kind, name.to_owned()))
     };
-    let found = match (
+    let route = match (
         above.strip_prefix("/topics"),
         above.strip_prefix("/domains"),
     ) {
-        (Some(above), _) => named("topic", above),
-        (None, Some(above)) => named("domain", above),
+        (Some(above), _) => route_name("topic", above),
+        (None, Some(above)) => route_name("domain", above),
         (None, None) if above.is_empty() => return true,
         (None, None) => None,
     };
-    let Some((kind, name)) = found else {
+    let Some((kind, name)) = route else {
         return false;
     };
     request.match_info_mut().add_static(kind, name);
@@ -214,18 +214,18 @@ pub(super) fn find_topic(
 ) -> Result<Arc<TopicHandle>, Refusal> {
     let names = request.match_info();
     let find = |kind, name| publisher.registry.find_topic(&key(kind, name));
-    let found = match (names.get("topic"), names.get("domain")) {
+    let candidate = match (names.get("topic"), names.get("domain")) {
         (Some(name), _) => find(TopicKind::Topic, name),
         (None, Some(name)) => find(TopicKind::Domain, name),
         (None, None) => {
-            let called = publisher.called_authority(request)?;
+            let authority = publisher.called_authority(request)?;
             // A topic takes precedence over a domain of the same name.
-            called.first_label().and_then(|label| {
+            authority.first_label().and_then(|label| {
                 find(TopicKind::Topic, label).or_else(|| find(TopicKind::Domain, label))
             })
         }
     };
-    let topic = found.ok_or_else(|| unknown_topic(publisher, request))?;
+    let topic = candidate.ok_or_else(|| unknown_topic(publisher, request))?;
     check_version(publisher, request)?;
     Ok(topic)
 }

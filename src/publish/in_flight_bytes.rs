@@ -104,12 +104,10 @@ impl InFlightBytes {
         })
     }
 
-    /// The bytes in flight.
     pub fn bytes_in_flight(&self) -> usize {
         self.lock_state().total
     }
 
-    /// The limit.
     pub fn bytes_max(&self) -> usize {
         self.bytes
     }

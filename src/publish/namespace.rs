@@ -48,9 +48,7 @@ pub(super) fn configure(config: &mut web::ServiceConfig) {
 
 /// The topic that a request matched.
 pub struct PublishRoute {
-    /// Its namespace.
     pub namespace: Arc<NamespaceRecord>,
-    /// The topic.
     pub topic: Arc<TopicHandle>,
 }
 
@@ -68,13 +66,13 @@ pub(super) fn find_route(
     let namespace = match names.get("namespace") {
         Some(name) => registry.find_namespace(name),
         None => {
-            let called = publisher.called_authority(request)?;
+            let authority = publisher.called_authority(request)?;
             let sole = || {
                 registry
                     .sole_namespace()
                     .filter(|_| !request.extensions().contains::<OneOfShards>())
             };
-            called
+            authority
                 .first_label()
                 .and_then(|label| registry.find_namespace(label))
                 .or_else(sole)

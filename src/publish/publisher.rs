@@ -101,7 +101,8 @@ impl Publisher {
     ) -> Self {
         let room = InFlightBytes::new(limits.admitted_bytes_max, limits.request_bytes_max);
         let throttle = PublishThrottle::new(limits.rates);
-        let (tracer, closed) = (Tracer::default(), AtomicBool::new(false));
+        let tracer = Tracer::default();
+        let closed = AtomicBool::new(false);
         let (polls_ended, _) = tokio::sync::watch::channel(false);
         Self {
             registry,
@@ -151,7 +152,6 @@ impl Publisher {
             .ok();
     }
 
-    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -159,7 +159,7 @@ impl Publisher {
     /// Returns once a token with a name is revoked or expires.
     pub async fn token_end(&self, token: Option<&Token>) {
         match token {
-            Some(token) => token.wait_for_end(self.clock.wall()).await,
+            Some(token) => token.wait_for_end(self.clock.wall_time()).await,
             None => std::future::pending().await,
         }
     }
@@ -190,7 +190,7 @@ impl Publisher {
         self.refuse_closed()?;
         let topic = find_topic(self, request)
             .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
-        let taking = async {
+        let work = async {
             self.authenticate(
                 request,
                 called,
@@ -201,8 +201,8 @@ impl Publisher {
             self.receive_and_append(&topic, request, body, &self.limits, began)
                 .await
         };
-        let taken = taking.await;
-        self.record_result(&topic, began, taken)
+        let result = work.await;
+        self.record_result(&topic, began, result)
     }
 
     /// As [`Publisher::publish_messages`], for a topic of a namespace.
@@ -213,14 +213,14 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
         self.refuse_closed()?;
-        let found = namespace::find_route(self, request);
-        let PublishRoute { namespace, topic } = found
+        let route = namespace::find_route(self, request);
+        let PublishRoute { namespace, topic } = route
             .inspect_err(|refusal| self.unknown_topics.count_refused(refusal.metric_label()))?;
         let limits = PublishLimits {
             events_max: self.limits.namespace_events_max,
             ..self.limits
         };
-        let taking = async {
+        let work = async {
             self.authenticate(
                 request,
                 None,
@@ -231,8 +231,8 @@ impl Publisher {
             self.receive_and_append(&topic, request, body, &limits, began)
                 .await
         };
-        let taken = taking.await;
-        self.record_result(&topic, began, taken)
+        let result = work.await;
+        self.record_result(&topic, began, result)
     }
 
     fn record_result(
@@ -258,13 +258,13 @@ impl Publisher {
         request: &HttpRequest,
     ) -> Result<(PublishRoute, Option<Arc<Token>>), Refusal> {
         self.refuse_closed()?;
-        let entered = namespace::find_route(self, request)?;
-        let record = entered.topic.record();
-        let scope = KeyScope::in_namespace(&entered.namespace, &record);
+        let route = namespace::find_route(self, request)?;
+        let record = route.topic.record();
+        let scope = KeyScope::in_namespace(&route.namespace, &record);
         let token = self
             .authenticate(request, None, &scope, TokenRole::Consume)
             .await?;
-        Ok((entered, token))
+        Ok((route, token))
     }
 
     fn refuse_closed(&self) -> Result<(), Refusal> {
@@ -282,19 +282,21 @@ impl Publisher {
         scope: &KeyScope<'_>,
         role: TokenRole,
     ) -> Result<Option<Arc<Token>>, Refusal> {
-        let called = called.map_or_else(|| self.called_authority(request), Ok);
+        let authority = called.map_or_else(|| self.called_authority(request), Ok);
         let times = CheckTimes {
-            wall: self.clock.wall(),
+            wall: self.clock.wall_time(),
             now: self.clock.now(),
         };
-        let checked =
-            called.and_then(|called| self.gate.authenticate(request, &called, scope, role, times));
-        if let Err(refusal) = &checked {
+        let result = authority.and_then(|authority| {
+            self.gate
+                .authenticate(request, &authority, scope, role, times)
+        });
+        if let Err(refusal) = &result {
             self.gate
                 .delay_refusal(request, refusal, self.clock.now())
                 .await;
         }
-        checked
+        result
     }
 
     async fn receive_and_append(
@@ -307,10 +309,10 @@ impl Publisher {
     ) -> Result<(), Refusal> {
         let headers = request.headers();
         let encoding = BodyEncoding::from_headers(headers)?;
-        let announced = announced_length(headers, limits.request_bytes_max)?;
+        let length = announced_length(headers, limits.request_bytes_max)?;
         self.refuse_early(topic, began)?;
         let (body, mut permit) = self
-            .receive_body(request, topic, body, announced, limits.request_bytes_max)
+            .receive_body(request, topic, body, length, limits.request_bytes_max)
             .await?;
         let body = encoding.decode(body, limits.request_bytes_max, &mut permit)?;
         self.append_body(topic, headers, limits, body, permit, began)
@@ -335,7 +337,7 @@ impl Publisher {
         body: Bytes,
     ) -> Result<(), Refusal> {
         let began = self.clock.now();
-        let taking = async {
+        let work = async {
             let encoding = BodyEncoding::from_headers(request.headers())?;
             let mut permit = self.reserve_body_bytes(
                 topic,
@@ -347,8 +349,8 @@ impl Publisher {
             self.append_body(topic, request.headers(), &self.limits, body, permit, began)
                 .await
         };
-        let taken = taking.await;
-        self.record_result(topic, began, taken)
+        let result = work.await;
+        self.record_result(topic, began, result)
     }
 
     /// Admits a body that is in memory already, and reserves its bytes.
@@ -380,7 +382,7 @@ impl Publisher {
         let record = topic.record();
         let target = EventTarget::cached_for(&record).with_catalogue(topic.catalogue());
         let content = request_content(headers, target.schema);
-        let traced = TracedRequest::begin_trace(
+        let trace = TracedRequest::begin_trace(
             &self.tracer,
             headers,
             target.schema,
@@ -388,39 +390,41 @@ impl Publisher {
             &body,
             began,
         );
-        let draft = match &traced {
-            Some(traced) => {
-                schema::read_traced(&target, &content, &body, limits, &traced.stored_context())?
+        let draft = match &trace {
+            Some(trace) => {
+                schema::read_traced(&target, &content, &body, limits, &trace.stored_context())?
             }
             None => schema::read(&target, &content, &body, limits)?,
         };
         note_nonconforming(topic, self.check_data(topic, target.take_checks()).await?);
-        let (events, bytes) = (draft.count(), body.len());
-        let asked = if traced.is_some() || self.throttle.is_limited() {
+        let events = draft.count();
+        let bytes = body.len();
+        let throttle_time = if trace.is_some() || self.throttle.is_limited() {
             self.clock.now()
         } else {
             began
         };
         self.throttle
-            .take_tokens(topic.partition(), events, bytes, asked);
+            .take_tokens(topic.partition(), events, bytes, throttle_time);
         drop(body);
-        let appended = self
+        let result = self
             .append_events(topic, draft, record.ingress.duplicate_window(), permit)
             .await;
-        if let Some(traced) = traced {
-            let (topic, answered) = (record.name.as_str(), self.clock.now());
-            traced.end_trace(
+        if let Some(trace) = trace {
+            let topic = record.name.as_str();
+            let answered = self.clock.now();
+            trace.end_trace(
                 &TracedPublish {
                     topic,
                     events,
                     bytes,
-                    asked,
+                    asked: throttle_time,
                     answered,
                 },
-                &appended,
+                &result,
             );
         }
-        appended
+        result
     }
 
     /// Checks the data of events where others compute, unless that costs little.
@@ -447,11 +451,9 @@ impl Publisher {
         window: Option<Duration>,
         permit: Permit,
     ) -> Result<(), Refusal> {
-        let (partition, chunks, room) = (
-            topic.partition(),
-            draft.into_chunks(),
-            Some(Box::new(permit) as journal::Permit),
-        );
+        let partition = topic.partition();
+        let chunks = draft.into_chunks();
+        let room = Some(Box::new(permit) as journal::Permit);
         match self
             .journal
             .append_new_events(partition, chunks, window, room)?
@@ -481,13 +483,13 @@ impl Publisher {
     pub async fn forward_events(&self, topic: &TopicHandle, events: Bytes) -> Result<(), Refusal> {
         let began = self.clock.now();
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(DELIVERED))]);
-        let published = async {
+        let work = async {
             let permit = self.reserve_body_bytes(topic, None, events.len(), began)?;
             self.append_body(topic, &headers, &self.limits, events, permit, began)
                 .await
         };
-        let published = published.await;
-        self.record_result(topic, began, published)
+        let result = work.await;
+        self.record_result(topic, began, result)
     }
 
     /// Reads the body of a request that [`Publisher::authenticate_consumer`] accepted, of at most `bytes_max`
@@ -502,9 +504,9 @@ impl Publisher {
         body: &mut web::Payload,
         bytes_max: usize,
     ) -> Result<Bytes, Refusal> {
-        let announced = announced_length(request.headers(), bytes_max)?;
+        let length = announced_length(request.headers(), bytes_max)?;
         let (bytes, _permit) = self
-            .receive_body(request, topic, body, announced, bytes_max)
+            .receive_body(request, topic, body, length, bytes_max)
             .await?;
         Ok(bytes)
     }
@@ -528,7 +530,9 @@ impl Publisher {
         let mut permit = self.room.reserve_bytes(sender, 0).map_err(no_room)?;
         // Most bodies arrive whole with their heads: they need no timer and no copy. A part that
         // others follow is copied, because it is a part of a larger buffer.
-        let (mut first, mut received, mut wait) = (Bytes::new(), BytesMut::new(), None);
+        let mut first = Bytes::new();
+        let mut received = BytesMut::new();
+        let mut wait = None;
         // The first read asks a client for its body that waits for that.
         if request.headers().contains_key(EXPECT) && !permit.could_grow_to(announced) {
             return Err(Refusal::NoRoom);
@@ -614,14 +618,13 @@ impl Publisher {
         self.gate.check_host(request)
     }
 
-    /// The response of a refusal.
     pub fn respond_refused(&self, refusal: &Refusal) -> HttpResponse {
-        refusal.to_response(Uuid::new_v4(), self.clock.wall())
+        refusal.to_response(Uuid::new_v4(), self.clock.wall_time())
     }
 
     /// The response of a refusal in a namespace.
     pub fn refuse_in_namespace(&self, refusal: &Refusal) -> HttpResponse {
-        refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall())
+        refusal.respond_in_namespace(Uuid::new_v4(), self.clock.wall_time())
     }
 }
 
@@ -629,7 +632,7 @@ impl Publisher {
 /// body over only after it has polled the handler of the request once.
 async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, PayloadError>>> {
     let mut is_polled = false;
-    let polled = poll_fn(|cx| match body.poll_next_unpin(cx) {
+    let next_part = poll_fn(|cx| match body.poll_next_unpin(cx) {
         Poll::Ready(part) => Poll::Ready(Some(part)),
         Poll::Pending if is_polled => Poll::Ready(None),
         Poll::Pending => {
@@ -638,7 +641,7 @@ async fn first_part(body: &mut web::Payload) -> Option<Option<Result<Bytes, Payl
             Poll::Pending
         }
     });
-    polled.await
+    next_part.await
 }
 
 /// Counts the events whose data does not match, and logs one of a thousand.

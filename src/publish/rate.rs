@@ -22,7 +22,6 @@ const BUCKETS_KEPT: usize = 1024;
 /// The rates of a topic; zero for no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TopicRates {
-    /// Events a second.
     pub events_per_second: u64,
     /// Bytes of bodies a second.
     pub bytes_per_second: u64,
@@ -111,14 +110,14 @@ impl PublishThrottle {
                 .retain(|_, used| !used.refill_until(now, rates).is_nothing());
             buckets.most = BUCKETS_KEPT.max(2 * buckets.used.len());
         }
-        let used = buckets.used.entry(topic).or_insert(UsedTokens {
+        let tokens = buckets.used.entry(topic).or_insert(UsedTokens {
             events: 0.0,
             bytes: 0.0,
             at: now,
         });
-        *used = used.refill_until(now, self.rates);
-        used.events += f64::from(events);
-        used.bytes += bytes as f64;
+        *tokens = tokens.refill_until(now, self.rates);
+        tokens.events += f64::from(events);
+        tokens.bytes += bytes as f64;
     }
 
     fn lock_buckets(&self) -> MutexGuard<'_, TopicBuckets> {

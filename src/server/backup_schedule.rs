@@ -24,7 +24,7 @@ const STOP_POLLS: u32 = 200;
 /// Runs until the system ends.
 pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: Clock) {
     let started = clock.now();
-    let mut due = match work(&backups, |backups| backups.newest()).await {
+    let mut due = match work(&backups, |backups| backups.newest_backup_time()).await {
         Ok(newest) => schedule.next_due(newest, started),
         Err(error) => failed(&error, &schedule, &clock),
     };
@@ -36,7 +36,7 @@ pub(super) async fn run(backups: Arc<Backups>, schedule: BackupSchedule, clock: 
         }
         let begun = clock.now();
         let made = work(&backups, |backups| {
-            let permit = backups.turn()?;
+            let permit = backups.acquire_permit()?;
             backups.make_at_destination(&permit, &mut |_| ControlFlow::Continue(()))
         });
         due = match made.await {

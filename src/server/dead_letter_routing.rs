@@ -32,7 +32,7 @@ impl DeadLetterRouting {
         due: Timestamp,
     ) {
         if let Some(target) = self.target(shared) {
-            stores.waiting(WaitingDeadLetters {
+            stores.queue_waiting(WaitingDeadLetters {
                 subscription_key: shared.subscription_key,
                 target,
                 due,

@@ -130,7 +130,7 @@ pub(super) fn check(config: &Config) -> Result<(), IssuerError> {
 /// What the claims of the issuer's tokens permit.
 fn rules(issuer: &IssuerConfig) -> Result<Vec<ClaimRule>, IssuerError> {
     let admin = issuer.admin_role.iter().map(|role| {
-        let grant = Grant::everywhere(TokenRole::Admin);
+        let grant = Grant::for_server(TokenRole::Admin);
         Ok(ClaimRule {
             claim: "roles".to_owned(),
             value: role.clone(),

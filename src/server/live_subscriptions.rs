@@ -19,7 +19,7 @@ pub(super) struct LiveSubscriptions {
 }
 
 impl redrive::SubscriptionDirectory for LiveSubscriptions {
-    fn redrives(&self) -> Vec<(SubscriptionKey, Lane)> {
+    fn running_redrives(&self) -> Vec<(SubscriptionKey, Lane)> {
         let mut found = Vec::new();
         for topic in self.registry.list_topics() {
             for subscription in topic.list_subscriptions() {
@@ -72,7 +72,7 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         Some(topic.record().input_schema == Schema::Custom)
     }
 
-    fn job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job> {
+    fn running_job(&self, subscription_key: SubscriptionKey, lane: Lane) -> Option<Job> {
         let shared = self.registry.shared_state(subscription_key)?;
         shared.read_state(|state| {
             state
@@ -84,7 +84,7 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
         })
     }
 
-    fn convert(
+    fn convert_dead_letter(
         &self,
         subscription_key: SubscriptionKey,
         dead_letter: &DeadLetterEvent,
@@ -101,7 +101,7 @@ impl redrive::SubscriptionDirectory for LiveSubscriptions {
             .ok_or_else(gone)?
             .plan();
         let delivery = plan.record.delivery_schema;
-        if !dead_letter.schema.deliveries().contains(&delivery) {
+        if !dead_letter.schema.delivery_schemas().contains(&delivery) {
             return Err(format!(
                 "its event has the schema {:?}, which cannot be delivered as {delivery:?}",
                 dead_letter.schema

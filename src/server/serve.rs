@@ -630,7 +630,7 @@ async fn write_first(
 ) -> Result<LockTokenSealer, StartEnd> {
     let written = async {
         startup::apply_declared(control, launch.declared.clone()).await?;
-        let tokens = LockTokenSealer::recover(&recovered.core.journal).await?;
+        let tokens = LockTokenSealer::load_or_create(&recovered.core.journal).await?;
         Ok(match &launch.core {
             Some(core) => tokens.of_shard(core.others.own),
             None => tokens,

@@ -380,13 +380,13 @@ pub(super) fn readers(config: &Config) -> io::Result<MetricsAccess> {
 
 /// The counts of exported spans, if traces are recorded.
 pub(super) fn spans(tracer: Tracer) -> Option<Spans> {
-    tracer.counts()?;
+    tracer.span_counts()?;
     Some(Box::new(move || {
         let SpanCounts {
             exported,
             dropped,
             failed,
-        } = tracer.counts().unwrap_or_default();
+        } = tracer.span_counts().unwrap_or_default();
         [
             ("exported", exported),
             ("dropped", dropped),

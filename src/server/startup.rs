@@ -54,7 +54,7 @@ use gridhook_publish::{
     http::Publisher,
 };
 use gridhook_repair::backup::Backups;
-use gridhook_storage::{decoders, destination::destination, store_options};
+use gridhook_storage::{destination::backup_destination, record_decoders, store_options};
 use gridhook_store::{
     StoreError,
     rocks::{RocksOptions, RocksStore, STORE},
@@ -154,12 +154,12 @@ pub(super) fn backups(
     process_dir: Option<PathBuf>,
 ) -> Result<Arc<Backups>, ServerError> {
     let data_dir = config.server.data_dir.clone();
-    let destination = destination(&config.backup, None).map_err(ServerError::Backup)?;
+    let destination = backup_destination(&config.backup, None).map_err(ServerError::Backup)?;
     let backups = Backups::new(
         Arc::downgrade(store),
         data_dir,
         rocks_options(config, budget),
-        decoders(),
+        record_decoders(),
         clock.clone(),
     );
     // Whichever node is the owner makes the backups of a cluster.
@@ -269,7 +269,7 @@ pub(super) fn start_dead_letters(
         }
     }
     let mut handles = Vec::new();
-    for (name, dead_letters) in stores.all() {
+    for (name, dead_letters) in stores.list_stores() {
         let (store, history, target) = (
             name.to_owned(),
             Arc::new(SupervisionHistory::default()),
@@ -282,7 +282,7 @@ pub(super) fn start_dead_letters(
             clock: clock.clone(),
         };
         actix_rt::spawn(supervise_actor(factory, lifeline.new_watch()));
-        let inject = Box::new(move |fault| target.inject(fault));
+        let inject = Box::new(move |fault| target.inject_fault(fault));
         handles.push(DeadLetterHandle {
             store,
             history,
@@ -446,7 +446,7 @@ pub(super) fn resume_redrives(
         stores.clone(),
         Arc::new(subscriptions),
     );
-    redrives.resume()?;
+    redrives.resume_redrives()?;
     Ok(redrives)
 }
 
@@ -493,7 +493,7 @@ pub(super) fn metric_sources(
         })),
         ready: Some(Box::new(move || health.readiness().ready)),
         spans: settings::spans(tracer.clone()),
-        backups: Some(Box::new(move || Some((backups.figures()?, interval)))),
+        backups: Some(Box::new(move || Some((backups.read_figures()?, interval)))),
         system_events: system_topic.as_ref().map(|topic| Arc::clone(&topic.events)),
         certificates: Some(certificates::ends(Arc::clone(certificates))),
         cluster: None,

@@ -106,7 +106,7 @@ pub(super) fn start(
                     &watched.registry,
                     &watched.journal,
                     &watched.events,
-                    clock.wall(),
+                    clock.wall_time(),
                 )
                 .await;
             tokio::time::sleep(interval).await;

@@ -56,7 +56,6 @@ struct KnownDamage {
 /// A range of a partition's log that is missing or unreadable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogGap {
-    /// The partition.
     pub partition: u32,
     /// The first missing sequence.
     pub first: u64,
@@ -67,7 +66,6 @@ pub struct LogGap {
 /// A summary of the known damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DamageSummary {
-    /// Gaps of logs.
     pub gaps: Vec<LogGap>,
     /// The families with a damaged block in a table.
     pub families: Vec<Family>,
@@ -97,8 +95,8 @@ pub struct Scrubbed {
 impl Damage {
     /// Returns the known damage.
     pub fn read_summary(&self) -> DamageSummary {
-        let known = self.lock_known();
-        let gaps = known
+        let damage = self.lock_known();
+        let gaps = damage
             .gaps
             .iter()
             .map(|((partition, first), (end, _))| LogGap {
@@ -108,11 +106,10 @@ impl Damage {
             });
         DamageSummary {
             gaps: gaps.collect(),
-            families: known.families.keys().copied().collect(),
+            families: damage.families.keys().copied().collect(),
         }
     }
 
-    /// Returns the progress of the scrub.
     pub fn scrub_progress(&self) -> Scrubbed {
         let DamageShared {
             scrubbed, passes, ..
@@ -143,34 +140,36 @@ impl Damage {
 
     /// Records that the events from `first` to before `end` cannot be read.
     pub fn record_loss(&self, partition: PartitionId, first: Seq, end: Seq) {
-        let mut known = self.lock_known();
-        let pass = known.pass;
-        if known
+        let mut damage = self.lock_known();
+        let pass = damage.pass;
+        if damage
             .find_gap(partition, first)
             .is_some_and(|(_, behind)| end <= behind)
         {
-            known.confirm_gap(partition, first);
+            damage.confirm_gap(partition, first);
             return;
         }
-        let begins = known
+        let begins = damage
             .find_gap(partition, first)
             .map_or(first, |(begins, _)| begins);
-        let overlapping: Vec<_> = known
+        let overlapping: Vec<_> = damage
             .gaps
             .range((partition, begins)..=(partition, end))
             .map(|(key, _)| *key)
             .collect();
         let mut upto = end;
         for key in overlapping {
-            upto = known
+            upto = damage
                 .gaps
                 .remove(&key)
                 .map_or(upto, |(behind, _)| upto.max(behind));
         }
-        known.gaps.insert((partition, begins), (upto, pass));
+        damage.gaps.insert((partition, begins), (upto, pass));
         self.0.any.store(true, Ordering::Release);
-        drop(known);
-        let (partition, last, events) = (partition.0, end.0 - 1, end.0 - first.0);
+        drop(damage);
+        let partition = partition.0;
+        let last = end.0 - 1;
+        let events = end.0 - first.0;
         tracing::error!(
             partition,
             first = first.0,
@@ -182,11 +181,11 @@ impl Damage {
 
     /// Records that a block of a table of `family` cannot be read. Returns whether this is new.
     pub fn record_damaged_block(&self, family: Family, what: &str) -> bool {
-        let mut known = self.lock_known();
-        let pass = known.pass;
-        let is_new = known.families.insert(family, pass).is_none();
+        let mut damage = self.lock_known();
+        let pass = damage.pass;
+        let is_new = damage.families.insert(family, pass).is_none();
         self.0.any.store(true, Ordering::Release);
-        drop(known);
+        drop(damage);
         if is_new {
             tracing::error!(
                 family = family.name(),
@@ -210,15 +209,15 @@ impl Damage {
     /// Ends a pass: damage that it did not find again is forgotten. Returns the families that are
     /// readable again.
     pub fn end_pass(&self) -> Vec<Family> {
-        let mut known = self.lock_known();
-        let pass = known.pass;
-        known.gaps.retain(|_, (_, met)| *met == pass);
-        let whole = known
+        let mut damage = self.lock_known();
+        let pass = damage.pass;
+        damage.gaps.retain(|_, (_, met)| *met == pass);
+        let whole = damage
             .families
             .extract_if(.., |_, met| *met != pass)
             .map(|(family, _)| family)
             .collect();
-        let any = !known.gaps.is_empty() || !known.families.is_empty();
+        let any = !damage.gaps.is_empty() || !damage.families.is_empty();
         self.0.any.store(any, Ordering::Release);
         self.0.passes.fetch_add(1, Ordering::Relaxed);
         whole
@@ -366,16 +365,17 @@ pub fn scan_past(
     visit: &mut Visit<'_>,
     missing: &mut dyn FnMut(String),
 ) -> Result<(), StoreError> {
-    let (mut from, mut last) = (from.to_vec(), Vec::new());
+    let mut from = from.to_vec();
+    let mut last = Vec::new();
     loop {
         last.clear();
-        let scanned = store.scan(family, &from, upper, &mut |key, value| {
+        let result = store.scan(family, &from, upper, &mut |key, value| {
             last.clear();
             last.extend_from_slice(key);
             visit(key, value)
         });
-        let Err(StoreError::Damaged(what)) = scanned else {
-            return scanned;
+        let Err(StoreError::Damaged(what)) = result else {
+            return result;
         };
         missing(what);
         if !last.is_empty() {
@@ -408,16 +408,17 @@ pub fn next_readable(
             Err(error @ (StoreError::Full | StoreError::Failed(_))) => Err(error),
         };
     let width = from.len().max(upper.len()).max(KEY_MAX);
-    let padded = |key: &[u8]| {
-        let mut padded = key.to_vec();
-        padded.resize(width, 0);
-        padded
+    let pad = |key: &[u8]| {
+        let mut key_copy = key.to_vec();
+        key_copy.resize(width, 0);
+        key_copy
     };
-    let (mut low, mut high) = (padded(from), padded(upper));
+    let mut low = pad(from);
+    let mut high = pad(upper);
     // Steps grow exponentially, because a block may contain one key or thousands. Then a binary
     // search finds the end of the block.
     for bit in 0..width * 8 {
-        let Some(next) = plus_bit(&padded(from), bit).filter(|next| *next < high) else {
+        let Some(next) = plus_bit(&pad(from), bit).filter(|next| *next < high) else {
             break;
         };
         if is_readable(&next)? {
@@ -437,7 +438,7 @@ pub fn next_readable(
             low = middle
         }
     }
-    Ok((high < padded(upper)).then_some(high))
+    Ok((high < pad(upper)).then_some(high))
 }
 
 /// `number + 2^bit`, both big-endian; [`None`] on overflow.

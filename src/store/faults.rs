@@ -83,11 +83,11 @@ impl StoreFaults {
         let mut state = self.lock_state();
         if state.stalled {
             self.0.stalled.fetch_add(1, Ordering::Relaxed);
-            let waited = self
+            let wait_result = self
                 .0
                 .changed
                 .wait_timeout_while(state, STALL_MAX, |state| state.stalled);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            (state, _) = wait_result.unwrap_or_else(PoisonError::into_inner);
         }
         if state.failing == 0 {
             return Ok(());

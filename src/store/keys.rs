@@ -33,7 +33,6 @@ trait Field: Sized {
     fn take_from_key(reader: &mut RecordReader<'_>) -> Option<Self>;
 }
 
-/// Fields that are a number.
 macro_rules! numbers {
     ($($read:ident [$($type:ty: $wrap:expr, $number:expr;)+])+) => {$($(
         impl Field for $type {
@@ -164,7 +163,6 @@ macro_rules! keys {
 keys! {
     /// The key of a chunk of the log: the sequence of its first event.
     Log = 2 in Log: pub log, parse_log(partition: PartitionId, first: Seq);
-    /// The key of a cursor.
     Cursor = 3 in Cursor: pub cursor, parse_cursor(subscription_key: SubscriptionKey);
     /// The key of a pending delivery.
     Pending = 4 in Pending: pub pending, parse_pending
@@ -249,7 +247,6 @@ pub fn log_below(partition: PartitionId, seq: Seq) -> Range<Vec<u8>> {
     range_below(KeyKind::Log, partition, seq)
 }
 
-/// The range of all cursors.
 pub fn cursors_range() -> Range<Vec<u8>> {
     family_range(Family::Cursor)
 }
@@ -266,7 +263,6 @@ pub fn subscription_of(key: &[u8]) -> Option<SubscriptionKey> {
     SubscriptionKey::take_from_key(&mut reader)
 }
 
-/// The range of all pages of outcomes.
 pub fn outcome_pages() -> Range<Vec<u8>> {
     range_of(new_key(KeyKind::OutcomePage))
 }
@@ -313,9 +309,7 @@ pub fn dead_of(subscription_key: SubscriptionKey) -> Range<Vec<u8>> {
 /// The fields of a ledger line's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineKey {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
-    /// The lane.
     pub lane: Lane,
     /// The first event that the line covers.
     pub first: Seq,
@@ -342,7 +336,6 @@ pub fn ledger_key(
     line_by_event(subscription_key, first, lane, at, attempt, what)
 }
 
-/// Parses a key of [`ledger_key`].
 pub fn parse_ledger(key: &[u8]) -> Option<LineKey> {
     let (subscription_key, first, lane, at, attempt, what) = parse_line_by_event(key)?;
     Some(LineKey {
@@ -369,7 +362,6 @@ pub fn ledger_by_time(
     line_by_time(subscription_key, at, first, lane, attempt, what)
 }
 
-/// Parses a key of [`ledger_by_time`].
 pub fn parse_ledger_by_time(key: &[u8]) -> Option<LineKey> {
     let (subscription_key, at, first, lane, attempt, what) = parse_line_by_time(key)?;
     Some(LineKey {
@@ -407,13 +399,13 @@ pub fn ledger_between(
 /// A position in the ledger by time, moved back by `span`. A position that has no time stays.
 pub fn ledger_before(position: &[u8], span: Duration) -> Vec<u8> {
     let mut reader = RecordReader::new(position);
-    let found = reader.u8().and_then(|_| {
+    let parts = reader.u8().and_then(|_| {
         Some((
             SubscriptionKey::take_from_key(&mut reader)?,
             Timestamp::take_from_key(&mut reader)?,
         ))
     });
-    found.map_or_else(
+    parts.map_or_else(
         || position.to_vec(),
         |(of, at)| start(KeyKind::LedgerByTime, (of, at.before(span))),
     )

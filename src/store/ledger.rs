@@ -45,21 +45,22 @@ pub struct LedgerPage {
 
 /// Adds the records of a subscription's lines to `batch`.
 pub fn put_lines(batch: &mut Batch, subscription_key: SubscriptionKey, lines: &EncodedLines) {
-    let mut sorted: Vec<EncodedLine<'_>> = lines.for_subscription(subscription_key).collect();
-    sorted.sort_by_key(|line| by_time(&line.key));
+    let mut lines_by_time: Vec<EncodedLine<'_>> =
+        lines.for_subscription(subscription_key).collect();
+    lines_by_time.sort_by_key(|line| by_time(&line.key));
     // A write that failed on a full disk may be there after all, beside its repetition.
-    sorted.dedup_by_key(|line| line.bytes);
-    put_records(batch, &sorted, keys::ledger_by_time, is_near);
+    lines_by_time.dedup_by_key(|line| line.bytes);
+    put_records(batch, &lines_by_time, keys::ledger_by_time, is_near);
     let parts;
-    if !sorted
+    if !lines_by_time
         .iter()
         .all(|line| is_in_one_block(line.key.first, line.end))
     {
-        parts = parts_of(&sorted);
-        sorted = parts.for_subscription(subscription_key).collect();
+        parts = parts_of(&lines_by_time);
+        lines_by_time = parts.for_subscription(subscription_key).collect();
     }
-    sorted.sort_by_key(|line| by_event(&line.key));
-    put_records(batch, &sorted, keys::ledger_key, is_in_block_of);
+    lines_by_time.sort_by_key(|line| by_event(&line.key));
+    put_records(batch, &lines_by_time, keys::ledger_key, is_in_block_of);
 }
 
 /// Adds records of sorted lines. Lines that follow the first one and fit to it share its record.
@@ -155,7 +156,8 @@ fn parts_of(lines: &[EncodedLine<'_>]) -> EncodedLines {
 fn split_by_block(runs: &[SeqRun]) -> Vec<Vec<SeqRun>> {
     let mut parts: Vec<Vec<SeqRun>> = Vec::new();
     for run in runs {
-        let (mut at, end) = (run.first.0, run.end_seq().0);
+        let mut at = run.first.0;
+        let end = run.end_seq().0;
         while at < end {
             let upto = end.min((at / LEDGER_BLOCK + 1) * LEDGER_BLOCK);
             let run = SeqRun {
@@ -213,17 +215,17 @@ pub fn of_event(
         lines: Vec::new(),
         next: None,
     };
-    let mut seen = 0;
+    let mut look_count = 0;
     each_record(
         store,
         &from.unwrap_or(range.start)..&range.end,
         keys::parse_ledger,
         |key, _, lines| {
-            if seen >= looks {
+            if look_count >= looks {
                 page.next = Some(key.to_vec());
                 return ControlFlow::Break(());
             }
-            seen += lines.len();
+            look_count += lines.len();
             for line in lines
                 .into_iter()
                 .filter(|line| line.entry.contains_event(seq))
@@ -254,7 +256,7 @@ pub fn read_lines(
     };
     // Lines that may come after lines of a later record.
     let mut waiting = BTreeMap::new();
-    let mut seen = 0;
+    let mut look_count = 0;
     // Lines of the range may be in records that begin before it.
     let begin = keys::ledger_before(&range.start, RECORD_SPAN);
     each_record(
@@ -268,14 +270,14 @@ pub fn read_lines(
             {
                 return ControlFlow::Break(());
             }
-            if seen >= looks {
+            if look_count >= looks {
                 page.next = Some(record.max(&range.start).to_vec());
                 return ControlFlow::Break(());
             }
             for line in lines {
                 let at = keys::ledger_by_time(key_of(key.subscription_key, &line));
                 if range.contains(&at) {
-                    seen += 1;
+                    look_count += 1;
                     if wanted(&line.entry) {
                         waiting.insert(at, line);
                     }

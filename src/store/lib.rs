@@ -109,7 +109,6 @@ impl Family {
 pub enum WriteOp {
     /// Writes a record, over an existing one.
     Put(Family, Vec<u8>, Bytes),
-    /// Deletes a record.
     Delete(Family, Vec<u8>),
     /// Deletes a record that was written exactly once since it was last deleted.
     SingleDelete(Family, Vec<u8>),
@@ -136,12 +135,10 @@ impl WriteOp {
 pub struct Batch(pub Vec<WriteOp>);
 
 impl Batch {
-    /// Adds a put.
     pub fn put(&mut self, family: Family, key: Vec<u8>, value: impl Into<Bytes>) {
         self.0.push(WriteOp::Put(family, key, value.into()));
     }
 
-    /// Adds a delete.
     pub fn delete(&mut self, family: Family, key: Vec<u8>) {
         self.0.push(WriteOp::Delete(family, key));
     }
@@ -233,7 +230,6 @@ pub trait Store: Send + Sync + 'static {
         self.write(batch)
     }
 
-    /// Reads one record.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 
     /// Reads these records, in the same order.

@@ -41,10 +41,10 @@ pub fn migrate_store(
     oldest: u32,
     steps: &[Step],
 ) -> Result<(), StoreError> {
-    let done = found
+    let first_step = found
         .checked_sub(oldest)
         .ok_or_else(|| StoreError::Failed(format!("format {found} is too old")))?;
-    for (format, step) in (found..).zip(steps.iter().skip(done as usize)) {
+    for (format, step) in (found..).zip(steps.iter().skip(first_step as usize)) {
         tracing::info!(from = format, to = format + 1, "migrating the store");
         let progress = keys::meta_key(MetaKind::Format, PROGRESS);
         let mut at = store.get(Family::Meta, &progress)?;

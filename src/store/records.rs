@@ -35,7 +35,7 @@ pub use self::{
 use super::keys::LineKey;
 use gridhook_event::{Lane, Seq, Timestamp};
 use gridhook_event::{
-    chunk::LogTail,
+    chunk::RunningTotals,
     codec::{RecordReader, put_varint},
 };
 use gridhook_policy::{
@@ -60,7 +60,6 @@ pub trait StoredRecord: Sized {
     /// # Panics If the record is invalid: if a list does not ascend.
     fn encode(&self) -> Vec<u8>;
 
-    /// Decodes a record.
     fn decode(bytes: &[u8]) -> Result<Self, DamagedRecord>;
 }
 
@@ -112,7 +111,7 @@ pub struct FloorRecord {
     /// The sequence of the next event, unless the log continues beyond it.
     pub next: Seq,
     /// The totals of the log before `next`.
-    pub running: LogTail,
+    pub running: RunningTotals,
     /// The time of the latest append before `next`.
     pub appended: Timestamp,
     /// The first event after the clock was last corrected: events before it may have later times.
@@ -145,7 +144,7 @@ impl RecordLayout for FloorRecord {
         Some(Self {
             floor: Seq(reader.varint()?),
             next: Seq(reader.varint()?),
-            running: LogTail {
+            running: RunningTotals {
                 count: reader.varint()?,
                 bytes: reader.varint()?,
             },
@@ -401,7 +400,8 @@ fn take_event(reader: &mut RecordReader<'_>) -> Option<LedgerEvent> {
             version: take_u32(reader)?,
         },
         2 => {
-            let (outcome, status) = (take_outcome(reader)?, take_status(reader)?);
+            let outcome = take_outcome(reader)?;
+            let status = take_status(reader)?;
             let latency = Duration::from_micros(reader.varint()?);
             let flags = reader
                 .u8()
@@ -466,10 +466,10 @@ impl RecordLayout for Excerpt {
     }
 
     fn read_fields(_: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
-        let answered = take_bool(reader)?;
+        let has_response = take_bool(reader)?;
         let length = usize::try_from(reader.varint()?).ok()?;
         Some(Self {
-            answered,
+            answered: has_response,
             content: Bytes::copy_from_slice(reader.take(length)?),
         })
     }

@@ -83,7 +83,6 @@ pub enum OpenError {
     #[error("the data folder {} cannot be used: {source}; check its owner, its permissions and its \
         disk", folder.display())]
     Folder {
-        /// The data folder.
         folder: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -95,7 +94,6 @@ pub enum OpenError {
         folder.display()
     )]
     InUse {
-        /// The data folder.
         folder: PathBuf,
         /// The id of the process that holds the lock.
         process: String,
@@ -146,7 +144,6 @@ pub enum OpenError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The store is damaged.
     #[error(
         "the store is damaged; restore a backup, or accept the loss with gridhook restore \
          --accept-loss: {0}"
@@ -154,16 +151,12 @@ pub enum OpenError {
     Damaged(String),
     /// The disk is full.
     #[error("the disk of the data folder {} is full; free some space and start again", folder.display())]
-    Full {
-        /// The data folder.
-        folder: PathBuf,
-    },
+    Full { folder: PathBuf },
     /// Any other error of RocksDB.
     #[error("the store cannot be opened: {0}")]
     Failed(String),
 }
 
-/// The store on disk.
 #[derive(Debug)]
 pub struct RocksStore {
     // Must be the first field: its thread ends before RocksDB is closed.
@@ -249,13 +242,13 @@ impl RocksStore {
     /// gone for snapshots too.
     pub fn freeze_to(&self, to: &Path) -> Result<ReadOnlyStore, OpenError> {
         let refuse = |error| open::of_store(to, error);
-        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let sequence = self.acknowledged.load(Ordering::Acquire);
         let checkpoint = Checkpoint::new(&self.db).map_err(|error| refuse(of_rocksdb(error)))?;
         // Never flush for a checkpoint: frequent checkpoints would leave many small files.
         checkpoint
             .create_checkpoint_with_log_size(to, u64::MAX)
             .map_err(|error| refuse(of_rocksdb(error)))?;
-        ReadOnlyStore::open_at(to, acknowledged, &self.options, None)
+        ReadOnlyStore::open_at(to, sequence, &self.options, None)
     }
 
     fn column_family(&self, family: Family) -> &ColumnFamily {
@@ -311,16 +304,16 @@ impl RocksStore {
     fn sync_unsynced(&self) -> Result<(), StoreError> {
         if self.writes.is_behind.swap(false, Ordering::AcqRel) {
             let written = self.db.latest_sequence_number();
-            let synced = match self.failed.get() {
+            let result = match self.failed.get() {
                 Some(failed) => Err(failed.clone()),
                 None => self.db.flush_wal(true).map_err(|error| {
                     self.record_failed_write(StoreError::Failed(error.to_string()))
                 }),
             };
-            if synced.is_err() {
+            if result.is_err() {
                 self.writes.is_behind.store(true, Ordering::Release);
             }
-            synced?;
+            result?;
             self.acknowledged.fetch_max(written, Ordering::AcqRel);
         }
         Ok(())
@@ -361,10 +354,10 @@ impl RocksStore {
     /// The family whose table an error of RocksDB names; all families, if it names none.
     fn families_of(&self, what: &str) -> Vec<Family> {
         let tables = self.db.live_files().unwrap_or_default();
-        let named = tables
+        let damaged_table = tables
             .iter()
             .find(|table| what.contains(table.name.trim_start_matches('/')));
-        let family = named.and_then(|table| {
+        let family = damaged_table.and_then(|table| {
             Family::ALL
                 .into_iter()
                 .find(|of| of.name() == table.column_family_name)
@@ -374,11 +367,11 @@ impl RocksStore {
 
     /// Changes which families are not compacted, now and after the next start.
     fn set_spared(&self, change: impl FnOnce(&mut BTreeSet<Family>)) {
-        let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = spared.clone();
-        change(&mut spared);
-        for family in before.symmetric_difference(&spared) {
-            let is_spared = spared.contains(family).to_string();
+        let mut spared_families = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = spared_families.clone();
+        change(&mut spared_families);
+        for family in before.symmetric_difference(&spared_families) {
+            let is_spared = spared_families.contains(family).to_string();
             let set = self
                 .db
                 .set_options_cf(self.column_family(*family), &[(options::SPARE, &is_spared)]);
@@ -387,8 +380,8 @@ impl RocksStore {
                     a damaged family");
             }
         }
-        if before != *spared
-            && let Err(error) = self.folder.note_spared(&spared)
+        if before != *spared_families
+            && let Err(error) = self.folder.note_spared(&spared_families)
         {
             tracing::warn!(%error, "could not store which families have damaged tables");
         }
@@ -531,7 +524,7 @@ impl Store for RocksStore {
 
     fn note_watermark(&self) -> Result<(), StoreError> {
         self.sync_unsynced()?;
-        let acknowledged = self.acknowledged.load(Ordering::Acquire);
+        let sequence = self.acknowledged.load(Ordering::Acquire);
         // The file's state changes only after its write was synced, so it is consistent even if a
         // thread panicked with the lock.
         let mut watermark = self
@@ -539,7 +532,7 @@ impl Store for RocksStore {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         watermark
-            .store_sequence(acknowledged)
+            .store_sequence(sequence)
             .map_err(|error| of_io(&error))?;
         if self.full.load(Ordering::Acquire) {
             match self.probe_space() {

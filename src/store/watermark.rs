@@ -76,7 +76,6 @@ pub struct Watermark {
 }
 
 impl Watermark {
-    /// Opens the file at `path`.
     pub fn open(path: &Path) -> io::Result<WatermarkFile> {
         let mut file = match OpenOptions::new().read(true).write(true).open(path) {
             Ok(file) => file,
@@ -154,18 +153,20 @@ fn newest_slot(file: &mut File) -> io::Result<Option<(u64, u64)>> {
 }
 
 fn encode_slot(turn: u64, sequence: u64) -> Vec<u8> {
-    let mut shared = [MAGIC, turn.to_be_bytes(), sequence.to_be_bytes()].concat();
-    let crc = crc32fast::hash(&shared);
-    shared.extend_from_slice(&crc.to_be_bytes());
-    shared
+    let mut slot = [MAGIC, turn.to_be_bytes(), sequence.to_be_bytes()].concat();
+    let crc = crc32fast::hash(&slot);
+    slot.extend_from_slice(&crc.to_be_bytes());
+    slot
 }
 
 /// Turn and sequence number of a slot, if it is valid.
 fn decode_slot(block: &[u8]) -> Option<(u64, u64)> {
     let mut reader = RecordReader::new(block);
-    let signed = RecordReader::new(block).take(MAGIC.len() + 16)?;
+    let content = RecordReader::new(block).take(MAGIC.len() + 16)?;
     let magic = reader.take(MAGIC.len())?;
-    let (turn, sequence, crc) = (reader.u64()?, reader.u64()?, reader.u32()?);
-    (magic == MAGIC && crc == crc32fast::hash(signed) && turn < u64::MAX)
+    let turn = reader.u64()?;
+    let sequence = reader.u64()?;
+    let crc = reader.u32()?;
+    (magic == MAGIC && crc == crc32fast::hash(content) && turn < u64::MAX)
         .then_some((turn, sequence))
 }

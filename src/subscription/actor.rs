@@ -34,7 +34,7 @@ use gridhook_chaos::{Inject, response_faults::FaultInjection};
 use gridhook_clock::Clock;
 use gridhook_compute::{Compute, ComputeCaller, ComputeError};
 use gridhook_deliver as deliver;
-use gridhook_deliver::{Sender, bodies::BodyShare};
+use gridhook_deliver::{Sender, bodies::BodyShare, error::SenderError};
 use gridhook_event::{Event, Lane, Seq, Timestamp};
 use gridhook_journal as journal;
 use gridhook_journal::{
@@ -64,9 +64,7 @@ const RECENT_EVENTS: usize = 256;
 
 /// The services that a subscription uses.
 pub struct SubscriptionContext {
-    /// The journal.
     pub journal: Journal,
-    /// The clock.
     pub clock: Clock,
     /// Settings of the HTTP clients. Each arbiter has clients of its own.
     pub client: deliver::ClientOptions,
@@ -100,7 +98,7 @@ pub struct SubscriptionActor {
     owner: SubscriptionOwner,
     core: Box<Subscription>,
     member: Rc<BudgetMember>,
-    sender: Result<Rc<dyn Sender>, String>,
+    sender: Result<Rc<dyn Sender>, SenderError>,
     on_recovered: Option<RecoveryDone>,
     /// The running timer, and the time for which it is set.
     timer: Option<(Timer, Timestamp)>,
@@ -189,11 +187,11 @@ impl SubscriptionActor {
             self.core
                 .pause_expiry(self.context.clock.expiry_is_paused());
             // The permit of a request that has ended is free again.
-            let ended = inputs
+            let ended_count = inputs
                 .iter()
                 .filter(|input| matches!(input, Input::Finished { .. }))
                 .count();
-            let in_flight = self.core.in_flight().saturating_sub(ended);
+            let in_flight = self.core.in_flight().saturating_sub(ended_count);
             self.core.limit_requests(
                 in_flight.saturating_add(self.context.client.sockets.free_permits()),
             );
@@ -236,7 +234,8 @@ impl SubscriptionActor {
             return sockets.pass_on();
         }
         self.waits_for_room = true;
-        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
         sockets.wake_when_free(move || shared.report_result(incarnation, SharedStateMessage::Room));
     }
 
@@ -305,10 +304,8 @@ impl SubscriptionActor {
                     self.absorb_read(std::mem::take(&mut inputs), room, now);
                 }
                 SharedStateMessage::Slice(lane, from, slice, room) => {
-                    let (damage, share) = (
-                        self.context.journal.known_damage(),
-                        self.member.share_bytes(),
-                    );
+                    let damage = self.context.journal.known_damage();
+                    let share = self.member.share_bytes();
                     let input = filter_slice(
                         &self.shared,
                         &self.plan,
@@ -401,24 +398,18 @@ impl SubscriptionActor {
         }
         let (commands, settled) = self.shared.begin_write(&changes, commanded);
         self.awaits_write = false;
-        let (tracer, name, clock) = (
-            &self.context.tracer,
-            self.plan.record.name.as_str(),
-            self.context.clock.clone(),
-        );
+        let tracer = &self.context.tracer;
+        let name = self.plan.record.name.as_str();
+        let clock = self.context.clock.clone();
         let settle_spans =
             SettleSpans::for_outcomes(tracer, &self.shared, name, &finished, &changes, now);
-        let (lines, feed, plan) = (
-            self.context.feed.ledger_lines(&changes),
-            Arc::clone(&self.context.feed),
-            Arc::clone(&self.plan),
-        );
-        let (shared, incarnation, on_dead_letter) = (
-            Arc::clone(&self.shared),
-            self.owner.incarnation,
-            Arc::clone(&self.context.on_dead_letter),
-        );
-        let done = move |result: Result<(), journal::Error>| match result {
+        let lines = self.context.feed.ledger_lines(&changes);
+        let feed = Arc::clone(&self.context.feed);
+        let plan = Arc::clone(&self.plan);
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        let on_dead_letter = Arc::clone(&self.context.on_dead_letter);
+        let on_result = move |result: Result<(), journal::Error>| match result {
             Ok(()) => {
                 shared.on_durable(incarnation, &finished, &late, &detached, &settled);
                 commands.send_results();
@@ -438,7 +429,7 @@ impl SubscriptionActor {
         };
         self.context
             .journal
-            .write_changes(self.owner, changes, urgency, Box::new(done));
+            .write_changes(self.owner, changes, urgency, Box::new(on_result));
     }
 
     fn perform_effect(&self, effect: Effect, now: Timestamp) -> Option<Input> {
@@ -454,10 +445,11 @@ impl SubscriptionActor {
             }
             Effect::ReadLog { lane, from, end } => self.read_log(lane, from, end),
             Effect::Connect => {
-                let (sender, wait) = (self.current_sender(), self.plan.response_timeout());
-                let wall = self.context.clock.wall();
+                let sender = self.current_sender();
+                let wait = self.plan.response_timeout();
+                let wall = self.context.clock.wall_time();
                 self.await_report(async move {
-                    let reached = match sender {
+                    let is_reachable = match sender {
                         // A broker that starts may accept a connection and say nothing.
                         Ok(sender) => matches!(
                             tokio::time::timeout(wait, sender.check_reachable(wall)).await,
@@ -465,7 +457,7 @@ impl SubscriptionActor {
                         ),
                         Err(_) => false,
                     };
-                    Ok(SharedStateMessage::Input(Input::Connected(reached)))
+                    Ok(SharedStateMessage::Input(Input::Connected(is_reachable)))
                 });
                 None
             }
@@ -511,10 +503,8 @@ impl SubscriptionActor {
                 None
             }
             Effect::Fetch(wanted) => {
-                let (reads, subscription_key) = (
-                    self.context.journal.reader_pool().clone(),
-                    self.shared.subscription_key,
-                );
+                let reads = self.context.journal.reader_pool().clone();
+                let subscription_key = self.shared.subscription_key;
                 let read = move |room: ReadGrant| {
                     reads.fetch_within(
                         subscription_key,
@@ -545,7 +535,9 @@ impl SubscriptionActor {
                 .recent
                 .read(record.number, record.version, from, end, bounds)
         {
-            let (upto, total, events) = (found.upto, found.total, found.events);
+            let upto = found.upto;
+            let total = found.total;
+            let events = found.events;
             let input = Input::Read {
                 lane,
                 from,
@@ -643,7 +635,7 @@ impl SubscriptionActor {
             .bodies
             .take_bytes(events.iter().map(|event| event.delivered_len(schema)).sum());
         let resources = delivery::AttemptResources {
-            wall: self.context.clock.wall(),
+            wall: self.context.clock.wall_time(),
             faults,
             tracer: &self.context.tracer,
             permit,
@@ -662,7 +654,7 @@ impl SubscriptionActor {
     }
 
     /// The sender. A client certificate may have been replaced; anything else never changes.
-    fn current_sender(&self) -> Result<Rc<dyn Sender>, String> {
+    fn current_sender(&self) -> Result<Rc<dyn Sender>, SenderError> {
         match (&self.sender, &self.plan.record.webhook.client_certificate) {
             (Ok(sender), None) => Ok(Rc::clone(sender)),
             (Ok(_) | Err(_), _) => self.plan.new_sender(&self.context.client),
@@ -675,7 +667,8 @@ impl SubscriptionActor {
         &self,
         answer: impl Future<Output = Result<SharedStateMessage, journal::Error>> + 'static,
     ) {
-        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
         actix_rt::spawn(async move {
             let report = answer.await.unwrap_or_else(SharedStateMessage::Failed);
             shared.report_result(incarnation, report);
@@ -690,11 +683,9 @@ impl SubscriptionActor {
         read: impl Fn(ReadGrant) -> PendingResult<Result<T, usize>> + 'static,
         report: impl FnOnce(T) -> SharedStateMessage + 'static,
     ) {
-        let (shared, incarnation, member) = (
-            Arc::clone(&self.shared),
-            self.owner.incarnation,
-            Rc::downgrade(&self.member),
-        );
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
+        let member = Rc::downgrade(&self.member);
         actix_rt::spawn(async move {
             let mut request = GrantRequest::Share(bytes_max);
             let report = loop {
@@ -728,7 +719,8 @@ impl SubscriptionActor {
         }
         // At least 1 ms: a core that is due now and does nothing must not spin.
         let wait = due.since(now).clamp(Duration::from_millis(1), TIMER_MAX);
-        let (shared, incarnation) = (Arc::clone(&self.shared), self.owner.incarnation);
+        let shared = Arc::clone(&self.shared);
+        let incarnation = self.owner.incarnation;
         let timer = timers::call_after(wait, move || {
             shared.report_result(incarnation, SharedStateMessage::Timer)
         });
@@ -772,6 +764,6 @@ impl Handler<Inject> for SubscriptionActor {
     type Result = ();
 
     fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
-        inject.apply(ctx);
+        inject.apply_to(ctx);
     }
 }

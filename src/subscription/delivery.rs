@@ -12,7 +12,7 @@ use std::{
 use crate::{plan::DeliveryPlan, shared_state::SharedState, spans::AttemptSpan};
 use gridhook_chaos::response_faults::{self, FaultInjection, ResponseFault};
 use gridhook_clock::Lease;
-use gridhook_deliver::{Batch, Sender, bodies::BodyPermit, sockets::Taken};
+use gridhook_deliver::{Batch, Sender, bodies::BodyPermit, error::SenderError, sockets::Taken};
 use gridhook_event::{Event, Lane, RequestId, Timestamp, WallTime};
 use gridhook_policy::{
     OutgoingBatch,
@@ -27,7 +27,6 @@ pub(super) struct AttemptResources<'a> {
     pub(super) tracer: &'a Tracer,
     /// Counts the socket of the request.
     pub(super) permit: Taken,
-    /// Counts its body.
     pub(super) body: BodyPermit,
     /// The lease of the store's owner, in a cluster.
     pub(super) lease: Option<Lease>,
@@ -37,7 +36,7 @@ pub(super) struct AttemptResources<'a> {
 pub(super) fn start(
     shared: &Arc<SharedState>,
     plan: Arc<DeliveryPlan>,
-    sender: Result<Rc<dyn Sender>, String>,
+    sender: Result<Rc<dyn Sender>, SenderError>,
     request: &OutgoingBatch,
     events: Vec<Event>,
     resources: AttemptResources<'_>,
@@ -59,11 +58,15 @@ pub(super) fn start(
         .items
         .first()
         .map_or((Lane::LIVE, 0), |item| (item.lane, item.attempts));
-    let traced = AttemptSpan::begin_span(tracer, &plan, &events, attempts, now);
-    if let Some(attempt) = traced.as_ref().filter(|attempt| attempt.is_recorded()) {
+    let attempt_span = AttemptSpan::begin_span(tracer, &plan, &events, attempts, now);
+    if let Some(attempt) = attempt_span
+        .as_ref()
+        .filter(|attempt| attempt.is_recorded())
+    {
         shared.set_span(request.id, attempt.context.clone());
     }
-    let (subscription_key, count) = (shared.subscription_key, events.len());
+    let subscription_key = shared.subscription_key;
+    let count = events.len();
     let task = actix_rt::spawn(async move {
         let _permit = permit;
         assert!(
@@ -71,7 +74,7 @@ pub(super) fn start(
             "a delivery task is killed by chaos"
         );
         let kind = lane.is_job().then(|| guard.shared.job_kind(lane)).flatten();
-        let trace = traced.iter().flat_map(AttemptSpan::trace_headers);
+        let trace = attempt_span.iter().flat_map(AttemptSpan::trace_headers);
         let headers = DeliveryPlan::job_header(lane, kind)
             .into_iter()
             .chain(trace)
@@ -87,7 +90,7 @@ pub(super) fn start(
             permit,
         };
         if let Some(lease) = lease {
-            Box::pin(lease.allowed()).await;
+            Box::pin(lease.wait_until_allowed()).await;
         }
         let (answer, late) = match &sender {
             Ok(sender) => sender.send_batch(batch).await,
@@ -95,23 +98,23 @@ pub(super) fn start(
                 let result = RequestResult::from_outcome(Outcome::Failed(Failure::SocketError));
                 (
                     RequestResult {
-                        detail: missing.clone(),
+                        detail: missing.to_string(),
                         ..result
                     },
                     None,
                 )
             }
         };
-        if let Some(attempt) = traced {
+        if let Some(attempt) = attempt_span {
             attempt.end_span(&plan, &answer);
         }
         match faults.fault_for(subscription_key, &answer, count) {
             None => {}
             Some(ResponseFault::Drop) => {
-                return guard.report_result(response_faults::dropped(&answer));
+                return guard.report_result(response_faults::dropped_result(&answer));
             }
             Some(ResponseFault::Corrupt) => {
-                return guard.report_result(response_faults::corrupted(&answer));
+                return guard.report_result(response_faults::corrupted_result(&answer));
             }
             Some(ResponseFault::Delay(by)) => {
                 return Box::pin(guard.report_after(answer, by, &plan)).await;
@@ -147,12 +150,12 @@ impl AttemptGuard {
         if by <= rest {
             return self.report_result(RequestResult { latency, ..answer });
         }
-        let taken = answer.is_delivered() && latency <= plan.late_timeout;
-        let late_report = self.await_late(response_faults::delayed(plan.response_timeout()));
-        if taken {
+        let is_accepted_late = answer.is_delivered() && latency <= plan.late_timeout;
+        let late_report = self.await_late(response_faults::delayed_result(plan.response_timeout()));
+        if is_accepted_late {
             tokio::time::sleep(by - rest).await;
         }
-        late_report.report_late(taken);
+        late_report.report_late(is_accepted_late);
     }
 
     /// Reports, and waits for a late response.

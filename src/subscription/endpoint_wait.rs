@@ -34,7 +34,6 @@ pub struct EndpointWaits {
 pub struct EndpointWait(AtomicU64);
 
 impl EndpointWaits {
-    /// The wait of `url`.
     pub fn wait_for_url(&self, url: &Url) -> Arc<EndpointWait> {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         if waits.len() == waits.capacity() {

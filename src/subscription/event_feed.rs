@@ -29,7 +29,6 @@ const BYTES_MAX: usize = 8 << 20;
 /// The memory of an item beside its events or lines.
 const ITEM_BYTES: usize = 256;
 
-/// Maximum subscribers.
 pub const SUBSCRIBERS_MAX: usize = 32;
 
 /// An item of the feed.
@@ -57,7 +56,7 @@ impl FeedEvent {
         };
         ITEM_BYTES
             + match self {
-                Self::Published(_, chunk) => chunk.memory(),
+                Self::Published(_, chunk) => chunk.memory_bytes(),
                 Self::Ended(_, _, lines) => lines.iter().map(line).sum(),
             }
     }
@@ -84,7 +83,6 @@ struct FeedItems {
 }
 
 impl FeedItems {
-    /// The number of the next item.
     fn next_number(&self) -> u64 {
         self.first + self.items.len() as u64
     }
@@ -110,7 +108,6 @@ impl FeedItems {
     }
 }
 
-/// The feed.
 #[derive(Debug, Default)]
 pub struct EventFeed(Arc<FeedShared>);
 
@@ -172,7 +169,9 @@ impl EventFeed {
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, room)
             .ok()?;
         let items = self.0.lock_items();
-        let (position, next, is_over) = (items.next_number(), items.published, items.is_over);
+        let position = items.next_number();
+        let next = items.published;
+        let is_over = items.is_over;
         drop(items);
         // The count ends with it.
         let subscriber = FeedSubscriber {
@@ -190,7 +189,6 @@ impl EventFeed {
     }
 }
 
-/// A subscriber of the feed.
 #[derive(Debug)]
 pub struct FeedSubscriber {
     feed: Arc<FeedShared>,
@@ -217,13 +215,13 @@ impl FeedSubscriber {
     pub async fn next(&mut self) -> Option<(u64, Arc<FeedEvent>)> {
         let feed = Arc::clone(&self.feed);
         loop {
-            let mut changed = pin!(feed.changed.notified());
+            let mut change_notice = pin!(feed.changed.notified());
             // From here on, no item is missed.
-            changed.as_mut().enable();
+            change_notice.as_mut().enable();
             match self.take_next() {
                 NextItem::Item(missed, event) => return Some((missed, event)),
                 NextItem::Over => return None,
-                NextItem::None => changed.await,
+                NextItem::None => change_notice.await,
             }
         }
     }
@@ -242,9 +240,9 @@ impl FeedSubscriber {
         };
         drop(items);
         self.position = position + 1;
-        let missed = before.saturating_sub(self.next);
+        let lost_lines = before.saturating_sub(self.next);
         self.next = before + event.line_count();
-        NextItem::Item(missed, event)
+        NextItem::Item(lost_lines, event)
     }
 }
 

@@ -34,7 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Makes a subscription drop the events that it keeps.
 pub type ReleaseCallback = Arc<dyn Fn() + Send + Sync>;
 
-/// The read budget.
 #[derive(Debug)]
 pub struct ReadBudget {
     max_bytes: usize,
@@ -109,7 +108,6 @@ pub enum GrantRequest {
 }
 
 impl ReadBudget {
-    /// A budget of `max_bytes` bytes.
     pub fn new(max_bytes: usize) -> Arc<Self> {
         Self::with_patience(max_bytes, PATIENCE)
     }
@@ -125,7 +123,6 @@ impl ReadBudget {
         })
     }
 
-    /// Bytes in use.
     pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -318,7 +315,6 @@ impl Drop for BudgetMember {
 }
 
 impl ReadGrant {
-    /// The granted bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -48,7 +48,6 @@ impl RecentBudget {
         }
     }
 
-    /// Bytes in use.
     pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -66,7 +65,8 @@ impl RecentBudget {
             };
             let Some(largest) = largest else { return };
             // Drops several at once, so that the caches are not compared for each chunk.
-            let (enough, half) = (self.most - self.most / 8, largest.used_bytes() / 2);
+            let enough = self.most - self.most / 8;
+            let half = largest.used_bytes() / 2;
             let mut stretches = largest.lock_stretches();
             while self.used_bytes() > enough
                 && (self.used_bytes() > self.most || largest.used_bytes() > half)
@@ -76,7 +76,7 @@ impl RecentBudget {
                 match stretches
                     .queue
                     .iter()
-                    .position(|stretch| matches!(stretch, LogStretch::Unread(..)))
+                    .position(|stretch| matches!(stretch, LogStretch::Cached(..)))
                 {
                     Some(oldest) => largest.evict_chunk(self, &mut stretches.queue, oldest),
                     None => match stretches.queue.pop_front() {
@@ -196,27 +196,29 @@ impl RecentEventsShared {
 
     /// Drops the events of the chunk at this index, and merges the rest with its neighbours.
     fn evict_chunk(&self, budget: &RecentBudget, stretches: &mut VecDeque<LogStretch>, at: usize) {
-        let Some(LogStretch::Unread(chunk, readers)) = stretches.remove(at) else {
+        let Some(LogStretch::Cached(chunk, readers)) = stretches.remove(at) else {
             return;
         };
-        let (before, matched_for) = (at.checked_sub(1), Arc::clone(&chunk.matched_for));
+        let before = at.checked_sub(1);
+        let matched_for = Arc::clone(&chunk.matched_for);
         let is_merged = self.change_range(budget, stretches, before, &matched_for, |gone| {
             gone.extend(&chunk)
         });
         if !is_merged {
-            let (first, matched_for) = (chunk.first, Arc::clone(&matched_for));
-            let mut gone = EvictedRange {
+            let first = chunk.first;
+            let matched_for = Arc::clone(&matched_for);
+            let mut range = EvictedRange {
                 first,
                 end: first,
                 matched_for,
                 parts: Vec::new(),
             };
-            gone.extend(&chunk);
-            let stretch = LogStretch::Gone(gone);
+            range.extend(&chunk);
+            let stretch = LogStretch::Evicted(range);
             self.reserve_bytes(budget, stretch.memory_bytes());
             stretches.insert(at, stretch);
         }
-        self.give_back(budget, LogStretch::Unread(chunk, readers).memory_bytes());
+        self.give_back(budget, LogStretch::Cached(chunk, readers).memory_bytes());
         let (evicted, next) = if is_merged {
             (before, at)
         } else {
@@ -228,7 +230,7 @@ impl RecentEventsShared {
             && let Some(next) = stretches.remove(next)
         {
             self.give_back(budget, next.memory_bytes());
-            if let LogStretch::Gone(later) = next {
+            if let LogStretch::Evicted(later) = next {
                 self.change_range(budget, stretches, evicted, &matched_for, |gone| {
                     gone.append_later(later)
                 });
@@ -259,7 +261,6 @@ impl RecentEventsShared {
 }
 
 impl RecentEvents {
-    /// An empty cache.
     pub fn new(budget: Arc<RecentBudget>) -> Self {
         Self {
             shared: Arc::default(),
@@ -294,7 +295,7 @@ impl RecentEvents {
             };
             chunk.matches.reader_positions().filter(is_reader).count()
         };
-        let stretch = LogStretch::Unread(chunk, readers);
+        let stretch = LogStretch::Cached(chunk, readers);
         self.shared
             .reserve_bytes(&self.budget, stretch.memory_bytes());
         queue.push_back(stretch);
@@ -316,7 +317,6 @@ impl RecentEvents {
         self.budget.make_room();
     }
 
-    /// Clears the cache.
     pub fn clear(&self) {
         self.forget_all(&mut self.shared.lock_stretches());
     }
@@ -340,11 +340,11 @@ impl RecentEvents {
         let mut at = 0;
         while let Some(stretch) = stretches.get(at) {
             let is_needed = match stretch {
-                LogStretch::Unread(chunk, _) => {
+                LogStretch::Cached(chunk, _) => {
                     chunk.end_seq() > low
                         && chunk.readers().any(|reader| !laggards.contains(&reader))
                 }
-                LogStretch::Gone(_) => true,
+                LogStretch::Evicted(_) => true,
             };
             if is_needed {
                 at += 1;
@@ -378,7 +378,7 @@ impl RecentEvents {
             queue: stretches,
             last_matches,
         } = &mut *stretches;
-        let mut found = RecentSlice {
+        let mut slice = RecentSlice {
             upto: from,
             total: 0,
             events: Vec::new(),
@@ -388,9 +388,9 @@ impl RecentEvents {
             .as_ref()
             .is_some_and(|known| known.is_beyond(subscription, version, from))
         {
-            found.upto = end.map_or(last, |end| end.min(last)).max(from);
-            found.total = found.upto.0 - from.0;
-            return (found.total > 0).then_some(found);
+            slice.upto = end.map_or(last, |end| end.min(last)).max(from);
+            slice.total = slice.upto.0 - from.0;
+            return (slice.total > 0).then_some(slice);
         }
         let mut at = stretches.partition_point(|stretch| stretch.end_seq() <= from);
         let mut bytes = 0;
@@ -399,31 +399,31 @@ impl RecentEvents {
                 break;
             };
             let upto = end.map_or(stretch.end_seq(), |end| end.min(stretch.end_seq()));
-            let is_enough = found.events.len() >= events_max || bytes >= bytes_max;
-            if stretch.first_seq() > found.upto || found.upto >= upto || is_enough {
+            let is_enough = slice.events.len() >= events_max || bytes >= bytes_max;
+            if stretch.first_seq() > slice.upto || slice.upto >= upto || is_enough {
                 break;
             }
             let mut is_read = false;
             match stretch {
-                LogStretch::Gone(gone) if gone.has_match(position, found.upto) => break,
-                LogStretch::Gone(_) => {}
-                LogStretch::Unread(chunk, readers) => {
+                LogStretch::Evicted(gone) if gone.has_match(position, slice.upto) => break,
+                LogStretch::Evicted(_) => {}
+                LogStretch::Cached(chunk, readers) => {
                     if chunk.matches.matches_any(position) {
                         let within = |seq: Seq| (seq.0 - chunk.first.0) as usize;
                         for index in chunk
                             .matches
-                            .matches_within(position, within(found.upto)..within(upto))
+                            .matches_within(position, within(slice.upto)..within(upto))
                         {
                             bytes += chunk.events[index].wire_len();
-                            found.events.push(chunk.events[index].clone());
+                            slice.events.push(chunk.events[index].clone());
                         }
                         *readers -= usize::from(end.is_none());
                         is_read = *readers == 0;
                     }
                 }
             }
-            found.total += upto.0 - found.upto.0;
-            found.upto = upto;
+            slice.total += upto.0 - slice.upto.0;
+            slice.upto = upto;
             if is_read {
                 self.shared.evict_chunk(&self.budget, stretches, at);
                 at = stretches.partition_point(|stretch| stretch.end_seq() <= upto);
@@ -431,7 +431,7 @@ impl RecentEvents {
                 at += 1;
             }
         }
-        (found.total > 0).then_some(found)
+        (slice.total > 0).then_some(slice)
     }
 
     fn forget_all(&self, stretches: &mut LogStretches) {

@@ -57,7 +57,6 @@ use gridhook_telemetry::trace::SpanContext;
 /// What arrives for a subscription.
 #[derive(Debug)]
 pub enum SharedStateMessage {
-    /// Input for the core.
     Input(Input),
     /// Input for the core, with the grant that it holds until the core has it.
     Read(Input, ReadGrant),
@@ -79,7 +78,6 @@ pub enum SharedStateMessage {
 /// The shared state of one subscription in one partition.
 #[derive(Debug)]
 pub struct SharedState {
-    /// The subscription.
     pub subscription_key: SubscriptionKey,
     inner: Mutex<SharedInner>,
     view: Mutex<SubscriptionState>,
@@ -204,7 +202,8 @@ impl SharedState {
             progressed: false,
         };
         let view = Mutex::new(SubscriptionState::new(cursor, endpoint, end));
-        let (doomed, has_poison) = (AtomicU32::new(0), AtomicBool::new(false));
+        let doomed = AtomicU32::new(0);
+        let has_poison = AtomicBool::new(false);
         Self {
             subscription_key,
             inner: Mutex::new(inner),
@@ -215,7 +214,6 @@ impl SharedState {
         }
     }
 
-    /// The current plan.
     pub fn plan(&self) -> Arc<DeliveryPlan> {
         Arc::clone(&self.lock_inner().plan)
     }
@@ -342,11 +340,11 @@ impl SharedState {
             .for_each(|queue| queue.begin_incarnation());
         self.lock_view().ending.clear();
         // The first input, before any other makes the new incarnation process the poison event.
-        let quarantined = inner
+        let event_to_quarantine = inner
             .suspects
             .as_mut()
             .and_then(|suspects| suspects.begin_incarnation());
-        let answered = inner.requests.values().filter_map(|in_flight| {
+        let results = inner.requests.values().filter_map(|in_flight| {
             let answer = in_flight.answer.clone()?;
             Some(Input::Finished {
                 request: in_flight.request.id,
@@ -360,10 +358,10 @@ impl SharedState {
         let late = late.map(|request| Input::Late {
             request: Arc::clone(request),
         });
-        let inputs = quarantined
+        let inputs = event_to_quarantine
             .map(Input::Quarantine)
             .into_iter()
-            .chain(answered)
+            .chain(results)
             .chain(late)
             .collect();
         HandedOver {
@@ -388,9 +386,9 @@ impl SharedState {
     pub(super) fn on_actor_dropped(&self, incarnation: Incarnation) {
         let mut inner = self.lock_inner();
         if inner.incarnation == incarnation {
-            let ended = (inner.mailbox.take(), inner.waker.take());
+            let handles = (inner.mailbox.take(), inner.waker.take());
             drop(inner);
-            drop(ended);
+            drop(handles);
         }
     }
 
@@ -421,12 +419,12 @@ impl SharedState {
     ) -> (WrittenCommands, Vec<(Lane, Seq)>) {
         let mut inner = self.lock_inner();
         (inner.writing, inner.awaits_write) = (true, false);
-        let settled = inner
+        let settled_keys = inner
             .suspects
             .as_mut()
             .map(|suspects| suspects.begin_write(changes))
             .unwrap_or_default();
-        (inner.commands.begin_write(commanded), settled)
+        (inner.commands.begin_write(commanded), settled_keys)
     }
 
     /// Wakes the actor when its write is durable. Without this it learns that at its next wake.

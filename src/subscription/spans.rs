@@ -21,7 +21,6 @@ use gridhook_telemetry::trace::{
 /// Maximum links of a span. Further events are only in its message count.
 const LINKS_MAX: usize = 32;
 
-/// The span of an attempt.
 pub(super) struct AttemptSpan {
     /// The context that is sent to the endpoint.
     pub(super) context: SpanContext,
@@ -77,10 +76,13 @@ impl AttemptSpan {
             ("url.full", plan.record.destination_name().into()),
         ];
         if let [event] = events {
-            attributes.push(("messaging.message.id", AttributeValue::cut(&event.id())));
+            attributes.push((
+                "messaging.message.id",
+                AttributeValue::truncated(&event.id()),
+            ));
             attributes.push((
                 "cloudevents.event_type",
-                AttributeValue::cut(&event.event_type()),
+                AttributeValue::truncated(&event.event_type()),
             ));
         }
         let open = OpenSpan {
@@ -103,7 +105,7 @@ impl AttemptSpan {
             .state
             .as_deref()
             .map(|state| ("tracestate", Cow::Owned(state.to_owned())));
-        [("traceparent", self.context.parent().into())]
+        [("traceparent", self.context.to_traceparent().into())]
             .into_iter()
             .chain(state)
     }
@@ -126,7 +128,7 @@ impl AttemptSpan {
         if let Some(outcome) = &error {
             attributes.push(("error.type", outcome.clone().into()));
         }
-        tracer.record(Span {
+        tracer.record_span(Span {
             context: self.context,
             parent: Some(parent),
             name: format!("deliver {}", plan.record.name),
@@ -151,17 +153,17 @@ impl AttemptSpan {
     }
 }
 
-/// The parent of an event's spans: the span that published it, unless the event itself set_task
-/// another trace.
+/// The parent of an event's spans: the span that published it, unless the event has a trace context
+/// of its own.
 fn context_of(event: &Event) -> Option<SpanContext> {
-    let published = event.trace().and_then(SpanContext::of_stored);
+    let stored_context = event.trace().and_then(SpanContext::of_stored);
     let own = match event.schema {
         Schema::CloudEvents => carrier::of_event(event.wire_bytes()),
         Schema::EventGrid | Schema::Custom => None,
     };
-    match (published, own) {
-        (Some(published), Some(own)) if published.trace != own.trace => Some(own),
-        (Some(published), _) => Some(published),
+    match (stored_context, own) {
+        (Some(stored_context), Some(own)) if stored_context.trace != own.trace => Some(own),
+        (Some(stored_context), _) => Some(stored_context),
         (None, own) => own,
     }
 }
@@ -218,7 +220,7 @@ impl SettleSpans {
     /// The outcomes are durable.
     pub(super) fn end_spans(self, now: Timestamp) {
         for span in self.spans {
-            self.tracer.record(Span {
+            self.tracer.record_span(Span {
                 ended: now.max(span.began),
                 ..span
             });

@@ -28,7 +28,7 @@ use crate::support::{
 async fn control() -> (ControlFixture, ManualClock) {
     let store = MemoryStore::new();
     let (registry, running, hand) = running_registry(&store);
-    let (clock, validators) = Clock::manual(Timestamp(1_615_410_176_000_000));
+    let (clock, validators) = Clock::new_manual(Timestamp(1_615_410_176_000_000));
     let client = ClientOptions::new(
         AddressRules::loopback(),
         TlsTrust::load(None).expect("certificates"),

@@ -177,7 +177,7 @@ fn an_unreachable_folder_is_retried_and_others_do_not_wait() {
         world.until(subscription_key(2), written(4)).await;
         let still = world
             .dead_letters
-            .totals(subscription_key(1))
+            .read_totals(subscription_key(1))
             .await
             .expect("read");
         assert_eq!(still.in_progress, begun.in_progress, "the same name");
@@ -297,7 +297,7 @@ fn while_the_clock_may_be_wrong_the_outage_window_lasts() {
         actix_rt::time::sleep(Duration::from_millis(50)).await;
         let totals = world
             .dead_letters
-            .totals(subscription_key(1))
+            .read_totals(subscription_key(1))
             .await
             .expect("read");
         assert_eq!(
@@ -340,7 +340,7 @@ fn an_outage_goes_on_through_restarts_and_begins_anew_at_another_destination() {
             actix_rt::time::sleep(Duration::from_millis(50)).await;
             let totals = world
                 .dead_letters
-                .totals(subscription_key(1))
+                .read_totals(subscription_key(1))
                 .await
                 .expect("read");
             assert_eq!(

@@ -13,7 +13,7 @@ use gridhook::{
     dead_letter::{FileWritten, Notifier, Sink},
     event::{
         PartitionId, Schema,
-        chunk::{ChunkBuilder, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent},
     },
     journal::{Journal, JournalState},
 };
@@ -48,7 +48,7 @@ impl Notifications {
                 let mut draft = ChunkBuilder::new(Schema::EventGrid);
                 draft.push(|out| {
                     out.extend_from_slice(filed.blob.path.as_bytes());
-                    WriterStamp {
+                    EncodedEvent {
                         wire_end: out.len(),
                         spans: gridhook::event::EventRanges::default(),
                     }
@@ -79,7 +79,7 @@ fn place(filed: &FileWritten) -> PathBuf {
 }
 
 fn world(memory: &MemoryStore, folder: &Path, notifications: &Notifications) -> World {
-    let sink = Sink::local(folder).expect("a folder");
+    let sink = Sink::in_folder(folder).expect("a folder");
     World::with_notifier(memory, sink, START, |journal| {
         notifications.notifier(journal)
     })

@@ -18,7 +18,7 @@ use gridhook::{
     },
     event::{
         EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionKey, TextRange, Timestamp,
-        chunk::{ChunkBuilder, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent},
     },
     journal::{self, BacklogLimits, Journal, MetaChange, WriterThreads},
     policy::record::{DeadLetterRecord, RecordChange, WriteUrgency},
@@ -53,7 +53,7 @@ pub(super) struct World {
 impl World {
     /// A server on the content of `memory`, its clock at `now`, writing to `folder`.
     pub(super) fn start(memory: &MemoryStore, folder: &Path, now: Timestamp) -> Self {
-        Self::over(memory, Sink::local(folder).expect("a folder"), now)
+        Self::over(memory, Sink::in_folder(folder).expect("a folder"), now)
     }
 
     /// A server on the content of `memory`, its clock at `now`, writing to `sink`.
@@ -65,7 +65,7 @@ impl World {
     pub(super) fn on(store: impl Store, folder: &Path, now: Timestamp) -> Self {
         Self::build(
             Arc::new(store),
-            Sink::local(folder).expect("a folder"),
+            Sink::in_folder(folder).expect("a folder"),
             now,
             |_| None,
         )
@@ -87,7 +87,7 @@ impl World {
         now: Timestamp,
         notifier: impl FnOnce(Journal) -> Option<Notifier>,
     ) -> Self {
-        let (clock, hand) = Clock::manual(now);
+        let (clock, hand) = Clock::new_manual(now);
         let limits = BacklogLimits {
             retention: Duration::from_secs(3600),
             ..BacklogLimits::default()
@@ -162,7 +162,7 @@ impl World {
                     start: start + before.len() as u32,
                     len: id.len() as u32,
                 };
-                WriterStamp {
+                EncodedEvent {
                     wire_end: out.len(),
                     spans: EventRanges {
                         id,
@@ -201,7 +201,7 @@ impl World {
         target: DeadLetterTarget,
         due: Timestamp,
     ) {
-        self.dead_letters.waiting(WaitingDeadLetters {
+        self.dead_letters.queue_waiting(WaitingDeadLetters {
             subscription_key,
             target,
             due,
@@ -221,7 +221,7 @@ impl World {
         for _ in 0..500 {
             let totals = self
                 .dead_letters
-                .totals(subscription_key)
+                .read_totals(subscription_key)
                 .await
                 .expect("a journal that works");
             if enough(&totals) {
@@ -232,7 +232,7 @@ impl World {
         }
         panic!(
             "it never came to that: {:?}",
-            self.dead_letters.totals(subscription_key).await
+            self.dead_letters.read_totals(subscription_key).await
         );
     }
 
@@ -248,7 +248,9 @@ impl World {
     /// Stops it like a server.
     pub(super) async fn stop(self) {
         assert!(
-            self.dead_letters.settle(Duration::from_secs(60)).await,
+            self.dead_letters
+                .finish_turns(Duration::from_secs(60))
+                .await,
             "files end"
         );
         self.journal.close();

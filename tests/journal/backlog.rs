@@ -53,7 +53,7 @@ impl Fixture {
             shards: Shards::default(),
             limits,
         };
-        let (clock, _) = Clock::manual(Timestamp(1_000_000_000));
+        let (clock, _) = Clock::new_manual(Timestamp(1_000_000_000));
         let (journal, writer) = Journal::start(
             Arc::clone(store),
             clock,

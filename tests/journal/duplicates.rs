@@ -14,7 +14,7 @@ use gridhook::{
     event::{
         EventRanges, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
         Timestamp,
-        chunk::{Chunk, ChunkBuilder, SealedChunk, WriterStamp},
+        chunk::{Chunk, ChunkBuilder, EncodedEvent, SealedChunk},
     },
     journal::{
         BacklogLimits, Error, Journal, JournalOptions, MetaChange, PublishReceipt, Shards,
@@ -52,7 +52,7 @@ struct Fixture {
 
 impl Fixture {
     fn at(store: Arc<dyn Store>, now: Timestamp) -> Self {
-        let (clock, hand) = Clock::manual(now);
+        let (clock, hand) = Clock::new_manual(now);
         let limits = BacklogLimits::default();
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
@@ -143,7 +143,7 @@ fn sealed_of(ids: impl Iterator<Item = String>, bytes: usize) -> Vec<SealedChunk
                 },
                 ..EventRanges::default()
             };
-            WriterStamp {
+            EncodedEvent {
                 wire_end: out.len(),
                 spans,
             }
@@ -160,8 +160,8 @@ fn log(store: &impl Store) -> Vec<u8> {
         let (_, first) = keys::parse_log(key).expect("a key");
         assert_eq!(first, next, "the log has no gap");
         let chunk = Chunk::decode(first, Bytes::copy_from_slice(value)).expect("a chunk");
-        next = chunk.end();
-        for event in chunk.events().expect("events") {
+        next = chunk.end_seq();
+        for event in chunk.decode_events().expect("events") {
             assert!(event.wire_len() > 30_000, "a copied event is whole");
             ids.push(event.id().parse().expect("a number"));
         }
@@ -174,7 +174,7 @@ fn log(store: &impl Store) -> Vec<u8> {
 }
 
 fn known(store: &impl Store) -> usize {
-    let range = keys::all(Family::PublishedIds);
+    let range = keys::family_range(Family::PublishedIds);
     keys_in(store, Family::PublishedIds, &range.start, &range.end).len()
 }
 
@@ -492,7 +492,7 @@ fn a_record_that_cannot_be_read_costs_no_event_and_is_reported() {
         queue
             .journal
             .known_damage()
-            .seen()
+            .read_summary()
             .families
             .contains(&Family::PublishedIds),
         "it is reported"
@@ -533,7 +533,9 @@ fn compactions_drop_the_ids_whose_window_has_ended_and_no_other() {
     assert_eq!(publish(500..1_500), 500);
     queue.hand.advance(WINDOW / 2);
     queue.housekeep();
-    store.compact(Family::PublishedIds).expect("compacted");
+    store
+        .compact_family(Family::PublishedIds)
+        .expect("compacted");
     assert_eq!(
         known(&*store),
         500,

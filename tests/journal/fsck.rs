@@ -19,7 +19,7 @@ use gridhook::{
         },
     },
     repair::fsck::{self, CheckReport},
-    storage::decoders,
+    storage::record_decoders,
     store::{
         Batch, Family, Store,
         keys::{self, KeyKind, LineKey, MetaKind},
@@ -56,7 +56,7 @@ struct Fixture {
 
 impl Fixture {
     fn at(store: &MemoryStore) -> Self {
-        let (clock, hand) = Clock::manual(START);
+        let (clock, hand) = Clock::new_manual(START);
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
@@ -234,7 +234,8 @@ fn used() -> (MemoryStore, Fixture) {
 }
 
 fn look(store: &MemoryStore) -> CheckReport {
-    fsck::check(store, decoders(), &mut |_| ControlFlow::Continue(())).expect("memory can be read")
+    fsck::check_store(store, record_decoders(), &mut |_| ControlFlow::Continue(()))
+        .expect("memory can be read")
 }
 
 /// Whether the report contains a text, in its findings or leftovers.
@@ -400,7 +401,7 @@ fn dead(seq: u64) -> Vec<u8> {
 }
 
 fn totals_key() -> Vec<u8> {
-    keys::meta(
+    keys::meta_key(
         MetaKind::DeadLetters,
         DeadLetterTotals::name(ONE).as_bytes(),
     )
@@ -494,7 +495,7 @@ const COUNTS: &[Damage] = &[
             put(
                 store,
                 Family::Meta,
-                keys::meta(MetaKind::Job, b"reap/1/1"),
+                keys::meta_key(MetaKind::Job, b"reap/1/1"),
                 vec![1],
             )
         },
@@ -567,7 +568,7 @@ const COUNTS: &[Damage] = &[
     ),
     (
         "no partition",
-        |store| delete(store, Family::Meta, keys::floor(PARTITION)),
+        |store| delete(store, Family::Meta, keys::floor_key(PARTITION)),
         "has a cursor, but its partition has no log",
     ),
 ];
@@ -652,7 +653,7 @@ const LOGS: &[Damage] = &[
             edit(
                 store,
                 Family::Meta,
-                keys::floor(PARTITION),
+                keys::floor_key(PARTITION),
                 |floor: &mut FloorRecord| floor.next = Seq(15),
             );
         },
@@ -695,7 +696,7 @@ const LOGS: &[Damage] = &[
             edit(
                 store,
                 Family::Meta,
-                keys::floor(PARTITION),
+                keys::floor_key(PARTITION),
                 |floor: &mut FloorRecord| {
                     floor.next = Seq(17);
                     floor.running.count += 1;
@@ -727,7 +728,7 @@ fn cut(store: &MemoryStore, family: Family, key: Vec<u8>) {
 const RECORDS: &[Damage] = &[
     (
         "a floor",
-        |store| cut(store, Family::Meta, keys::floor(PARTITION)),
+        |store| cut(store, Family::Meta, keys::floor_key(PARTITION)),
         "the floor of partition 1: ",
     ),
     (
@@ -792,7 +793,7 @@ const RECORDS: &[Damage] = &[
                 attempt: 1,
                 what: 3,
             };
-            put(store, Family::Ledger, keys::ledger(key), line);
+            put(store, Family::Ledger, keys::ledger_key(key), line);
         },
         "a ledger line is damaged or has another's key: ",
     ),
@@ -820,7 +821,7 @@ const RECORDS: &[Damage] = &[
             put(
                 store,
                 Family::Ledger,
-                keys::ledger(key),
+                keys::ledger_key(key),
                 LedgerLines(lines.to_vec().into()).encode(),
             );
         },

@@ -8,12 +8,12 @@ use gridhook::{
     event::{
         EventRanges, Lane, PartitionId, Schema, Seq, SubscriptionId, SubscriptionKey, TextRange,
         Timestamp,
-        chunk::{ChunkBuilder, SealedChunk, WriterStamp},
+        chunk::{ChunkBuilder, EncodedEvent, SealedChunk},
     },
     journal::{BacklogLimits, Error, Journal, JournalOptions, MetaChange, Shards, WriterThreads},
     policy::record::{Cursor, LaneCursor, RecordChange, WriteUrgency},
     repair::fsck,
-    storage::decoders,
+    storage::record_decoders,
     store::{Family, Store, id_filter::IdFilter, keys},
 };
 use proptest::prelude::*;
@@ -44,7 +44,7 @@ impl Fixture {
     }
 
     fn at_store(store: Arc<dyn Store>) -> Self {
-        let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
+        let (clock, hand) = Clock::new_manual(Timestamp(1_000_000_000));
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
             group_bytes: 1 << 20,
@@ -132,7 +132,7 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
                 },
                 ..EventRanges::default()
             };
-            WriterStamp {
+            EncodedEvent {
                 wire_end: out.len(),
                 spans,
             }
@@ -142,7 +142,7 @@ fn sealed(ids: &[String]) -> Vec<SealedChunk> {
 }
 
 fn ids_of(store: &MemoryStore) -> Vec<u64> {
-    let range = keys::all(Family::Ids);
+    let range = keys::family_range(Family::Ids);
     let keys = keys_in(store, Family::Ids, &range.start, &range.end);
     keys.iter()
         .map(|key| keys::parse_ids(key).expect("a key").1)
@@ -214,7 +214,7 @@ fn the_thread_that_syncs_does_not_read_the_log_for_a_block_that_was_open_at_the_
     assert_eq!(queue.find(&ids[7], 1), [8]);
     // A writer that stops completes what it has begun.
     queue.stop();
-    let report = fsck::check(&store, decoders(), &mut |_| {
+    let report = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("readable");
@@ -274,7 +274,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         assert_eq!(queue.find(&plain, 1), [index as u64 + 1], "{plain}");
     }
     assert!(queue.find("id-nobody", 1).is_empty());
-    let report = fsck::check(&store, decoders(), &mut |_| {
+    let report = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("readable");
@@ -325,7 +325,7 @@ fn every_event_is_found_by_its_id_after_restarts_crashes_and_a_full_disk() {
         keys::ids(PARTITION, 2),
         IdFilter::default().encode(),
     );
-    let reported = fsck::check(&store, decoders(), &mut |_| {
+    let reported = fsck::check_store(&store, record_decoders(), &mut |_| {
         std::ops::ControlFlow::Continue(())
     })
     .expect("readable")

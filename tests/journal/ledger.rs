@@ -97,7 +97,7 @@ proptest! {
     fn every_line_is_found_by_each_of_its_events_and_by_its_time(lines in vec(line(), 1..30), seqs in vec(1..8 * BLOCK, 40)) {
         let store = MemoryStore::new();
         let options = JournalOptions { outcome_delay: Duration::ZERO, group_bytes: 1 << 20, shards: Shards::default(), limits: BacklogLimits::default() };
-        let (clock, _) = Clock::manual(Timestamp(1_000));
+        let (clock, _) = Clock::new_manual(Timestamp(1_000));
         let shared: Arc<dyn Store> = Arc::new(store.clone());
         let (journal, writer) =
             Journal::start(shared, clock, options, Box::new(|_, _| {}), Box::new(|_| {})).expect("sound");
@@ -177,14 +177,14 @@ fn records_of(lines: u64, apart: Duration) -> [Vec<u8>; 2] {
             what: LedgerEvent::Canceled,
         },
     };
-    ledger::put(
+    ledger::put_lines(
         &mut batch,
         ONE,
         &(0..lines).rev().map(line).collect::<Vec<_>>().into(),
     );
     store.write(&batch).expect("written");
     let mut versions = [Vec::new(), Vec::new()];
-    let range = keys::ledgers();
+    let range = keys::ledgers_range();
     let visit = &mut |key: &[u8], value: &[u8]| {
         versions[usize::from(keys::parse_ledger_by_time(key).is_some())].push(value[0]);
         ControlFlow::Continue(())
@@ -224,7 +224,7 @@ fn the_lines_of_a_write_share_records_within_their_limits() {
 
 #[test]
 fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it() {
-    let (clock, _) = Clock::manual(Timestamp(1_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000));
     let options = JournalOptions {
         outcome_delay: Duration::ZERO,
         group_bytes: 1 << 20,
@@ -256,7 +256,7 @@ fn a_read_of_many_subscriptions_ends_at_its_limit_although_a_record_exceeds_it()
                 }
             };
             let mut batch = Batch::default();
-            ledger::put(
+            ledger::put_lines(
                 &mut batch,
                 key,
                 &(0..count).map(line).collect::<Vec<_>>().into(),

@@ -2,7 +2,9 @@ use std::{fmt::Debug, time::Duration};
 
 use bytes::Bytes;
 use gridhook::{
-    event::{Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::LogTail},
+    event::{
+        Lane, PartitionId, Seq, SubscriptionId, SubscriptionKey, Timestamp, chunk::RunningTotals,
+    },
     policy::{
         outcome::{Failure, LastOutcome, Outcome, Reason},
         record::{
@@ -453,7 +455,7 @@ pub(super) fn floor() -> impl Strategy<Value = FloorRecord> {
         FloorRecord {
             floor: Seq(floor),
             next: Seq(next),
-            running: LogTail { count, bytes },
+            running: RunningTotals { count, bytes },
             appended: Timestamp(appended),
             set_back,
         }
@@ -532,12 +534,12 @@ proptest! {
         cursor.extend(longer);
         let (before, cursor) = (Bytes::from(before), Bytes::from(cursor));
         let page = PageCursor::new(Some(&before), &cursor);
-        prop_assert_eq!(page.after(Some(&before)), Some(cursor.clone()));
+        prop_assert_eq!(page.cursor_after(Some(&before)), Some(cursor.clone()));
         if let PageCursor::Changes(changes) = &page {
             prop_assert!(changes.len() < cursor.len());
-            prop_assert_eq!(page.after(None), None);
+            prop_assert_eq!(page.cursor_after(None), None);
             let other: Bytes = before.iter().map(|byte| !byte).collect();
-            prop_assert_eq!(page.after(Some(&other)), None);
+            prop_assert_eq!(page.cursor_after(Some(&other)), None);
         }
         prop_assert_eq!(PageCursor::new(None, &cursor), PageCursor::Whole(cursor));
     }

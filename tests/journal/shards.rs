@@ -36,7 +36,7 @@ const SHARDS: u16 = 4;
 
 /// The keys of all records of a family.
 fn keys_in(store: &MemoryStore, family: Family) -> Vec<Vec<u8>> {
-    let all = keys::everything();
+    let all = keys::full_range();
     keys_between(store, family, &all.start, &all.end)
 }
 
@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     fn on(store: Arc<dyn Store>, shards: u16) -> Self {
-        let (clock, hand) = Clock::manual(Timestamp(1_000_000_000));
+        let (clock, hand) = Clock::new_manual(Timestamp(1_000_000_000));
         let (limits, shards) = (BacklogLimits::default(), Shards::new(shards));
         let options = JournalOptions {
             outcome_delay: Duration::ZERO,
@@ -273,7 +273,7 @@ fn a_deleted_subscription_is_removed_by_the_writer_of_its_shard() {
             .map(|id| keys::cursor(key(id, id)))
             .collect::<Vec<_>>()
     );
-    let reaps = keys::reaps();
+    let reaps = keys::reaps_range();
     assert!(
         !keys_in(&store, Family::Meta)
             .iter()
@@ -308,7 +308,7 @@ fn a_change_that_one_writer_refuses_leaves_nothing_in_other_shards() {
     assert_eq!(keys_in(&store, Family::Cursor), before);
     assert!(
         !keys_in(&store, Family::Meta)
-            .contains(&keys::meta(MetaKind::Subscription, b"topic-2/more"))
+            .contains(&keys::meta_key(MetaKind::Subscription, b"topic-2/more"))
     );
     journal.stop();
 }
@@ -455,7 +455,7 @@ fn a_number_of_a_subscription_that_is_being_removed_is_not_assigned_again() {
     );
     let store = store.crash(0);
     drop(journal);
-    assert!(keys_in(&store, Family::Meta).contains(&keys::reap(key(1, 1))));
+    assert!(keys_in(&store, Family::Meta).contains(&keys::reap_key(key(1, 1))));
     let journal = Fixture::start(&store, SHARDS);
     let record = serde_json::json!({
         "number": 0, "version": 0, "name": "audit", "filter": {}, "delivery_schema": "EventGridSchema", "dead_letter": null,

@@ -75,7 +75,7 @@ fn filled() -> (TempDir, BTreeMap<(u32, u64), u64>) {
         };
         batch.put(
             Family::Meta,
-            keys::floor(PartitionId(partition)),
+            keys::floor_key(PartitionId(partition)),
             floor.encode(),
         );
         store.write(&batch).expect("written");
@@ -107,7 +107,7 @@ fn flip(table: &Path, at: usize) {
 fn start(
     store: &Arc<RocksStore>,
 ) -> Result<(Journal, gridhook::journal::WriterThreads), gridhook::journal::Error> {
-    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000_000));
     let store: Arc<dyn Store> = Arc::clone(store) as Arc<dyn Store>;
     Journal::start(
         store,
@@ -197,7 +197,7 @@ fn events_in_intact_blocks_are_read_and_each_missing_event_is_noted() {
             }
             let seen: Vec<LogGap> = journal
                 .known_damage()
-                .seen()
+                .read_summary()
                 .gaps
                 .into_iter()
                 .filter(|gap| gap.partition == partition)
@@ -375,7 +375,7 @@ fn rotten(
         from,
         upto,
     });
-    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000_000));
     let (journal, writer) = Journal::start(
         store.clone(),
         clock,
@@ -435,7 +435,10 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
         .collect();
     expected.sort_unstable();
     assert_eq!((found, all), (expected, true));
-    assert_eq!(journal.known_damage().seen().families, [Family::Due]);
+    assert_eq!(
+        journal.known_damage().read_summary().families,
+        [Family::Due]
+    );
     journal.close();
     writer.join_all();
 }
@@ -443,7 +446,7 @@ fn due_records_that_cannot_be_read_are_made_from_the_pending_records() {
 #[test]
 fn the_keys_of_a_job_behind_many_others_are_read_to_the_last() {
     let store = Arc::new(crate::support::memory_store::MemoryStore::new());
-    let (clock, _) = Clock::manual(Timestamp(1_000_000));
+    let (clock, _) = Clock::new_manual(Timestamp(1_000_000));
     let (journal, writer) = Journal::start(
         store.clone(),
         clock,
@@ -507,7 +510,10 @@ fn a_pending_event_whose_record_cannot_be_read_is_delivered_all_the_same() {
         );
         assert!(fetched.event.is_some(), "{:?}", fetched.seq);
     }
-    assert_eq!(journal.known_damage().seen().families, [Family::Pending]);
+    assert_eq!(
+        journal.known_damage().read_summary().families,
+        [Family::Pending]
+    );
     journal.close();
     writer.join_all();
 }
@@ -530,7 +536,7 @@ fn an_event_that_cannot_be_read_is_missing_and_the_others_of_the_fetch_come() {
         .collect();
     assert_eq!(missing, [7, 8]);
     assert_eq!(
-        journal.known_damage().seen().gaps,
+        journal.known_damage().read_summary().gaps,
         [LogGap {
             partition: 1,
             first: 7,

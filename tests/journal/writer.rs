@@ -71,7 +71,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn at(store: Arc<dyn Store>, outcome_delay: Duration) -> Self {
-        let (clock, hand) = Clock::manual(START);
+        let (clock, hand) = Clock::new_manual(START);
         let options = JournalOptions {
             outcome_delay,
             group_bytes: 1 << 20,
@@ -304,7 +304,7 @@ pub(super) fn held(store: &impl Store) -> Vec<u64> {
 }
 
 pub(super) fn count(store: &impl Store, family: Family) -> usize {
-    let range = keys::all(family);
+    let range = keys::family_range(family);
     keys_in(store, family, &range.start, &range.end).len()
 }
 
@@ -779,7 +779,7 @@ fn a_move_of_the_floor_carries_so_many_events_and_goes_on_at_once() {
 }
 
 fn retained(store: Arc<dyn Store>) -> Fixture {
-    let (clock, hand) = Clock::manual(START);
+    let (clock, hand) = Clock::new_manual(START);
     let limits = BacklogLimits {
         retention: Duration::from_secs(60),
         ..BacklogLimits::default()

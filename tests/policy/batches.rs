@@ -437,7 +437,7 @@ fn the_preferred_size_is_that_of_the_body_in_every_schema() {
         sizes.len()
     };
     for from in [Schema::EventGrid, Schema::CloudEvents, Schema::Custom] {
-        for to in from.deliveries() {
+        for to in from.delivery_schemas() {
             for data in [0, 60, 900, 5000] {
                 let requests = made(from, *to, data);
                 assert_eq!(

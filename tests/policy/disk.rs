@@ -144,7 +144,7 @@ impl EffectReader<'_> {
                 let events = slice
                     .chunks
                     .iter()
-                    .flat_map(|chunk| chunk.events().expect("sound"));
+                    .flat_map(|chunk| chunk.decode_events().expect("sound"));
                 let events: Vec<_> = events
                     .filter(|event| from <= event.seq && event.seq < slice.upto)
                     .collect();

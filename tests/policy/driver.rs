@@ -9,7 +9,7 @@ use std::{
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         Effect, Input, OutgoingBatch, SendItem, Subscription, SubscriptionSettings,
@@ -196,9 +196,13 @@ impl Driver {
     pub(super) fn publish(&mut self, events: &[(&str, usize)]) {
         for chunk in sealed(events) {
             let first = Seq(self.log.len() as u64 + 1);
-            let chunk = Chunk::decode(first, chunk.stamp(self.now, LogTail::default()))
-                .expect("a sound chunk");
-            self.log.extend(chunk.events().expect("sound events"));
+            let chunk = Chunk::decode(
+                first,
+                chunk.stamp_record(self.now, RunningTotals::default()),
+            )
+            .expect("a sound chunk");
+            self.log
+                .extend(chunk.decode_events().expect("sound events"));
         }
         self.absorb(Input::Appended {
             end: Seq(self.log.len() as u64 + 1),
@@ -224,11 +228,11 @@ impl Driver {
                 .process_input(input, self.now, Jitter(self.jitter));
             if let Some(write) = step.write {
                 for change in &write.changes {
-                    self.disk.apply(change);
+                    self.disk.apply_change(change);
                     self.tell(change);
                 }
                 if self.thorough {
-                    self.disk.check();
+                    self.disk.check_counters();
                 }
                 for (id, events) in &write.detached {
                     let request = self.sent.get_mut(id).expect("it was sent");

@@ -568,7 +568,7 @@ fn a_request_in_flight_takes_precedence_over_the_disk() {
         id: RequestId(9),
         endpoint: settings.endpoint,
         items: vec![item],
-        lingering: Vec::new(),
+        detached_keys: Vec::new(),
         events: 1,
         sent: seconds(11),
         deadline: seconds(71),

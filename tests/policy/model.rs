@@ -289,7 +289,7 @@ impl Scenario {
             saboteur: Arc::clone(saboteur),
             written: Arc::default(),
         });
-        let (clock, hand) = Clock::manual(START);
+        let (clock, hand) = Clock::new_manual(START);
         let retention = Duration::from_secs([0, 600, 86_400][dice.below(3)]);
         let (journal, writer) = start(&store, &clock, retention);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -438,7 +438,7 @@ impl Scenario {
         let due = self
             .journal
             .reader_pool()
-            .due_of(SUBSCRIPTION_KEY, Traffic::Own, from, max);
+            .due_of(SUBSCRIPTION_KEY, Traffic::Live, from, max);
         let (keys, _) = self.wait(due).expect("readable");
         let mut keys: Vec<(Lane, Seq)> = keys.iter().map(|key| (key.lane, key.seq)).collect();
         for _ in 0..4 {
@@ -1150,7 +1150,7 @@ impl Scenario {
 
     fn check_disk(&mut self) {
         let disk = load(&self.store.memory, SUBSCRIPTION_KEY);
-        disk.check();
+        disk.check_counters();
         self.saboteur.remember(&disk);
         self.order.note_blocked(&disk);
         self.lanes
@@ -1319,7 +1319,7 @@ impl Scenario {
             .now()
             .before(Duration::from_secs(seconds))
             .max(START);
-        (self.clock, self.hand) = Clock::manual(now);
+        (self.clock, self.hand) = Clock::new_manual(now);
         let memory = self.store.memory.crash(0);
         let memory = self.saboteur.disk(memory);
         let written = Arc::clone(&self.store.written);

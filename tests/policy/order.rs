@@ -6,7 +6,7 @@ use bytes::Bytes;
 use gridhook::{
     event::{
         Event, EventRanges, Lane, RequestId, Schema, Seq, TextRange, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         CoreStep, Effect, Input, Subscription, SubscriptionSettings,
@@ -59,10 +59,14 @@ fn absorb(core: &mut Subscription, input: Input) -> CoreStep {
 fn read(from: u64, upto: u64, matching: usize) -> Input {
     let chunks = sealed(&vec![("yes", 10); matching]).into_iter();
     let chunk = chunks.map(|chunk| {
-        Chunk::decode(Seq(from), chunk.stamp(START, LogTail::default())).expect("a chunk")
+        Chunk::decode(
+            Seq(from),
+            chunk.stamp_record(START, RunningTotals::default()),
+        )
+        .expect("a chunk")
     });
     let events: Vec<Event> = chunk
-        .flat_map(|chunk| chunk.events().expect("events"))
+        .flat_map(|chunk| chunk.decode_events().expect("events"))
         .collect();
     Input::Read {
         lane: Lane::LIVE,

@@ -17,7 +17,7 @@ use std::{
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         Input, SubscriptionWrite,
@@ -219,9 +219,16 @@ impl Saboteur {
                 self.does(Bug::ForgetTheKeys);
                 // The subject is the key.
                 let chunk = sealed(&[(&format!("other-{}", fetched.seq.0), 0)]).remove(0);
-                let chunk = Chunk::decode(fetched.seq, chunk.stamp(START, LogTail::default()))
-                    .expect("a sound chunk");
-                fetched.event = chunk.events().expect("sound events").into_iter().next();
+                let chunk = Chunk::decode(
+                    fetched.seq,
+                    chunk.stamp_record(START, RunningTotals::default()),
+                )
+                .expect("a sound chunk");
+                fetched.event = chunk
+                    .decode_events()
+                    .expect("sound events")
+                    .into_iter()
+                    .next();
             }
         }
     }

@@ -3,7 +3,7 @@
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         Effect, Input, Subscription,
@@ -28,9 +28,12 @@ fn live() -> LaneCursor {
 
 fn event(seq: u64) -> Event {
     let chunk = sealed(&[("yes", 1)]).remove(0);
-    let chunk =
-        Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
-    chunk.events().expect("a sound event").remove(0)
+    let chunk = Chunk::decode(
+        Seq(seq),
+        chunk.stamp_record(START, RunningTotals::default()),
+    )
+    .expect("a sound chunk");
+    chunk.decode_events().expect("a sound event").remove(0)
 }
 
 /// Runs the core until it asks nothing more; returns what it wrote.

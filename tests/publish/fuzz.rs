@@ -5,7 +5,7 @@ use actix_web::web::Bytes;
 use gridhook::record::token::{ScopedResource, TokenRole};
 use gridhook::{
     control::catalogue::Catalogue,
-    deliver::convert::delivered,
+    deliver::convert::convert_event,
     event::{Event, Schema, WallTime},
     publish::{
         PublishLimits, Refusal,
@@ -301,7 +301,7 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
             return Ok(());
         }
     };
-    let bytes: usize = events.iter().map(|event| event.wire().len()).sum();
+    let bytes: usize = events.iter().map(|event| event.to_wire_bytes().len()).sum();
     prop_assert!(
         bytes <= body.len() + 512 * events.len(),
         "{bytes} bytes of {}",
@@ -309,17 +309,23 @@ fn check(schema: Schema, body: &[u8]) -> Result<(), TestCaseError> {
     );
     let wires: Vec<_> = events
         .iter()
-        .map(|event| String::from_utf8_lossy(&event.wire()).into_owned())
+        .map(|event| String::from_utf8_lossy(&event.to_wire_bytes()).into_owned())
         .collect();
     let again = take(schema, format!("[{}]", wires.join(",")).as_bytes())
         .expect("what was taken is taken again");
     prop_assert_eq!(
-        again.iter().map(|event| event.wire()).collect::<Vec<_>>(),
-        events.iter().map(|event| event.wire()).collect::<Vec<_>>()
+        again
+            .iter()
+            .map(|event| event.to_wire_bytes())
+            .collect::<Vec<_>>(),
+        events
+            .iter()
+            .map(|event| event.to_wire_bytes())
+            .collect::<Vec<_>>()
     );
     for event in &events {
-        for delivery in schema.deliveries() {
-            let form = delivered(event, *delivery).expect("what was taken can be delivered");
+        for delivery in schema.delivery_schemas() {
+            let form = convert_event(event, *delivery).expect("what was taken can be delivered");
             prop_assert!(
                 serde_json::from_slice::<serde::de::IgnoredAny>(&form).is_ok(),
                 "{}",

@@ -354,7 +354,10 @@ async fn accepted_data_is_kept_byte_for_byte() {
     assert_eq!(answer(&endpoint, binary).await, "200");
     let events = endpoint.events();
     assert_eq!((events.len(), events[0].id().as_ref()), (1, "€"));
-    assert!(String::from_utf8_lossy(&events[0].wire()).ends_with(&format!(r#","data":{data}}}"#)));
+    assert!(
+        String::from_utf8_lossy(&events[0].to_wire_bytes())
+            .ends_with(&format!(r#","data":{data}}}"#))
+    );
 }
 
 #[actix_web::test]

@@ -177,8 +177,8 @@ impl FaultInjector {
             Fault::Stall(stalled) => drop(stalled),
             Fault::StallJournal => self.targets.faults.set_stalled(false),
             Fault::FailWrites => self.targets.faults.fail_writes(0),
-            Fault::Responses => self.targets.response_faults.end(number),
-            Fault::Clock => self.targets.skew.ahead(Duration::ZERO),
+            Fault::Responses => self.targets.response_faults.end_rule(number),
+            Fault::Clock => self.targets.skew.set_ahead(Duration::ZERO),
             Fault::Poison {
                 topic,
                 subscription,
@@ -206,7 +206,7 @@ impl FaultInjector {
             dropped,
             delayed,
             corrupted,
-        } = disturbance.counts();
+        } = disturbance.fault_counts();
         let state = self.state();
         // Failing writes are active until all of them have failed.
         let is_on =

@@ -206,7 +206,7 @@ pub(super) async fn responses(
         rate,
     };
     let on = start_fault(&control, Fault::Responses, &body, most, |number, tools| {
-        tools.response_faults.begin(number, rule);
+        tools.response_faults.begin_rule(number, rule);
         Ok(())
     })?;
     Ok(HttpResponse::Ok().json(on))
@@ -223,9 +223,9 @@ pub(super) async fn clock(
     warn!(?body, "chaos: stepping the wall clock");
     let on = start_fault(&control, Fault::Clock, &body, most, |_, tools| {
         if back {
-            tools.skew.behind(by)
+            tools.skew.set_behind(by)
         } else {
-            tools.skew.ahead(by)
+            tools.skew.set_ahead(by)
         }
         Ok(())
     })?;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{InvalidProperty, Kind, Opening, check_text};
-use crate::Sender;
+use crate::{Sender, error::SenderError};
 
 /// An exchange or a queue of RabbitMQ or of another broker of AMQP 0-9-1
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -63,7 +63,7 @@ impl Kind for Amqp {
         )
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         new_publisher(at, &self.exchange, &self.routing_key)
     }
 }
@@ -72,11 +72,10 @@ impl Kind for Amqp {
 use client::new_publisher;
 
 #[cfg(not(feature = "amqp"))]
-fn new_publisher(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, String> {
-    Err(
-        "is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)"
-            .to_owned(),
-    )
+fn new_publisher(_: &Opening<'_>, _: &str, _: &str) -> Result<Rc<dyn Sender>, SenderError> {
+    Err(SenderError::NoClient(
+        "is an AMQP broker, and this build of gridhook has no AMQP client (feature amqp)",
+    ))
 }
 
 #[cfg(feature = "amqp")]

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, last_segment, with_refused_credential};
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, WebhookEncoding, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::Seq;
 use gridhook_policy::outcome::{Failure, RequestResult};
@@ -55,7 +55,7 @@ impl Kind for AzureFunction {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let service = at.require_service();
         let base = service.url.as_str().trim_end_matches('/');
         let name = utf8_percent_encode(last_segment(&self.resource_id), NON_ALPHANUMERIC);

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use client::new_producer;
 
 use super::{InvalidProperty, Kind, Opening, check_text, last_segment};
-use crate::Sender;
+use crate::{Sender, error::SenderError};
 
 /// A topic of a Kafka cluster
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -74,7 +74,7 @@ impl Kind for Kafka {
         check_topic("topicName", &self.topic_name)
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         new_producer(at, &self.topic_name, self.content_mode)
     }
 }
@@ -92,15 +92,15 @@ impl Kind for EventHub {
         {
             return check_topic("resourceId", last_segment(&self.resource_id));
         }
-        let given = self.resource_id.escape_debug();
-        let problem = format!("is \"{given}\"; allowed is an id that ends with /eventhubs/NAME");
+        let shown_id = self.resource_id.escape_debug();
+        let problem = format!("is \"{shown_id}\"; allowed is an id that ends with /eventhubs/NAME");
         Err(InvalidProperty {
             key: "resourceId",
             problem,
         })
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         new_producer(at, last_segment(&self.resource_id), ContentMode::Structured)
     }
 }

@@ -65,6 +65,7 @@ pub use self::{
 use super::{
     Batch, ClientOptions, Sender,
     convert::convert_event,
+    error::{NoIdentity, SenderError},
     failure::failure_result,
     identity::{TokenAudience, TokenSource},
     request::RequestError,
@@ -103,7 +104,7 @@ trait Kind {
     fn check_properties(&self) -> Result<(), InvalidProperty>;
 
     /// Checks the schema of delivered events.
-    fn check_schema(&self, _delivery: Schema) -> Result<(), String> {
+    fn check_schema(&self, _delivery: Schema) -> Result<(), InvalidProperty> {
         Ok(())
     }
 
@@ -121,7 +122,7 @@ trait Kind {
     }
 
     /// Makes a sender. `service` is what `resourceId` names.
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String>;
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError>;
 }
 
 /// What a sender is made of.
@@ -140,7 +141,7 @@ impl Opening<'_> {
 
     /// The access tokens of the server's identity for the service, if it is configured to take
     /// them.
-    fn token_source(&self) -> Result<Option<TokenSource>, String> {
+    fn token_source(&self) -> Result<Option<TokenSource>, NoIdentity> {
         let service = self.require_service();
         let audience = service
             .find_credential("token_audience")
@@ -268,7 +269,7 @@ macro_rules! kinds {
                 match self {
                     $(Self::$kind(kind) => {
                         kind.check_properties()?;
-                        kind.check_schema(delivery).map_err(|problem| InvalidProperty { key, problem })
+                        kind.check_schema(delivery)
                     })+
                 }
             }
@@ -279,7 +280,7 @@ macro_rules! kinds {
                 }
             }
 
-            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+            fn connect(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
                 match self {
                     $(Self::$kind(kind) => kind.new_sender(at),)+
                 }
@@ -336,11 +337,11 @@ impl ResourceTarget {
     ///
     /// # Errors
     /// If no configured service has this `resourceId`.
-    pub fn new_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, String> {
+    pub fn new_sender(&self, options: &ClientOptions) -> Result<Rc<dyn Sender>, SenderError> {
         let connection = options.connections.find_for(&self.resource)?;
         // `Debug` hides the values of properties.
         let properties =
-            serde_json::to_string(&self.properties).map_err(|error| error.to_string())?;
+            serde_json::to_string(&self.properties).expect("strings are always written");
         let make = || {
             self.resource.connect(&Opening {
                 target: self,
@@ -419,10 +420,10 @@ fn credential_refused(service: &str, detail: &str) -> RequestResult {
 
 /// The same for the response of a service with HTTP statuses.
 fn with_refused_credential(result: RequestResult, service: &str) -> RequestResult {
-    let given = result.status.map_or(String::new(), |status| {
+    let prefix = result.status.map_or(String::new(), |status| {
         format!("the response is {status}. ")
     });
-    let text = format!("{given}{}", String::from_utf8_lossy(&result.body));
+    let text = format!("{prefix}{}", String::from_utf8_lossy(&result.body));
     let RequestResult {
         outcome,
         status,
@@ -522,7 +523,8 @@ fn not_allowed(
     lengths: &RangeInclusive<usize>,
     allowed: &str,
 ) -> InvalidProperty {
-    let (min, max) = (lengths.start(), lengths.end());
+    let min = lengths.start();
+    let max = lengths.end();
     let problem = format!(
         "is \"{}\"; allowed are {min} to {max} {allowed}",
         text.escape_debug()

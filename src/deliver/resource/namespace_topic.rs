@@ -13,7 +13,10 @@ use super::{
     BatchMaxima, EventResults, InvalidProperty, Kind, Opening, ResourceTarget, result_of,
     send_within,
 };
-use crate::{Batch, Sender, Sent};
+use crate::{
+    Batch, Sender, Sent,
+    error::{SenderError, UnreachableError},
+};
 use gridhook_event::{Schema, WallTime};
 
 /// The topics of namespaces, as a destination.
@@ -55,14 +58,15 @@ impl Kind for NamespaceTopic {
         Ok(())
     }
 
-    fn check_schema(&self, delivery: Schema) -> Result<(), String> {
+    fn check_schema(&self, delivery: Schema) -> Result<(), InvalidProperty> {
         match delivery {
             Schema::CloudEvents => Ok(()),
-            Schema::EventGrid | Schema::Custom => Err(
-                "names a topic of a namespace, which takes CloudEvents only; allowed is this \
-                 with the eventDeliverySchema CloudEventSchemaV1_0"
+            Schema::EventGrid | Schema::Custom => Err(InvalidProperty {
+                key: "resourceId",
+                problem: "names a topic of a namespace, which takes CloudEvents only; allowed is \
+                    this with the eventDeliverySchema CloudEventSchemaV1_0"
                     .to_owned(),
-            ),
+            }),
         }
     }
 
@@ -74,13 +78,13 @@ impl Kind for NamespaceTopic {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let topics = at
             .options
             .topics
             .get()
             .cloned()
-            .ok_or("the server is starting")?;
+            .ok_or(SenderError::Starting)?;
         Ok(Rc::new(Publishing {
             topics,
             target: at.target.clone(),
@@ -106,20 +110,20 @@ impl Sender for Publishing {
         Box::pin(async move {
             let id = self.target.resource.resource_id();
             let publish = async |events, _: &EventResults| {
-                let published = self.topics.publish_events(id, events).await;
-                published.map_err(|PublishFailure { status, reason }| result_of(status, reason))
+                let result = self.topics.publish_events(id, events).await;
+                result.map_err(|PublishFailure { status, reason }| result_of(status, reason))
             };
             (send_within(wait, id, results, events, publish).await, None)
         })
     }
 
-    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         let id = self.target.resource.resource_id();
         Box::pin(async move {
             if self.topics.topic_exists(id).await {
                 Ok(())
             } else {
-                Err(format!("there is no topic {id}"))
+                Err(UnreachableError::Service(format!("there is no topic {id}")))
             }
         })
     }

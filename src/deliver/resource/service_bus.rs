@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::{Event, Seq, WallTime, parse_instant};
 use gridhook_policy::outcome::{Failure, Outcome, RequestResult};
@@ -77,7 +77,7 @@ macro_rules! entity {
                 BatchMaxima { events: BATCH_EVENTS_MAX, bytes: BATCH_BYTES_MAX }
             }
 
-            fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+            fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
                 new_entity_sender(at, last_segment(&self.resource_id))
             }
         }
@@ -112,14 +112,15 @@ fn check_parts(resource_id: &str, part: &str) -> Result<(), InvalidProperty> {
             )
         }
         _ => {
-            let given = resource_id.escape_debug();
-            let problem = format!("is \"{given}\"; allowed is an id that ends with /{part}/NAME");
+            let shown_id = resource_id.escape_debug();
+            let problem =
+                format!("is \"{shown_id}\"; allowed is an id that ends with /{part}/NAME");
             Err(InvalidProperty { key, problem })
         }
     }
 }
 
-fn new_entity_sender(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, String> {
+fn new_entity_sender(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, SenderError> {
     let service = at.require_service();
     // A tilde stands for the slash of a name, as in Azure's resource ids.
     let address = format!(
@@ -127,12 +128,12 @@ fn new_entity_sender(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, S
         service.url.as_str().trim_end_matches('/'),
         entity.replace('~', "/")
     );
-    let given = |name| service.find_credential(name);
+    let credential = |name| service.find_credential(name);
     let tokens = at.token_source()?;
     let authorization = match (
-        given("access_key_name"),
-        given("access_key"),
-        given("sas_token"),
+        credential("access_key_name"),
+        credential("access_key"),
+        credential("sas_token"),
         &tokens,
     ) {
         (Some(name), Some(key), None, None) => Authorization::Key {
@@ -144,11 +145,10 @@ fn new_entity_sender(at: &Opening<'_>, entity: &str) -> Result<Rc<dyn Sender>, S
         (None, None, Some(token), None) => Authorization::Signature(token.to_owned()),
         (None, None, None, Some(_)) => Authorization::Token,
         _ => {
-            return Err(format!(
-                "delivery.resources.{} needs access_key_name and access_key, or sas_token, or \
-                 token_audience",
-                service.name
-            ));
+            return Err(SenderError::Credentials {
+                service: service.name.clone(),
+                needed: "access_key_name and access_key, or sas_token, or token_audience",
+            });
         }
     };
     let destination = at.new_destination(&format!("{address}/messages"))?;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, RequestHeader, Sender, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::{Event, Seq};
 use gridhook_policy::outcome::{EventResult, Failure, Outcome, RequestResult};
@@ -85,12 +85,12 @@ impl Kind for Sqs {
 
     fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        let allowed = "letters, digits, hyphens and underscores, and .fifo at the end";
+        let expectation = "letters, digits, hyphens and underscores, and .fifo at the end";
         let name = self
             .queue_name
             .strip_suffix(".fifo")
             .unwrap_or(&self.queue_name);
-        check_text("queueName", name, 1..=80, is_allowed, allowed)
+        check_text("queueName", name, 1..=80, is_allowed, expectation)
     }
 
     fn service_limits(&self) -> BatchMaxima {
@@ -100,27 +100,26 @@ impl Kind for Sqs {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let service = at.require_service();
-        let given = |name| service.find_credential(name).map(str::to_owned);
-        let (Some(key_id), Some(secret_key)) = (given("access_key_id"), given("secret_access_key"))
-        else {
-            return Err(format!(
-                "delivery.resources.{} needs access_key_id and secret_access_key",
-                service.name
-            ));
+        let text_credential = |name| service.find_credential(name).map(str::to_owned);
+        let (Some(key_id), Some(secret_key)) = (
+            text_credential("access_key_id"),
+            text_credential("secret_access_key"),
+        ) else {
+            return Err(SenderError::Credentials {
+                service: service.name.clone(),
+                needed: "access_key_id and secret_access_key",
+            });
         };
         let credential = AwsCredential {
             key_id,
             secret_key,
-            token: given("session_token"),
+            token: text_credential("session_token"),
         };
         let is_text = |text: &String| text.bytes().all(|byte| byte.is_ascii_graphic());
         if !is_text(&credential.key_id) || !credential.token.iter().all(is_text) {
-            return Err(format!(
-                "delivery.resources.{} has a credential that no header can carry",
-                service.name
-            ));
+            return Err(SenderError::CredentialCharacters(service.name.clone()));
         }
         let queue_url = format!(
             "{}/{}",
@@ -233,21 +232,21 @@ impl Encode for Messages {
             ("content-type", "application/x-amz-json-1.0".into()),
             ("x-amz-target", "AmazonSQS.SendMessageBatch".into()),
         ];
-        let mut signed = HttpRequest::new(HttpRequestBody::from(body.clone()));
-        *signed.method_mut() = "POST".parse().expect("a method");
-        *signed.uri_mut() = destination
+        let mut signed_request = HttpRequest::new(HttpRequestBody::from(body.clone()));
+        *signed_request.method_mut() = "POST".parse().expect("a method");
+        *signed_request.uri_mut() = destination
             .url()
             .as_str()
             .parse()
             .map_err(|_| RequestError::Host)?;
         for (name, value) in &headers {
-            signed
+            signed_request
                 .headers_mut()
                 .insert(*name, value.parse().expect("a constant is a header"));
         }
         let authorizer = AwsAuthorizer::new(&self.credential, "sqs", &self.region);
         authorizer
-            .try_authorize(&mut signed, None)
+            .try_authorize(&mut signed_request, None)
             .expect("ring makes the signature");
         let mut properties = Vec::new();
         for name in [
@@ -256,7 +255,7 @@ impl Encode for Messages {
             "x-amz-date",
             "x-amz-security-token",
         ] {
-            let Some(value) = signed
+            let Some(value) = signed_request
                 .headers()
                 .get(name)
                 .and_then(|value| value.to_str().ok())
@@ -284,7 +283,8 @@ impl Encode for Messages {
         let body: Value = serde_json::from_slice(&result.body).unwrap_or_default();
         if result.outcome == Outcome::Delivered {
             let list = |name: &str| body[name].as_array().map(Vec::as_slice).unwrap_or_default();
-            let (successful, failed) = (list("Successful"), list("Failed"));
+            let successful = list("Successful");
+            let failed = list("Failed");
             let events = events.iter().enumerate();
             let events = events.map(|(index, seq)| {
                 self.event_result(*seq, &index.to_string(), successful, failed)
@@ -296,7 +296,8 @@ impl Encode for Messages {
             .get("message")
             .or(body.get("Message"))
             .unwrap_or(&Value::Null);
-        let (code, message) = (text_or_empty(&body["__type"]), text_or_empty(message));
+        let code = text_or_empty(&body["__type"]);
+        let message = text_or_empty(message);
         let RequestResult {
             outcome,
             status,

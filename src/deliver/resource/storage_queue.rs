@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::{BatchMaxima, InvalidProperty, Kind, Opening, ResourceTarget, with_refused_credential};
 use crate::{
     Batch, Destination, HttpSender, HttpTarget, OutgoingRequest, Sender, clients,
-    request::RequestError, sender::Encode,
+    error::SenderError, request::RequestError, sender::Encode,
 };
 use gridhook_event::{Seq, WallTime};
 use gridhook_policy::outcome::RequestResult;
@@ -52,8 +52,14 @@ impl Kind for StorageQueue {
 
     fn check_properties(&self) -> Result<(), InvalidProperty> {
         let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        let allowed = "lower-case letters, digits and hyphens";
-        super::check_text("queueName", &self.queue_name, 3..=63, is_allowed, allowed)?;
+        let expectation = "lower-case letters, digits and hyphens";
+        super::check_text(
+            "queueName",
+            &self.queue_name,
+            3..=63,
+            is_allowed,
+            expectation,
+        )?;
         match self.queue_message_time_to_live_in_seconds {
             None | Some(-1 | 1..) => Ok(()),
             Some(given) => Err(InvalidProperty {
@@ -70,7 +76,7 @@ impl Kind for StorageQueue {
         }
     }
 
-    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, String> {
+    fn new_sender(&self, at: &Opening<'_>) -> Result<Rc<dyn Sender>, SenderError> {
         let service = at.require_service();
         let base = service.url.as_str().trim_end_matches('/');
         let mut url = format!("{base}/{}/messages", self.queue_name);
@@ -91,10 +97,10 @@ impl Kind for StorageQueue {
             }
             (None, None, Some(_)) => None,
             _ => {
-                return Err(format!(
-                    "delivery.resources.{} needs one of access_key, sas_token and token_audience",
-                    service.name
-                ));
+                return Err(SenderError::Credentials {
+                    service: service.name.clone(),
+                    needed: "one of access_key, sas_token and token_audience",
+                });
             }
         };
         for (index, parameter) in parameters.iter().enumerate() {
@@ -122,7 +128,7 @@ impl Kind for StorageQueue {
 
 impl Opening<'_> {
     /// A destination at `url`.
-    pub(super) fn new_destination(&self, url: &str) -> Result<Destination, String> {
+    pub(super) fn new_destination(&self, url: &str) -> Result<Destination, SenderError> {
         let ResourceTarget {
             subscription_name,
             input,
@@ -132,9 +138,7 @@ impl Opening<'_> {
             ..
         } = self.target;
         let destination = Destination::new(url, subscription_name, *input, *schema, *batched);
-        Ok(destination
-            .map_err(|error| error.to_string())?
-            .with_properties(properties))
+        Ok(destination?.with_properties(properties))
     }
 }
 
@@ -206,7 +210,7 @@ struct SharedKey {
 impl SharedKey {
     /// The account is the first label of the host, or the first part of the path where the host is
     /// an address, as in the emulator.
-    fn from_account_url(url: &url::Url, key: &str) -> Result<Self, String> {
+    fn from_account_url(url: &url::Url, key: &str) -> Result<Self, SenderError> {
         let host = url.host_str().unwrap_or_default();
         let account = match url.path().split('/').find(|part| !part.is_empty()) {
             Some(account) => account,
@@ -214,7 +218,7 @@ impl SharedKey {
         };
         let key = BASE64_STANDARD
             .decode(key)
-            .map_err(|_| "access_key is not base64".to_owned())?;
+            .map_err(|_| SenderError::AccessKey)?;
         Ok(Self {
             account: account.to_owned(),
             key: hmac::Key::new(hmac::HMAC_SHA256, &key),

@@ -291,7 +291,6 @@ struct OperationState {
     record: AuditRecord,
     /// The number of the record, once a change was written or could not be.
     number: Option<u64>,
-    /// The record in the store.
     stored: Option<AuditRecord>,
 }
 
@@ -321,7 +320,6 @@ impl AuditedOperation {
         OPERATION.try_with(Arc::clone).ok()
     }
 
-    /// Executes a part of the operation.
     pub fn execute<T>(self: Arc<Self>, part: impl Future<Output = T>) -> impl Future<Output = T> {
         OPERATION.scope(self, part)
     }

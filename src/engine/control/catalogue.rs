@@ -95,14 +95,14 @@ impl Catalogue {
             SchemaValidation::Warn => false,
             SchemaValidation::Refuse => true,
         };
-        let declared = topic
+        let declarations = topic
             .azure_properties
             .event_type_info
             .as_ref()?
             .inline_event_types
             .as_ref()?;
         let mut types = HashMap::new();
-        for (name, declared) in declared {
+        for (name, declarations) in declarations {
             let new = |(version, EventTypeVersion { schema, .. }): (&String, &EventTypeVersion)| {
                 Some(Arc::new(DeclaredSchema::new(
                     name,
@@ -110,7 +110,7 @@ impl Catalogue {
                     schema.as_ref()?,
                 )))
             };
-            let mut versions: Vec<_> = declared.versions.iter().filter_map(new).collect();
+            let mut versions: Vec<_> = declarations.versions.iter().filter_map(new).collect();
             versions.sort_by_cached_key(|declared| Reverse(version_order(&declared.version)));
             if !versions.is_empty() {
                 types.insert(name.clone(), versions);
@@ -236,7 +236,7 @@ pub async fn check_in_slices(
         Err(invalid) => return Ok(Err(invalid)),
     };
     for declared in all_versions(info) {
-        meter.pause().await?;
+        meter.pause_if_used_up().await?;
         if let Err(invalid) = declared.validate(&mut total) {
             return Ok(Err(invalid));
         }
@@ -245,7 +245,7 @@ pub async fn check_in_slices(
 }
 
 fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
-    let refused = |problem: String| {
+    let refusal = |problem: String| {
         Err(InvalidCatalogue {
             at: String::new(),
             problem,
@@ -255,14 +255,14 @@ fn check_size(info: &EventTypeInfo) -> Result<SchemaSize, InvalidCatalogue> {
         return Ok(SchemaSize::default());
     };
     if declared.len() > TYPES_MAX {
-        return refused(format!(
+        return refusal(format!(
             "has {} entries; allowed are {TYPES_MAX}",
             declared.len()
         ));
     }
     let bytes = serde_json::to_vec(declared).map_or(0, |json| json.len());
     if bytes > CATALOGUE_BYTES_MAX {
-        return refused(format!(
+        return refusal(format!(
             "has {bytes} bytes; allowed are {CATALOGUE_BYTES_MAX}"
         ));
     }
@@ -300,28 +300,28 @@ impl DeclaredVersion<'_> {
             },
         } = self;
         let Some(schema) = schema else { return Ok(()) };
-        let refused = |key: &str, problem: String| InvalidCatalogue {
+        let problem_in = |key: &str, problem: String| InvalidCatalogue {
             at: format!("{event_type}.versions.{version}.{key}"),
             problem,
         };
-        let measured = BoundedSchema {
+        let schema_cost = BoundedSchema {
             root: schema,
             open: Vec::new(),
             total,
         }
         .schema_cost(schema, 0);
-        let cost = measured.map_err(|problem| refused("schema", problem))?;
-        let validator = compile_schema(schema).map_err(|problem| refused("schema", problem))?;
+        let cost = schema_cost.map_err(|problem| problem_in("schema", problem))?;
+        let validator = compile_schema(schema).map_err(|problem| problem_in("schema", problem))?;
         for (index, example) in examples.iter().enumerate() {
             let at = format!("examples[{index}]");
             if cost.steps_for(example.to_string().len()) > STEPS_MAX {
-                return Err(refused(
+                return Err(problem_in(
                     &at,
                     format!("could take more than {STEPS_MAX} steps to check"),
                 ));
             }
             validator.validate(example).map_err(|error| {
-                refused(
+                problem_in(
                     &at,
                     format!("does not match the schema {}", describe_mismatch(&error)),
                 )
@@ -405,7 +405,6 @@ impl<'a> BoundedSchema<'a, '_> {
         Ok(cost)
     }
 
-    /// The cost of a keyword.
     fn keyword_cost(
         &mut self,
         key: &str,
@@ -523,18 +522,23 @@ impl<'a> BoundedSchema<'a, '_> {
                  schema itself, such as \"#/$defs/name\""
             ));
         };
-        let found = percent_decode_str(pointer)
+        let target_schema = percent_decode_str(pointer)
             .decode_utf8()
             .ok()
             .and_then(|pointer| self.root.pointer(&pointer));
-        let found = found.ok_or_else(|| format!("refers to \"{target}\", which does not exist"))?;
-        if self.open.iter().any(|open| std::ptr::eq(*open, found)) {
+        let target_schema =
+            target_schema.ok_or_else(|| format!("refers to \"{target}\", which does not exist"))?;
+        if self
+            .open
+            .iter()
+            .any(|open| std::ptr::eq(*open, target_schema))
+        {
             return Err(format!(
                 "refers to itself by \"{target}\"; allowed are schemas without recursion"
             ));
         }
-        self.open.push(found);
-        let cost = self.schema_cost(found, depth + 1)?;
+        self.open.push(target_schema);
+        let cost = self.schema_cost(target_schema, depth + 1)?;
         self.open.pop();
         Ok(cost)
     }

@@ -25,11 +25,11 @@ pub async fn delete_expired(registry: &Arc<Registry>, now: Timestamp) -> Option<
     let mut sooner = |at: Timestamp| next = Some(next.map_or(at, |next| next.min(at)));
     for topic in registry.list_topics() {
         let key = topic.record().key();
-        let proposed = topic
+        let proposals = topic
             .list_proposals()
             .into_iter()
             .map(|proposal| Arc::clone(&proposal.record));
-        for record in topic.list_subscriptions().into_iter().chain(proposed) {
+        for record in topic.list_subscriptions().into_iter().chain(proposals) {
             let Some(expires) = record.expires else {
                 continue;
             };

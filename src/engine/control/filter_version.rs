@@ -47,11 +47,11 @@ pub async fn read_versions(
     journal: &Journal,
     subscription_key: SubscriptionKey,
 ) -> Result<Versions, journal::Error> {
-    let found = journal
+    let records = journal
         .reader_pool()
         .meta_from(MetaKind::Filter, keys::filters_of(subscription_key))
         .await?;
-    Ok(read(found).remove(&subscription_key).unwrap_or_default())
+    Ok(read(records).remove(&subscription_key).unwrap_or_default())
 }
 
 /// The filter versions of the next `max` subscriptions of a partition, those behind `behind`.
@@ -74,7 +74,7 @@ pub async fn of_next(
 }
 
 fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
-    let mut found: BTreeMap<SubscriptionKey, Versions> = BTreeMap::new();
+    let mut versions: BTreeMap<SubscriptionKey, Versions> = BTreeMap::new();
     for (name, value) in records {
         let Some((subscription_key, version)) = keys::parse_filter_name(&name) else {
             tracing::warn!(name, "cannot read the name of a filter version");
@@ -83,17 +83,15 @@ fn read(records: Vec<(String, Bytes)>) -> BTreeMap<SubscriptionKey, Versions> {
         // An event that this version filtered out is reported without a reason. Nothing else
         // depends on it, so the server continues.
         let filter = serde_json::from_slice(&value).inspect_err(|error| {
-            let (partition, subscription) = (
-                subscription_key.partition.0,
-                subscription_key.subscription.0,
-            );
+            let partition = subscription_key.partition.0;
+            let subscription = subscription_key.subscription.0;
             tracing::warn!(partition, subscription, version, %error, "cannot read a filter \
                 version");
         });
-        found
+        versions
             .entry(subscription_key)
             .or_default()
             .insert(version, filter.ok());
     }
-    found
+    versions
 }

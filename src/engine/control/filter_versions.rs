@@ -41,7 +41,7 @@ pub async fn version_changes(
         MetaChange::Put(
             MetaKind::Filter,
             name,
-            super::registry::to_json(&FilterVersion::of(record)),
+            super::registry::to_json(&FilterVersion::from_record(record)),
         )
     };
     let Some(before) = before else {
@@ -50,16 +50,16 @@ pub async fn version_changes(
     if before.filter == record.filter {
         return Ok(Vec::new());
     }
-    let known = filter_version::read_versions(journal, subscription_key).await?;
+    let versions = filter_version::read_versions(journal, subscription_key).await?;
     let needed = journal
         .reader_pool()
         .oldest_filter(subscription_key)
         .await?;
     let needed = needed
-        .and_then(|version| known.range(..=version).next_back())
+        .and_then(|version| versions.range(..=version).next_back())
         .map_or(0, |(version, _)| *version);
-    let most = known.len().saturating_sub(KEPT_MAX - 1);
-    let stale = known
+    let most = versions.len().saturating_sub(KEPT_MAX - 1);
+    let stale = versions
         .keys()
         .enumerate()
         .filter(|(index, version)| *index < most || **version < needed);
@@ -71,7 +71,7 @@ pub async fn version_changes(
             )
         })
         .collect();
-    if known.is_empty() {
+    if versions.is_empty() {
         changes.push(put(before));
     }
     changes.push(put(record));
@@ -86,15 +86,15 @@ pub async fn remove_unreferenced(
     registry: &Registry,
     journal: &Journal,
 ) -> Result<(), journal::Error> {
-    let known = filter_version::read_all_versions(journal).await?;
-    let ended: Vec<(SubscriptionKey, Versions)> = known
+    let all_versions = filter_version::read_all_versions(journal).await?;
+    let orphans: Vec<(SubscriptionKey, Versions)> = all_versions
         .into_iter()
         .filter(|(subscription_key, _)| registry.shared_state(*subscription_key).is_none())
         .collect();
-    let mut left: usize = ended.iter().map(|(_, versions)| versions.len()).sum();
+    let mut left: usize = orphans.iter().map(|(_, versions)| versions.len()).sum();
     let mut stale = Vec::new();
     // Numbers ascend, so the oldest subscriptions are removed first.
-    for (subscription_key, versions) in ended {
+    for (subscription_key, versions) in orphans {
         if left > ENDED_MAX
             || journal
                 .reader_pool()

@@ -70,7 +70,8 @@ impl ResourceGroups {
         record: ResourceGroupRecord,
     ) -> Result<Arc<ResourceGroupRecord>, Error> {
         let _changes = self.changes.lock().await;
-        let (key, record) = (record.key(), Arc::new(record));
+        let key = record.key();
+        let record = Arc::new(record);
         if self.get(&record.scope).is_none() && self.list_groups().len() >= RESOURCE_GROUPS_MAX {
             let problem = format!(
                 "The maximum of {RESOURCE_GROUPS_MAX} resource groups is reached; delete one first."

@@ -22,15 +22,12 @@ const WAITING_MAX: usize = 1024;
 /// An event about the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemEvent {
-    /// Its id.
     pub id: String,
-    /// Its type.
     pub event_type: &'static str,
     /// The resource that it is about.
     pub subject: String,
     /// When it happened.
     pub at: WallTime,
-    /// Its data.
     pub data: Value,
     /// The partition of the topic whose event subscription it is about.
     pub partition: Option<PartitionId>,
@@ -62,7 +59,7 @@ impl SystemEvents {
 
     /// The time of an event that happens now.
     pub fn wall_time(&self) -> WallTime {
-        self.clock.wall()
+        self.clock.wall_time()
     }
 
     /// Puts an event into the queue.
@@ -73,7 +70,8 @@ impl SystemEvents {
         partition: Option<PartitionId>,
         data: Value,
     ) {
-        let (id, at) = (Uuid::new_v4().to_string(), self.wall_time());
+        let id = Uuid::new_v4().to_string();
+        let at = self.wall_time();
         if self
             .queue
             .try_send(SystemEvent {

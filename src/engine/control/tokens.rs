@@ -47,8 +47,9 @@ pub struct Token {
 
 impl Token {
     fn new(record: TokenRecord) -> Self {
-        let used = record.last_used.map_or(0, |used| used.0);
-        let (used, use_stored) = (AtomicU64::new(used), AtomicU64::new(used));
+        let last_use = record.last_used.map_or(0, |used| used.0);
+        let used = AtomicU64::new(last_use);
+        let use_stored = AtomicU64::new(last_use);
         Self {
             grants: record.grants(),
             record,
@@ -83,7 +84,6 @@ impl Token {
         }
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         &self.record.name
     }
@@ -95,25 +95,25 @@ impl Token {
 
     /// The record, with the time of the last use.
     pub fn to_record(&self) -> TokenRecord {
-        let used = Some(self.used.load(Ordering::Relaxed)).filter(|used| *used > 0);
+        let last_use = Some(self.used.load(Ordering::Relaxed)).filter(|used| *used > 0);
         TokenRecord {
-            last_used: used.map(Timestamp),
+            last_used: last_use.map(Timestamp),
             ..self.record.clone()
         }
     }
 
     /// Waits until the token is revoked, or expires by a wall clock that reads `wall` at present.
     pub async fn wait_for_end(&self, wall: WallTime) {
-        let mut revoked = self.ended.subscribe();
-        let expired = async {
+        let mut revocation = self.ended.subscribe();
+        let expiry = async {
             match self.record.expires {
-                Some(expires) => tokio::time::sleep(expires.since(wall.timestamp())).await,
+                Some(expires) => tokio::time::sleep(expires.since(wall.to_timestamp())).await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            _ = revoked.wait_for(|revoked| *revoked) => {}
-            () = expired => {}
+            _ = revocation.wait_for(|is_revoked| *is_revoked) => {}
+            () = expiry => {}
         }
     }
 }
@@ -138,7 +138,6 @@ impl ForwardedToken {
 pub enum TokenProblem {
     /// No such token exists, or no longer.
     Unknown,
-    /// It has expired.
     Expired,
 }
 
@@ -200,7 +199,7 @@ impl Tokens {
     pub async fn create_token(&self, record: TokenRecord) -> Result<Arc<Token>, Error> {
         let token = Arc::new(Token::new(record));
         let mut changes = vec![put_change(&token.record)];
-        let stored = {
+        let result = {
             let mut tokens = self.tokens.write().unwrap_or_else(PoisonError::into_inner);
             if tokens.by_name.contains_key(&token.record.key()) {
                 return Err(Error::Stale(format!(
@@ -210,11 +209,14 @@ impl Tokens {
             }
             if tokens.by_name.len() >= TOKENS_MAX {
                 let wall = WallTime(token.record.created.0);
-                let expired = tokens
+                let expired_tokens = tokens
                     .by_name
                     .values()
                     .filter(|token| token.record.is_expired(wall));
-                for key in expired.map(|token| token.record.key()).collect::<Vec<_>>() {
+                for key in expired_tokens
+                    .map(|token| token.record.key())
+                    .collect::<Vec<_>>()
+                {
                     tokens.remove(&key);
                     changes.push(MetaChange::Delete(MetaKind::Token, key));
                 }
@@ -229,7 +231,7 @@ impl Tokens {
             tokens.insert(Arc::clone(&token));
             write_changes(&self.journal, changes)
         };
-        if let Err(error) = stored.await {
+        if let Err(error) = result.await {
             self.tokens
                 .write()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -273,12 +275,12 @@ impl Tokens {
         let token = tokens.by_digest.get(&digest).ok_or(TokenProblem::Unknown)?;
         token.check_text(text, wall)?;
         token.used.fetch_max(wall.0, Ordering::Relaxed);
-        let stored = token.use_stored.load(Ordering::Relaxed);
-        let is_due = wall.timestamp().since(Timestamp(stored)) >= USE_INTERVAL;
+        let stored_use = token.use_stored.load(Ordering::Relaxed);
+        let is_due = wall.to_timestamp().since(Timestamp(stored_use)) >= USE_INTERVAL;
         if is_due
             && token
                 .use_stored
-                .compare_exchange(stored, wall.0, Ordering::Relaxed, Ordering::Relaxed)
+                .compare_exchange(stored_use, wall.0, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
             // Queued while the table is locked, so that it cannot follow the deletion of the

@@ -22,6 +22,7 @@ use gridhook_clock::Clock;
 use gridhook_deliver as deliver;
 use gridhook_deliver::{
     RequestTimeouts, clients,
+    error::UnreachableError,
     handshake::{EventEnvelope, deletion_notice, permission_request, validation_request},
     request::ORIGIN,
 };
@@ -122,7 +123,6 @@ impl EndpointValidator {
         self.validation.validate
     }
 
-    /// The current time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -141,12 +141,10 @@ impl EndpointValidator {
         topic: &str,
         confirmation: ConfirmationMethod,
     ) -> (ValidationAnswer, ValidationInProgress<'_>) {
-        let (id, token) = (
-            Uuid::new_v4(),
-            format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()),
-        );
+        let id = Uuid::new_v4();
+        let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let code = id.to_string().to_uppercase();
-        let wall = self.clock.wall();
+        let wall = self.clock.wall_time();
         let url = self.validation_url(plan, &id, wall, &token);
         let in_progress = ValidationInProgress {
             validator: self,
@@ -195,12 +193,12 @@ impl EndpointValidator {
     ///
     /// # Errors
     /// If not: the reason.
-    pub async fn check_reachable(&self, plan: &DeliveryPlan) -> Result<(), String> {
+    pub async fn check_reachable(&self, plan: &DeliveryPlan) -> Result<(), UnreachableError> {
         let wait = self.validation.times.answer;
         let sender = plan.new_sender(&self.client)?;
-        match tokio::time::timeout(wait, sender.check_reachable(self.clock.wall())).await {
+        match tokio::time::timeout(wait, sender.check_reachable(self.clock.wall_time())).await {
             Ok(reached) => reached,
-            Err(_) => Err(format!("no answer within {wait:?}")),
+            Err(_) => Err(UnreachableError::Timeout(wait)),
         }
     }
 
@@ -235,26 +233,29 @@ impl EndpointValidator {
                 outcome: Outcome::Failed(Failure::SocketError),
                 detail: missing.to_string(),
             })?;
-        let unanswered = |detail: String| ValidationFailure::Unanswered {
+        let without_response = |detail: String| ValidationFailure::Unanswered {
             outcome: Outcome::Failed(Failure::GenericError),
             detail,
         };
-        if let Some(tokens) = plan.token_source(&self.client).map_err(unanswered)? {
+        let tokens = plan
+            .token_source(&self.client)
+            .map_err(|problem| without_response(problem.to_string()))?;
+        if let Some(tokens) = tokens {
             let (token, _) = tokens
-                .get_token(None, self.clock.wall())
+                .get_token(None, self.clock.wall_time())
                 .await
-                .map_err(|problem| unanswered(problem.to_string()))?;
+                .map_err(|problem| without_response(problem.to_string()))?;
             token.add_to_request(&mut outgoing);
         }
         let _permit = client.sockets().take_permit();
         // Each attempt has a timestamp of its own, because receivers reject old ones.
-        let signed = || {
+        let sign = || {
             let mut outgoing = outgoing.clone();
-            plan.sign_notice(&mut outgoing, envelope.id, self.clock.wall());
+            plan.sign_notice(&mut outgoing, envelope.id, self.clock.wall_time());
             outgoing
         };
         let mut response = client
-            .send_handshake(handshake, destination, &signed(), answer)
+            .send_handshake(handshake, destination, &sign(), answer)
             .await;
         for _ in 1..TRIES {
             if !matches!(
@@ -268,7 +269,7 @@ impl EndpointValidator {
             }
             tokio::time::sleep(pause).await;
             response = client
-                .send_handshake(handshake, destination, &signed(), answer)
+                .send_handshake(handshake, destination, &sign(), answer)
                 .await;
         }
         response.map(|response| Some((handshake, response)))
@@ -304,7 +305,9 @@ impl EndpointValidator {
             return;
         };
         let tokens = plan.token_source(&self.client);
-        let (plan, topic, wall) = (Arc::clone(plan), topic.to_owned(), self.clock.wall());
+        let plan = Arc::clone(plan);
+        let topic = topic.to_owned();
+        let wall = self.clock.wall_time();
         actix_rt::spawn(async move {
             let id = Uuid::new_v4().to_string();
             let envelope = EventEnvelope {
@@ -327,16 +330,14 @@ impl EndpointValidator {
                     }
                 },
                 Err(problem) => {
-                    return tracing::debug!(topic, subscription = %name, problem, "endpoint not \
+                    return tracing::debug!(topic, subscription = %name, %problem, "endpoint not \
                         notified");
                 }
             }
-            let (waits, _permit) = (
-                RequestTimeouts {
-                    response: DELETION_NOTICE_TIMEOUT,
-                },
-                client.sockets().take_permit(),
-            );
+            let waits = RequestTimeouts {
+                response: DELETION_NOTICE_TIMEOUT,
+            };
+            let _permit = client.sockets().take_permit();
             let answer = client
                 .send_within_limit(destination, outgoing, &waits, wall)
                 .await;

@@ -68,7 +68,6 @@ pub struct TopicActor {
     ends: VecDeque<Seq>,
     /// Whether a task is finding out which events the backlog limit drops.
     is_enforcing: Rc<Cell<bool>>,
-    /// The timer of the next check.
     next_check: Option<Timer>,
     retired: Arc<AtomicBool>,
 }
@@ -127,7 +126,8 @@ impl TopicActor {
     }
 
     fn begin_chunk(&mut self, chunk: Chunk) {
-        let (end, bytes) = (chunk.end(), chunk.record_memory());
+        let end = chunk.end_seq();
+        let bytes = chunk.record_memory();
         match chunk.into_events() {
             Ok(events) => {
                 self.matching = self
@@ -164,7 +164,8 @@ impl TopicActor {
     /// If the backlog is too large and the oldest events may be dropped, passes the limit to the
     /// subscriptions that lag.
     fn enforce_backlog(&mut self) {
-        let (journal, partition) = (&self.hosts.context.journal, self.topic.partition());
+        let journal = &self.hosts.context.journal;
+        let partition = self.topic.partition();
         let Some(keep) = journal
             .crowded_partition(partition)
             .and_then(|crowded| crowded.keep)
@@ -177,11 +178,9 @@ impl TopicActor {
         if self.is_enforcing.replace(true) {
             return;
         }
-        let (journal, topic, is_enforcing) = (
-            journal.clone(),
-            Arc::clone(&self.topic),
-            Rc::clone(&self.is_enforcing),
-        );
+        let journal = journal.clone();
+        let topic = Arc::clone(&self.topic);
+        let is_enforcing = Rc::clone(&self.is_enforcing);
         actix_rt::spawn(async move {
             // If it cannot be found out now, the next append tries again.
             if let Ok(LogPosition { at, .. }) =
@@ -351,6 +350,6 @@ impl Handler<Inject> for TopicActor {
     type Result = ();
 
     fn handle(&mut self, inject: Inject, ctx: &mut Self::Context) {
-        inject.apply(ctx);
+        inject.apply_to(ctx);
     }
 }

@@ -17,7 +17,7 @@ pub struct TopicMeter {
     duplicates: Counter,
     nonconforming: Counter,
     /// Created with the first request.
-    latency: OnceLock<Box<Histogram<{ DURATIONS.ranges() }>>>,
+    latency: OnceLock<Box<Histogram<{ DURATIONS.range_count() }>>>,
     refused: Mutex<BTreeMap<PublishRefusal, u64>>,
 }
 
@@ -47,7 +47,7 @@ pub struct PublishCounts {
 
 impl Default for PublishCounts {
     fn default() -> Self {
-        let latency = HistogramCounts::none(&DURATIONS);
+        let latency = HistogramCounts::without_values(&DURATIONS);
         Self {
             unmatched: 0,
             duplicates: 0,
@@ -63,7 +63,7 @@ impl TopicMeter {
     pub fn count_accepted(&self, after: Duration) {
         self.latency
             .get_or_init(|| Box::new(Histogram::new(&DURATIONS)))
-            .took(after);
+            .observe_duration(after);
     }
 
     /// A request was refused.
@@ -96,7 +96,7 @@ impl TopicMeter {
             duplicates: self.duplicates.get(),
             nonconforming: self.nonconforming.get(),
             latency: self.latency.get().map_or_else(
-                || HistogramCounts::none(&DURATIONS),
+                || HistogramCounts::without_values(&DURATIONS),
                 |latency| latency.counts(),
             ),
             refused: self.lock_refusals().clone(),

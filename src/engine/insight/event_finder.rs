@@ -39,7 +39,6 @@ const PASSED_EVENTS: u64 = 4_096;
 pub enum EventSelector {
     /// By sequence.
     Seq(Seq),
-    /// By id.
     Id(String),
 }
 
@@ -52,7 +51,6 @@ pub struct EventReport {
     pub id: Option<String>,
     /// When it was appended, if the store has it.
     pub appended: Option<Timestamp>,
-    /// The subscription's cursor.
     pub cursor: Cursor,
     /// The state of the event, and what will happen to it.
     pub explanation: Explanation,
@@ -93,7 +91,8 @@ pub async fn explain_event(
 ) -> Result<ExplainAnswer, journal::Error> {
     // Taken before the store is read: a request that ends meanwhile is reported as in flight, never
     // as absent.
-    let (plan, requests) = (shared.plan(), shared.requests_in_flight());
+    let plan = shared.plan();
+    let requests = shared.requests_in_flight();
     let seq = match wanted {
         EventSelector::Seq(seq) => seq,
         EventSelector::Id(id) => match search_id(shared, reads, &requests, &id, end).await? {
@@ -103,12 +102,13 @@ pub async fn explain_event(
     };
     let mut records = reads.event_records(shared.subscription_key, seq).await?;
     // The cursor has the wait requested of another subscription once the actor has run.
-    let (pace, endpoint) = (&mut records.cursor.pace, plan.settings.endpoint);
+    let pace = &mut records.cursor.pace;
+    let endpoint = plan.settings.endpoint;
     (pace.not_before, pace.requested_by) = (
         pace.wait_of(endpoint).max(plan.requested_wait()),
         Some(endpoint),
     );
-    let stored = |event: &Event| StoredEvent {
+    let stored_event = |event: &Event| StoredEvent {
         appended: event.appended,
         matches: plan.filter().matches(event),
     };
@@ -120,7 +120,7 @@ pub async fn explain_event(
         requests: &requests,
         end,
         seq,
-        event: records.event.as_ref().map(stored),
+        event: records.event.as_ref().map(stored_event),
         // A replay's pending delivery is separate from the regular one.
         pending: records
             .pending
@@ -132,11 +132,11 @@ pub async fn explain_event(
         now,
     });
     let id = records.event.as_ref().map(|event| event.id().into_owned());
-    let appended = records.event.as_ref().map(|event| event.appended);
+    let append_time = records.event.as_ref().map(|event| event.appended);
     Ok(ExplainAnswer::Found(Box::new(EventReport {
         seq,
         id,
-        appended,
+        appended: append_time,
         cursor: records.cursor,
         explanation,
     })))
@@ -164,26 +164,28 @@ async fn search_id(
         )
         .await?;
     let pending: Vec<(Lane, Seq)> = due.into_iter().map(|key| (key.lane, key.seq)).collect();
-    let (in_flight_count, pending_count) = (in_flight.len(), pending.len());
+    let in_flight_count = in_flight.len();
+    let pending_count = pending.len();
     for mut keys in [in_flight, pending] {
         while !keys.is_empty() {
-            let fetched = reads
+            let page = reads
                 .fetch_pending(shared.subscription_key, keys.clone(), SLICE_BYTES)
                 .await?;
-            if let Some(found) = fetched
+            if let Some(found) = page
                 .iter()
-                .filter_map(|fetched| fetched.event.as_ref())
+                .filter_map(|delivery| delivery.event.as_ref())
                 .find(|event| event.id() == id)
             {
                 return Ok(Ok(found.seq));
             }
             // A fetch returns at least one entry.
-            keys.drain(..fetched.len().max(1).min(keys.len()));
+            keys.drain(..page.len().max(1).min(keys.len()));
         }
     }
     let read = shared.current_state().own_low.min(end);
     let from = Seq(read.0.saturating_sub(PASSED_EVENTS).max(Seq::FIRST.0));
-    let (mut upto, mut bytes) = (from, 0);
+    let mut upto = from;
+    let mut bytes = 0;
     while upto < end && bytes < LOG_BYTES_MAX {
         let slice = reads
             .read_log(shared.subscription_key.partition, upto, end, SLICE_BYTES)
@@ -191,7 +193,7 @@ async fn search_id(
         for chunk in &slice.chunks {
             bytes += chunk.bytes_len();
             let events = chunk
-                .events()
+                .decode_events()
                 .map_err(|error| journal::Error::Damaged(error.to_string()))?;
             if let Some(found) = events
                 .iter()

@@ -40,7 +40,6 @@ pub struct ActorHosts {
 }
 
 impl ActorHosts {
-    /// The arbiter for this number.
     pub fn arbiter_for(&self, number: u32) -> &ArbiterHandle {
         &self.arbiters[number as usize % self.arbiters.len()]
     }
@@ -62,7 +61,8 @@ impl ActorHosts {
 /// Supervises the actors of topics. Runs until the registry drops the sender of `starts`.
 pub async fn run(mut starts: StartQueue, hosts: ActorHosts) {
     while let Some(topic) = starts.recv().await {
-        let (number, lifeline) = (topic.partition().0, topic.watch_lifeline());
+        let number = topic.partition().0;
+        let lifeline = topic.watch_lifeline();
         hosts.spawn_supervised(
             number,
             TopicFactory {
@@ -158,12 +158,11 @@ impl Supervised for SubscriptionFactory {
 
     async fn build(&self) -> Option<SubscriptionActor> {
         loop {
-            let (context, recent, shared) = (
-                Arc::clone(&self.hosts.context),
-                Arc::clone(self.topic.recent_events()),
-                Arc::clone(&self.child.shared),
-            );
-            let (child, clock) = (Arc::clone(&self.child), context.clock.clone());
+            let context = Arc::clone(&self.hosts.context);
+            let recent = Arc::clone(self.topic.recent_events());
+            let shared = Arc::clone(&self.child.shared);
+            let child = Arc::clone(&self.child);
+            let clock = context.clock.clone();
             let on_recovered = Box::new(move || child.history.note_recovered(&clock));
             match SubscriptionActor::build(context, recent, shared, on_recovered).await {
                 Ok(actor) => return Some(actor),

@@ -41,7 +41,6 @@ pub struct Lifeline(CancellationToken);
 pub struct LifelineWatch(CancellationToken);
 
 impl Lifeline {
-    /// A new lifeline.
     pub fn new() -> Self {
         Self::default()
     }
@@ -131,9 +130,7 @@ pub struct IncarnationEnds {
 /// Times from the end of an incarnation until the next one has processed what waited for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryTimes {
-    /// Number of recoveries.
     pub count: u64,
-    /// The longest recovery.
     pub longest: Duration,
     /// The newest recoveries, oldest first.
     pub newest: VecDeque<Duration>,
@@ -158,7 +155,6 @@ impl RecoveryTimes {
 pub struct Supervision {
     /// Number of the current incarnation.
     pub incarnation: u64,
-    /// Number of restarts.
     pub restarts: u64,
     /// Ended incarnations, by cause.
     pub ends: IncarnationEnds,
@@ -174,7 +170,6 @@ impl SupervisionHistory {
         self.incarnations.load(Ordering::Relaxed)
     }
 
-    /// Number of restarts.
     pub fn restart_count(&self) -> u64 {
         self.incarnation_number().saturating_sub(1)
     }
@@ -248,7 +243,7 @@ impl SupervisionHistory {
     }
 
     fn end_incarnation(&self, panicked: bool, now: Timestamp) -> IncarnationEnd {
-        let end = match (self.mark.take(), panicked) {
+        let end = match (self.mark.take_mark(), panicked) {
             (true, true | false) => IncarnationEnd::Killed,
             (false, true) => IncarnationEnd::Panicked,
             (false, false) => IncarnationEnd::Stopped,
@@ -293,7 +288,6 @@ impl SupervisionHistory {
 
 /// An actor that is supervised.
 pub trait Supervised: 'static {
-    /// The actor.
     type Actor: Actor<Context = Context<Self::Actor>>;
 
     /// Its name in the log.
@@ -302,7 +296,6 @@ pub trait Supervised: 'static {
     /// Its restarts.
     fn supervision_history(&self) -> &SupervisionHistory;
 
-    /// The clock.
     fn clock(&self) -> &Clock;
 
     /// Builds a new incarnation. [`None`] ends supervision: there is nothing left to do.
@@ -352,7 +345,7 @@ pub async fn supervise_actor<S: Supervised>(supervised: S, lifeline: LifelineWat
         // An actor without an address stops, and the actor may not have handed one out.
         let (address, mut task) = start(actor);
         supervised.started(address.clone());
-        let ended = tokio::select! {
+        let result = tokio::select! {
             biased;
             () = lifeline.wait_for_end() => {
                 task.abort();
@@ -364,13 +357,13 @@ pub async fn supervise_actor<S: Supervised>(supervised: S, lifeline: LifelineWat
             ended = &mut task => ended,
         };
         drop(address);
-        if ended.is_ok() && supervised.is_retired() {
+        if result.is_ok() && supervised.is_retired() {
             return;
         }
-        let panicked = ended.is_err_and(|error| error.is_panic());
+        let has_panicked = result.is_err_and(|error| error.is_panic());
         let how = supervised
             .supervision_history()
-            .end_incarnation(panicked, supervised.clock().now());
+            .end_incarnation(has_panicked, supervised.clock().now());
         supervised.on_end(how);
         let delay = supervised.supervision_history().restart_delay(how);
         tracing::warn!(

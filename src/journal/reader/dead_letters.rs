@@ -11,9 +11,7 @@ use gridhook_store::{Family, Store, StoreError, keys, log::EventFinder, records:
 /// A dead letter that waits to be written to its destination.
 #[derive(Clone, Debug)]
 pub struct WaitingDeadLetter {
-    /// Its key.
     pub key: DeadLetterKey,
-    /// Its record.
     pub dead: DeadLetterRecord,
     /// The event; [`None`] if the store does not have it.
     pub event: Option<Event>,
@@ -110,7 +108,7 @@ fn read_dead(
 
 /// Needs one seek for each subscription with dead letters.
 fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Error> {
-    let mut found = Vec::new();
+    let mut dead_letters = Vec::new();
     let Range {
         start: mut from,
         end,
@@ -124,9 +122,11 @@ fn scan_dead(store: &dyn Store) -> Result<Vec<(SubscriptionKey, Timestamp)>, Err
                 }));
             ControlFlow::Break(())
         })?;
-        let Some(first) = first else { return Ok(found) };
+        let Some(first) = first else {
+            return Ok(dead_letters);
+        };
         let (subscription_key, due, _, _) = first?;
-        found.push((subscription_key, due));
+        dead_letters.push((subscription_key, due));
         from = keys::dead_of(subscription_key).end;
     }
 }

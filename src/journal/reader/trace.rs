@@ -56,22 +56,22 @@ impl ReaderPool {
     ) -> PendingResult<Option<Vec<(SubscriptionKey, LedgerLine)>>> {
         self.run(move |store| {
             let looks = Cell::new(0);
-            let counted = |entry: &LedgerEntry| {
+            let is_wanted = |entry: &LedgerEntry| {
                 looks.set(looks.get() + 1);
                 wanted(entry)
             };
-            let mut found = Vec::new();
+            let mut lines = Vec::new();
             for key in subscriptions {
                 let range = keys::ledger_between(key, period.start, period.end);
                 // The last record of the subscription before may have exceeded the limit.
                 let left = LOOKS.saturating_sub(looks.get());
-                let page = ledger::read_lines(store, &range, usize::MAX, left, counted)?;
-                found.extend(page.lines.into_iter().map(|line| (key, line)));
+                let page = ledger::read_lines(store, &range, usize::MAX, left, is_wanted)?;
+                lines.extend(page.lines.into_iter().map(|line| (key, line)));
                 if page.next.is_some() {
                     return Ok(None);
                 }
             }
-            Ok(Some(found))
+            Ok(Some(lines))
         })
     }
 
@@ -105,15 +105,15 @@ impl ReaderPool {
         wanted: Vec<ExcerptKey>,
     ) -> PendingResult<BTreeMap<ExcerptKey, Excerpt>> {
         self.run(move |store| {
-            let mut found = BTreeMap::new();
+            let mut excerpts = BTreeMap::new();
             for key in wanted {
                 if let Some(value) =
                     store.get(Family::Excerpt, &keys::excerpt(subscription_key, key))?
                 {
-                    found.insert(key, Excerpt::decode(&value).map_err(StoreError::damaged)?);
+                    excerpts.insert(key, Excerpt::decode(&value).map_err(StoreError::damaged)?);
                 }
             }
-            Ok(found)
+            Ok(excerpts)
         })
     }
 
@@ -203,7 +203,8 @@ impl ReaderPool {
                 partition,
                 subscription: SubscriptionId(first),
             });
-            let (mut count, mut last) = (0, None);
+            let mut count = 0;
+            let mut last = None;
             scan_meta(
                 store,
                 MetaKind::Filter,

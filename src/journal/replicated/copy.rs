@@ -59,7 +59,6 @@ pub enum FollowError {
     /// A record does not continue the log.
     #[error("record {sequence} of the changelog cannot be applied: {why}")]
     Broken {
-        /// Its sequence.
         sequence: u64,
         /// What is wrong with it.
         why: BrokenRecord,
@@ -95,7 +94,7 @@ impl ShardCopy {
         log: Arc<dyn Changelog>,
         options: ReplicationOptions,
     ) -> Result<Self, FollowError> {
-        let applied = match Self::read_applied(&*store)? {
+        let position = match Self::read_applied(&*store)? {
             Some(applied) => applied,
             None if is_new(&*store)? => AppliedPosition::default(),
             None => return Err(FollowError::Foreign),
@@ -104,8 +103,8 @@ impl ShardCopy {
             store,
             log,
             options,
-            head: ChainHead::at(applied),
-            applied,
+            head: ChainHead::at(position),
+            applied: position,
         };
         let mut tries = Tries::new(options);
         loop {

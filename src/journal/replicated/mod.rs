@@ -168,16 +168,16 @@ impl ReplicatedStore {
         let mut expecting = EXPECTING_FENCES;
         // A lost answer makes a second fence of the same node, and the later one counts.
         let (epoch, sent) = loop {
-            let expected = (expecting > 0).then_some(copy.last_read());
-            let appended = copy.ask_until_answered(|log| {
-                let sent = clock.now();
-                match log.append(&fence, expected) {
+            let last_sequence = (expecting > 0).then_some(copy.last_read());
+            let fence_result = copy.ask_until_answered(|log| {
+                let send_time = clock.now();
+                match log.append(&fence, last_sequence) {
                     Err(ChangelogError::WrongLast) => Ok(None),
-                    appended => appended.map(|sequence| Some((sequence, sent))),
+                    result => result.map(|sequence| Some((sequence, send_time))),
                 }
             })?;
-            match appended {
-                Some(appended) => break appended,
+            match fence_result {
+                Some(fence_result) => break fence_result,
                 None => copy.catch_up()?,
             };
             expecting -= 1;
@@ -263,10 +263,10 @@ impl ReplicatedStore {
             return Err(end.clone());
         }
         let release = self.new_record(*position, Body::Release);
-        let done = self
+        let result = self
             .append_record(&release, &mut position, OnFull::GiveUp)
             .and_then(|()| self.apply_batch(Batch::default(), *position));
-        let end = match done {
+        let end = match result {
             Err(NotWritten::Ended(end)) => end,
             // A release that was not written is one that expires.
             Ok(()) | Err(NotWritten::Full) => OwnershipEnd::Released,
@@ -367,9 +367,9 @@ impl ReplicatedStore {
     ) -> Result<(), NotWritten> {
         let began = self.clock.now();
         self.waiting.store(began.0, Ordering::Release);
-        let appended = self.append_since(began, record, position, on_full);
+        let result = self.append_since(began, record, position, on_full);
         self.waiting.store(0, Ordering::Release);
-        appended
+        result
     }
 
     fn append_since(
@@ -382,17 +382,18 @@ impl ReplicatedStore {
         if self.is_stopping_within(Duration::ZERO) {
             return Err(NotWritten::Ended(OwnershipEnd::Stopped));
         }
-        let (bytes, expected) = (record.encode(), position.sequence);
+        let bytes = record.encode();
+        let expected = position.sequence;
         let mut tries = Tries::new(self.options);
-        let confirmed = loop {
-            let sent = self.clock.now();
-            let appended = self.log.append(&bytes, Some(expected));
+        let confirmation = loop {
+            let send_time = self.clock.now();
+            let result = self.log.append(&bytes, Some(expected));
             self.is_full.store(
-                matches!(appended, Err(ChangelogError::Full)),
+                matches!(result, Err(ChangelogError::Full)),
                 Ordering::Release,
             );
-            match appended {
-                Ok(sequence) if sequence == expected + 1 => break sent,
+            match result {
+                Ok(sequence) if sequence == expected + 1 => break send_time,
                 Ok(sequence) => {
                     return Err(NotWritten::Ended(OwnershipEnd::Misplaced {
                         sequence,
@@ -443,15 +444,15 @@ impl ReplicatedStore {
             }
         };
         *position = record::position_behind(*position, &bytes, record);
-        self.confirmed.store(confirmed.0, Ordering::Release);
+        self.confirmed.store(confirmation.0, Ordering::Release);
         Ok(())
     }
 
     fn is_stopping_within(&self, pause: Duration) -> bool {
         let (stopping, changed) = &self.stopping;
         let stopping = stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = changed.wait_timeout_while(stopping, pause, |stopping| !*stopping);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        let wait_result = changed.wait_timeout_while(stopping, pause, |stopping| !*stopping);
+        *wait_result.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -489,9 +490,9 @@ impl StoreLayer for ReplicatedStore {
     }
 
     fn note_watermark(&self) -> Result<(), StoreError> {
-        let applied = self.applied_sequence();
+        let sequence = self.applied_sequence();
         self.inner().note_watermark()?;
-        self.flushed.store(applied, Ordering::Release);
+        self.flushed.store(sequence, Ordering::Release);
         Ok(())
     }
 }

@@ -67,11 +67,11 @@ impl GroupWriter {
     }
 
     fn update_backlog(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
-        let crowded = self.measure_backlog(id)?;
-        if crowded != self.status.crowded_partition(id) {
-            self.status.set_crowded_partition(id, crowded);
+        let crowding = self.measure_backlog(id)?;
+        if crowding != self.status.crowded_partition(id) {
+            self.status.set_crowded_partition(id, crowding);
         }
-        Ok(crowded)
+        Ok(crowding)
     }
 
     fn measure_backlog(&mut self, id: PartitionId) -> Result<Option<CrowdedPartition>, StoreError> {
@@ -114,13 +114,13 @@ impl GroupWriter {
             BacklogFullPolicy::Refuse => None,
             BacklogFullPolicy::Expire => Some(most / 8 * EXPIRE_TO),
         };
-        let crowded = CrowdedPartition {
+        let crowding = CrowdedPartition {
             laggard: *laggard,
             bytes,
             is_full: bytes >= most,
             keep,
         };
-        Ok(Some(crowded).filter(|_| bytes >= threshold))
+        Ok(Some(crowding).filter(|_| bytes >= threshold))
     }
 }
 
@@ -137,9 +137,9 @@ fn bytes_before(
         return Ok(partition.passed.bytes);
     };
     let chunk = chunk_of(&key, value)?;
-    Ok(if chunk.end() > low {
+    Ok(if chunk.end_seq() > low {
         chunk.before.bytes
     } else {
-        chunk.after().bytes
+        chunk.totals_after().bytes
     })
 }

@@ -152,24 +152,24 @@ impl GroupWriter {
                 partition.floor_record().encode(),
             );
         }
-        let published = PublishReceipt {
+        let receipt = PublishReceipt {
             first: partition.next,
             appended,
             duplicates,
         };
         for chunk in chunks {
             let first = partition.next;
-            let chunk = chunk.append(first, appended, partition.running);
+            let chunk = chunk.append_to_log(first, appended, partition.running);
             let chunk = chunk.map_err(|error| Error::Damaged(error.to_string()))?;
-            partition.next = chunk.end();
-            partition.running = chunk.after();
+            partition.next = chunk.end_seq();
+            partition.running = chunk.totals_after();
             group
                 .batch
-                .put(Family::Log, keys::log(id, first), chunk.record());
+                .put(Family::Log, keys::log(id, first), chunk.to_record());
             ids.append_ids(&mut group.batch, id, &chunk);
             group.appended.push((id, chunk));
         }
-        Ok(published)
+        Ok(receipt)
     }
 
     fn encode_meta(&mut self, group: &mut CommitGroup, change: &MetaChange, now: Timestamp) {
@@ -292,58 +292,59 @@ impl GroupWriter {
 
     /// Deletes carried events whose last pending delivery or pin is deleted by this group.
     pub(super) fn free_carried(&mut self, group: &mut CommitGroup) -> Result<(), StoreError> {
-        if group.needs.is_empty() {
+        if group.pin_changes.is_empty() {
             return Ok(());
         }
         self.trims
-            .note_changes(group.needs.keys().map(|(id, seq, _, _)| (*id, *seq)));
+            .note_changes(group.pin_changes.keys().map(|(id, seq, _, _)| (*id, *seq)));
         let events = |is_needed| {
-            let changed = group
-                .needs
+            let changed_entries = group
+                .pin_changes
                 .iter()
                 .filter(move |(_, needed)| **needed == is_needed);
-            changed
+            changed_entries
                 .map(|((id, seq, _, _), _)| (*id, *seq))
                 .collect::<HashSet<_>>()
         };
-        let mut freed = events(false);
+        let mut unneeded_events = events(false);
         for event in events(true) {
-            freed.remove(&event);
+            unneeded_events.remove(&event);
         }
-        freed.retain(|(id, seq)| {
+        unneeded_events.retain(|(id, seq)| {
             seq.is_apart()
                 || self
                     .partitions
                     .get(id)
                     .is_none_or(|partition| *seq < partition.floor)
         });
-        for (id, seq) in freed {
-            let mut wanted = false;
+        for (id, seq) in unneeded_events {
+            let mut is_needed_elsewhere = false;
             for (family, range) in [
                 (Family::Pending, keys::pending_of_event(id, seq)),
                 (Family::Pin, keys::pins_of_event(id, seq)),
             ] {
-                let scanned = self
+                let result = self
                     .store
                     .scan(family, &range.start, &range.end, &mut |key, _| {
-                        let parsed = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
-                        wanted |= parsed.is_none_or(|entry| !group.needs.contains_key(&entry));
-                        if wanted {
+                        let key_parts = keys::parse_pending(key).or_else(|| keys::parse_pin(key));
+                        is_needed_elsewhere |=
+                            key_parts.is_none_or(|entry| !group.pin_changes.contains_key(&entry));
+                        if is_needed_elsewhere {
                             ControlFlow::Break(())
                         } else {
                             ControlFlow::Continue(())
                         }
                     });
-                match scanned {
+                match result {
                     // Whether it is still needed is unknown, so the event is kept.
                     Err(StoreError::Damaged(what)) => {
                         self.note_damage(family, &what);
-                        wanted = true;
+                        is_needed_elsewhere = true;
                     }
-                    scanned => scanned?,
+                    result => result?,
                 }
             }
-            if !wanted {
+            if !is_needed_elsewhere {
                 group.batch.delete(Family::Carried, keys::carried(id, seq));
             }
         }
@@ -351,7 +352,6 @@ impl GroupWriter {
     }
 }
 
-/// Encodes a subscription's changes.
 fn encode_changes(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
@@ -361,7 +361,8 @@ fn encode_changes(
         partition,
         subscription,
     } = subscription_key;
-    let (mut new_cursor, mut lines) = (None, EncodedLines::default());
+    let mut new_cursor = None;
+    let mut lines = EncodedLines::default();
     for change in changes {
         match change {
             RecordChange::Cursor(cursor) => {
@@ -382,7 +383,7 @@ fn encode_changes(
                     pending.encode(),
                 );
                 group
-                    .needs
+                    .pin_changes
                     .insert((partition, *seq, subscription, *lane), true);
                 if *was_due != Some(pending.due) {
                     if let Some(was_due) = was_due {
@@ -418,7 +419,7 @@ fn encode_changes(
                     Vec::new(),
                 );
                 group
-                    .needs
+                    .pin_changes
                     .insert((partition, *seq, subscription, *lane), true);
             }
             RecordChange::Note {
@@ -449,7 +450,6 @@ fn encode_changes(
         .put_outcomes(subscription_key, new_cursor, lines);
 }
 
-/// Deletes a pending delivery.
 pub(super) fn delete_pending(
     group: &mut CommitGroup,
     subscription_key: SubscriptionKey,
@@ -469,7 +469,7 @@ pub(super) fn delete_pending(
         .batch
         .single_delete(Family::Due, keys::due(subscription_key, was_due, lane, seq));
     group
-        .needs
+        .pin_changes
         .insert((partition, seq, subscription, lane), false);
 }
 
@@ -542,6 +542,6 @@ pub(super) fn remove_dead_letter(
         .batch
         .delete(Family::Pin, keys::pin(partition, seq, subscription, lane));
     group
-        .needs
+        .pin_changes
         .insert((partition, seq, subscription, lane), false);
 }

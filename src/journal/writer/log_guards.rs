@@ -16,7 +16,6 @@ use gridhook_event::{PartitionId, Seq};
 /// Keeps a range of a log until it is dropped.
 pub(crate) type GuardToken = Arc<Seq>;
 
-/// The guards of all partitions.
 #[derive(Debug, Default)]
 pub(super) struct LogGuards(HashMap<PartitionId, Vec<Weak<Seq>>>);
 

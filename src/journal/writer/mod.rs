@@ -149,7 +149,8 @@ pub(super) fn spawn_writer(
         parked: Vec::new(),
         last_housekeeping,
     };
-    let (fatal, span) = (Arc::clone(&resources.fatal), tracing::Span::current());
+    let fatal = Arc::clone(&resources.fatal);
+    let span = tracing::Span::current();
     let run = move || {
         let _in = span.entered();
         let status = Arc::clone(&writer.status);
@@ -222,7 +223,7 @@ struct CommitGroup {
     incarnations: IdMap<SubscriptionKey, Option<Incarnation>>,
     /// Changed pending deliveries and pins of events that may be carried: whether they exist after
     /// this group.
-    needs: HashMap<PendingEntry, bool>,
+    pin_changes: HashMap<PendingEntry, bool>,
     /// Subscriptions with jobs that have ended.
     ended: HashSet<SubscriptionKey>,
     /// Ids of events for topics with duplicate detection.
@@ -270,10 +271,10 @@ impl GroupWriter {
         };
         let mut group = std::mem::take(&mut self.parked);
         let most = group.len() + GROUP_MAX;
-        let mut waited = self.wait_beside_outcomes(wait);
+        let mut has_waited = self.wait_beside_outcomes(wait);
         let mut next = self.entries.next();
         if next.is_none() && self.outcomes.is_empty() {
-            waited = false;
+            has_waited = false;
             self.outcomes.expect_nothing();
             self.entries.wait_for_entries(Awaited::Any, wait);
             next = self.entries.next();
@@ -282,7 +283,8 @@ impl GroupWriter {
         if next.is_none() && self.outcomes.is_empty() {
             return (group, now, self.entries.is_closed());
         }
-        let (mut bytes, mut urgency) = (0, Urgency::None);
+        let mut bytes = 0;
+        let mut urgency = Urgency::None;
         let mut is_last = false;
         while group.len() + self.outcomes.len() < most && bytes < self.options.group_bytes {
             match next.take().or_else(|| self.entries.next()) {
@@ -310,9 +312,9 @@ impl GroupWriter {
                     is_last = true;
                     break;
                 }
-                None if urgency != Urgency::None || waited => break,
+                None if urgency != Urgency::None || has_waited => break,
                 None => {
-                    waited = self.wait_beside_outcomes(wait);
+                    has_waited = self.wait_beside_outcomes(wait);
                     now = self.clock.now();
                 }
             }
@@ -337,11 +339,11 @@ impl GroupWriter {
             return false;
         };
         let wait = until.since(self.clock.now());
-        let waited = !self.entries.wait_for_entries(awaited, wait.min(most));
-        if waited && wait <= most {
+        let has_waited = !self.entries.wait_for_entries(awaited, wait.min(most));
+        if has_waited && wait <= most {
             self.outcomes.advance_to(until);
         }
-        waited
+        has_waited
     }
 
     fn commit_group(
@@ -351,7 +353,8 @@ impl GroupWriter {
     ) -> Result<(), StoreError> {
         let count = entries.len();
         // Most entries have one operation.
-        let (batch, answers) = (Batch(Vec::with_capacity(count)), Vec::with_capacity(count));
+        let batch = Batch(Vec::with_capacity(count));
+        let answers = Vec::with_capacity(count);
         let mut group = CommitGroup {
             batch,
             answers,
@@ -418,7 +421,7 @@ impl GroupWriter {
             let version = self.recent_ids.add(group.ids);
             self.status.set_ids_version(version);
         }
-        let mut moved = Vec::new();
+        let mut moved_partitions = Vec::new();
         for (
             SubscriptionKey {
                 partition,
@@ -428,8 +431,8 @@ impl GroupWriter {
         ) in group.lows
         {
             // The outcomes of a topic often come together.
-            if moved.last() != Some(&partition) {
-                moved.push(partition);
+            if moved_partitions.last() != Some(&partition) {
+                moved_partitions.push(partition);
             }
             let lows = self.lows.entry(partition).or_default();
             match low {
@@ -438,7 +441,7 @@ impl GroupWriter {
             };
         }
         let soon = self.last_write.after(self.trims.lookup_delay());
-        moved
+        moved_partitions
             .iter()
             .chain(group.before.keys())
             .for_each(|id| self.trims.schedule_lookup(*id, soon));
@@ -448,10 +451,10 @@ impl GroupWriter {
             if !self.partitions.contains_key(id) {
                 self.ids.forget_partition(*id);
                 self.lows.remove(id);
-                moved.push(*id);
+                moved_partitions.push(*id);
             }
         }
-        self.update_crowded(moved.into_iter())?;
+        self.update_crowded(moved_partitions.into_iter())?;
         for answer in group.answers {
             match answer {
                 // The events are published even if the publisher has disconnected.
@@ -464,10 +467,10 @@ impl GroupWriter {
         if !group.appended.is_empty() {
             self.outcomes.expect_outcomes(self.last_write);
         }
-        let mut appended = group.appended.into_iter().peekable();
-        while let Some((id, chunk)) = appended.next() {
+        let mut appends = group.appended.into_iter().peekable();
+        while let Some((id, chunk)) = appends.next() {
             let mut chunks = vec![chunk];
-            while let Some((_, chunk)) = appended.next_if(|(next, _)| *next == id) {
+            while let Some((_, chunk)) = appends.next_if(|(next, _)| *next == id) {
                 chunks.push(chunk);
             }
             (self.listener)(id, chunks);
@@ -497,7 +500,7 @@ impl GroupWriter {
         let cursor = self
             .store
             .get(Family::Cursor, &keys::cursor(subscription_key));
-        let opened = match (cursor, self.partitions.get(&subscription_key.partition)) {
+        let reply_value = match (cursor, self.partitions.get(&subscription_key.partition)) {
             (Ok(Some(value)), Some(partition)) => match Cursor::decode(&value) {
                 Ok(cursor) => Ok(OpenedSubscription {
                     owner,
@@ -511,14 +514,14 @@ impl GroupWriter {
             (Ok(_), _) => Err(Error::Unknown),
             (Err(error), _) => Err(error.into()),
         };
-        if let Err(Error::Damaged(what)) = &opened {
+        if let Err(Error::Damaged(what)) = &reply_value {
             self.note_damage(Family::Cursor, what);
         }
-        if matches!(opened, Err(Error::Unknown)) {
+        if matches!(reply_value, Err(Error::Unknown)) {
             self.incarnations.remove(&subscription_key);
         }
         // The caller may have been dropped. Its incarnation then stays unused.
-        reply.send(opened).ok();
+        reply.send(reply_value).ok();
     }
 
     /// Records an unreadable record. This does not end the writer: if the disk cannot be written
@@ -557,7 +560,6 @@ impl GroupWriter {
     }
 }
 
-/// Restores the previous values.
 fn put_back<K: Eq + Hash, V>(now: &mut IdMap<K, V>, before: IdMap<K, Option<V>>) {
     for (key, before) in before {
         match before {
@@ -575,12 +577,12 @@ fn reply_to_entry(entry: WriterEntry, answer: Result<(), Error>) {
             reply.send(answer).ok();
         }
         WriterEntry::Open { reply, .. } => {
-            let refused = answer.err().unwrap_or(Error::Unknown);
-            reply.send(Err(refused)).ok();
+            let refusal = answer.err().unwrap_or(Error::Unknown);
+            reply.send(Err(refusal)).ok();
         }
         WriterEntry::Keep { reply, .. } => {
-            let refused = answer.err().unwrap_or(Error::Unknown);
-            reply.send(Err(refused)).ok();
+            let refusal = answer.err().unwrap_or(Error::Unknown);
+            reply.send(Err(refusal)).ok();
         }
         // A publish request is answered with its receipt.
         WriterEntry::Publish { .. } | WriterEntry::DivideBacklog { .. } | WriterEntry::Close => {}

@@ -22,7 +22,6 @@ const IDLE: Duration = Duration::from_millis(1);
 /// The number of outcomes up to which this is so.
 const FEW: usize = 16;
 
-/// The outcomes.
 pub(super) struct WaitingOutcomes {
     delay: Duration,
     /// The oldest first.
@@ -44,7 +43,8 @@ pub(super) struct WaitingOutcomes {
 impl WaitingOutcomes {
     /// None, with the delay of the settings.
     pub(super) fn new(delay: Duration) -> Self {
-        let (entries, urgency) = (Vec::new(), WriteUrgency::Relaxed);
+        let entries = Vec::new();
+        let urgency = WriteUrgency::Relaxed;
         Self {
             delay,
             entries,
@@ -105,11 +105,9 @@ impl WaitingOutcomes {
         }
     }
 
-    /// Adds an outcome.
     pub(super) fn push(&mut self, entry: WriterEntry, now: Timestamp) {
-        let (urgency, first) = (entry.urgency(), |known: Option<Timestamp>, next| {
-            known.map_or(next, |known| known.min(next))
-        });
+        let urgency = entry.urgency();
+        let first = |known: Option<Timestamp>, next| known.map_or(next, |known| known.min(next));
         let (shares, due) = match urgency {
             WriteUrgency::Relaxed => {
                 let delay = urgency.delay_max(self.delay);

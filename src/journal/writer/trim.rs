@@ -50,13 +50,11 @@ const RETENTION_PART: u32 = 64;
 /// The maximum time between two trims of a partition.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
-/// A lookup.
 enum LogLookup {
     Trim(TrimLookup),
     Filter(PartitionId, OpenBlock),
 }
 
-/// Its result.
 enum LogLookupResult {
     Trim(PartitionId, Result<TrimPlan, StoreError>),
     Filter(CompleteFilter),
@@ -150,7 +148,6 @@ enum TrimStage {
     },
 }
 
-/// A finished lookup.
 struct TrimResult {
     id: PartitionId,
     plan: Result<TrimPlan, StoreError>,
@@ -160,7 +157,6 @@ struct TrimResult {
     again: bool,
 }
 
-/// The schedule of lookups.
 pub(super) struct TrimSchedule {
     due: BTreeSet<(Timestamp, PartitionId)>,
     /// Only partitions from which something may be removed.
@@ -190,7 +186,6 @@ impl TrimSchedule {
         self.in_progress + self.completing > 0
     }
 
-    /// Completes the id filter of a block.
     pub(super) fn complete_filter(&mut self, id: PartitionId, open: OpenBlock) {
         if self
             .looks
@@ -314,13 +309,13 @@ impl GroupWriter {
     /// Moves floors according to finished lookups and begins lookups that are due. Never blocks on
     /// a lookup.
     pub(super) fn trim_partitions(&mut self, now: Timestamp) -> Result<(), StoreError> {
-        let moved = self.move_floors(now).and_then(|()| self.write_filters());
+        let result = self.move_floors(now).and_then(|()| self.write_filters());
         while let Some(id) = self.trims.next(now) {
             self.begin_trim_lookup(id, now);
         }
         let filters = self.trims.completing + self.trims.filters.len();
         self.status.set_trimming(self.trims.in_progress + filters);
-        moved
+        result
     }
 
     /// Writes the id filters that are being completed, before the writer ends.
@@ -375,7 +370,7 @@ impl GroupWriter {
             } else {
                 now.before(retention)
             };
-            let kept = (!retention.is_zero()).then_some(since);
+            let retained_since = (!retention.is_zero()).then_some(since);
             let PartitionState {
                 floor,
                 next,
@@ -388,7 +383,7 @@ impl GroupWriter {
                 next,
                 set_back,
                 low,
-                kept,
+                kept: retained_since,
             });
         } else if self.guards.lowest_guarded(id).is_some() {
             // The end of a guard is not signaled.
@@ -416,7 +411,7 @@ impl GroupWriter {
 
     fn move_floors(&mut self, now: Timestamp) -> Result<(), StoreError> {
         let mut batch = Batch::default();
-        let mut moved = Vec::new();
+        let mut moved_floors = Vec::new();
         let retention = self.options.limits.retention;
         let interval = (retention / RETENTION_PART).clamp(HOUSEKEEPING, INTERVAL_MAX);
         while let Some(TrimResult {
@@ -429,8 +424,8 @@ impl GroupWriter {
             if !self.partitions.contains_key(&id) {
                 continue;
             }
-            let planned = plan.and_then(|plan| self.recheck_plan(id, plan, touched));
-            let plan = match planned {
+            let plan_result = plan.and_then(|plan| self.recheck_plan(id, plan, touched));
+            let plan = match plan_result {
                 Ok(plan) => plan,
                 Err(error) => {
                     self.trims.set_due(id, now.after(UNREADABLE_WAIT));
@@ -462,18 +457,18 @@ impl GroupWriter {
                 continue;
             };
             partition_state::put_floor_move(&mut batch, id, partition, &plan);
-            moved.push((id, plan.target));
+            moved_floors.push((id, plan.target));
         }
-        if moved.is_empty() {
+        if moved_floors.is_empty() {
             return Ok(());
         }
         if let Err(error) = self.store.write(&batch) {
-            for (id, _) in moved {
+            for (id, _) in moved_floors {
                 self.trims.put_off(id, now.after(HOUSEKEEPING));
             }
             return Err(error);
         }
-        for (id, target) in moved {
+        for (id, target) in moved_floors {
             if let Some(partition) = self.partitions.get_mut(&id) {
                 partition.floor = target;
             }

@@ -11,7 +11,6 @@ const PATIENCE: u32 = 50;
 /// … and at most this many, if every try fails: days for an endpoint that accepts one per minute.
 const PATIENCE_MAX: u32 = 50 << 7;
 
-/// The cap.
 #[derive(Debug, Default)]
 pub(super) struct BatchCap {
     /// [`None`] if no request was too large.

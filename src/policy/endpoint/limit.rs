@@ -45,7 +45,6 @@ const KNOWN: u16 = 32;
 /// Size classes: batches of 1, 2 to 3, 4 to 7 … up to 4,096 and more events.
 const CLASSES: usize = 13;
 
-/// The limit.
 #[derive(Debug)]
 pub(super) struct AdaptiveLimit {
     max: u32,
@@ -123,8 +122,8 @@ impl AdaptiveLimit {
             self.classes.reserve_exact(class + 1 - self.classes.len());
             self.classes.resize_with(class + 1, BatchLatency::default);
         }
-        let pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
-        let slow = self.classes[class].learn_latency(latency, pushed);
+        let is_pushed = self.get() > 1 && 2 * in_flight > self.get() as usize;
+        let slow = self.classes[class].learn_latency(latency, is_pushed);
         if slow {
             self.shrink_limit(AFTER_SLOWNESS, sent, now);
         } else if self.full && in_flight >= self.get() as usize {
@@ -154,11 +153,11 @@ impl BatchLatency {
         let micros = latency.as_secs_f32() * 1e6;
         self.count = self.count.saturating_add(1);
         let count = f32::from(self.count);
-        let known = self.count >= KNOWN;
-        if !known || !pushed || micros < self.usual {
+        let is_known = self.count >= KNOWN;
+        if !is_known || !pushed || micros < self.usual {
             self.usual += (micros - self.usual) / count.min(USUAL);
         }
         self.last += (micros - self.last) / count.min(LAST);
-        known && self.last > self.usual * SLOW_TIMES + SLOW_MICROS
+        is_known && self.last > self.usual * SLOW_TIMES + SLOW_MICROS
     }
 }

@@ -125,11 +125,11 @@ impl Endpoint {
 
     /// The stored part of its pace.
     pub fn pace(&self) -> PaceRecord {
-        let paced = self.bucket.as_deref().is_some_and(RequestPace::has_course);
+        let has_pace = self.bucket.as_deref().is_some_and(RequestPace::has_course);
         let requested_by = self.pace.not_before.map(|_| self.id);
         PaceRecord {
             healthy: self.last_healthy_rate(),
-            paced,
+            paced: has_pace,
             requested_by,
             ..self.pace
         }
@@ -352,9 +352,9 @@ impl Endpoint {
             HealthSignal::Failed(_) => _ = self.pace.failing_since.get_or_insert(now),
             HealthSignal::Nothing => {}
         }
-        let asked = retry::capped_retry_after(&self.edition, report.retry_after)
+        let requested_wait = retry::capped_retry_after(&self.edition, report.retry_after)
             .filter(|_| signal != HealthSignal::Accepted);
-        let not_before = asked
+        let not_before = requested_wait
             .map(|wait| now.after(wait))
             .filter(|until| *until > now);
         self.pace.not_before = self.pace.not_before.max(not_before);
@@ -496,14 +496,14 @@ impl Endpoint {
         sent: Timestamp,
         now: Timestamp,
     ) {
-        let recent = self.meter.count_failure(now);
+        let counts = self.meter.count_failure(now);
         self.limit.record_failure(sent, now);
         if let Some(bucket) = &mut self.bucket {
             bucket.record_failure(failure, sent, &self.edition.pace, now);
         }
         let table = &self.edition.probation;
         self.health =
-            health::after_failure(failures, self.suspend_after, recent, failure, table, now);
+            health::after_failure(failures, self.suspend_after, counts, failure, table, now);
     }
 
     /// Returns to healthy: failures are forgotten, the rate is kept.
@@ -522,12 +522,12 @@ impl Endpoint {
         let Some((rate, whole)) = self.meter.success_rate() else {
             return self.pace.healthy;
         };
-        let measured = Rate::from_per_second(rate);
+        let rate_of_window = Rate::from_per_second(rate);
         Some(
             self.pace
                 .healthy
-                .filter(|before| !whole && *before > measured)
-                .unwrap_or(measured),
+                .filter(|before| !whole && *before > rate_of_window)
+                .unwrap_or(rate_of_window),
         )
     }
 }

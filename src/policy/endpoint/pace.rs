@@ -139,7 +139,6 @@ impl RequestPace {
         self.bucket.opens_at(1, self.current_rate(now), now)
     }
 
-    /// Takes a token.
     pub(super) fn take_token(&mut self, now: Timestamp) {
         self.take_token_in_debt(now);
         self.bucket.forgive_debt();
@@ -150,7 +149,6 @@ impl RequestPace {
         self.bucket.take_tokens(1.0, self.current_rate(now), now);
     }
 
-    /// Notes a success.
     pub(super) fn record_success(&mut self, table: &PaceRules, now: Timestamp) {
         self.refill_tokens(now);
         if let Some(course) = &mut self.course {
@@ -234,9 +232,9 @@ impl RecoveryCourse {
         now: Timestamp,
     ) {
         self.second.failed += 1;
-        let recent = f64::from(self.before + self.second.accepted + self.second.failed);
+        let requests = f64::from(self.before + self.second.accepted + self.second.failed);
         if failure != Failure::Busy
-            && f64::from(self.second.failed) <= recent * table.tolerated_share
+            && f64::from(self.second.failed) <= requests * table.tolerated_share
         {
             return;
         }
@@ -245,8 +243,8 @@ impl RecoveryCourse {
             return;
         }
         let rate = self.current_rate(now);
-        let accepted = self.proven.map_or(rate, |proven| proven.min(rate));
-        self.rate = (accepted * table.after_failure_share).max(self.floor);
+        let proven_rate = self.proven.map_or(rate, |proven| proven.min(rate));
+        self.rate = (proven_rate * table.after_failure_share).max(self.floor);
         self.climbs = None;
         self.cut = now;
     }

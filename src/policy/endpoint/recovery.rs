@@ -119,8 +119,8 @@ impl Endpoint {
             requested_wait: None,
             reported_wait: None,
         };
-        let paced = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
-        let healthy = endpoint.pace.healthy.filter(|_| paced);
+        let has_pace = failed.is_some() && (cursor.pace.paced || cursor.next_due.is_some());
+        let healthy = endpoint.pace.healthy.filter(|_| has_pace);
         let pace = RequestPace::new(healthy, endpoint.rate_max, &endpoint.edition.pace, now);
         endpoint.bucket = pace.map(Box::new);
         endpoint.leave_alone();

@@ -89,7 +89,8 @@ fn find_obstacles(
         .map(|by| Obstacle::Held { by })
         .into_iter()
         .collect();
-    let (pending, most) = (cursor.counters.pending, pull.leases_max);
+    let pending = cursor.counters.pending;
+    let most = pull.leases_max;
     if matches!(state, EventState::Unread { .. }) && pending >= u64::from(most) {
         obstacles.push(Obstacle::Full { pending, most });
     }

@@ -121,13 +121,13 @@ impl AdvancedFilter {
     /// Why it rejects the event; [`None`] if it matches.
     pub(super) fn stop(&self, view: &EventView<'_>, on_arrays: bool) -> Option<AdvancedMismatch> {
         let node = view.find_value(&self.key);
-        let absent = match node.map(JsonNode::value) {
+        let mismatch = match node.map(JsonNode::value) {
             None => Some(AdvancedMismatch::Missing),
             Some(EventValue::Null) => Some(AdvancedMismatch::Null),
             Some(_) => None,
         };
-        let Some(node) = node.filter(|_| absent.is_none()) else {
-            return absent.filter(|_| !self.operator.takes_absent());
+        let Some(node) = node.filter(|_| mismatch.is_none()) else {
+            return mismatch.filter(|_| !self.operator.takes_absent());
         };
         let fits = match (&self.operator, node.value()) {
             (Operator::IsNullOrUndefined, _) => return Some(AdvancedMismatch::Present),

@@ -110,7 +110,8 @@ impl FilterIndex {
     /// Builds an index, reusing the automata of this one where possible.
     #[must_use]
     pub fn rebuild<'f>(&self, filters: impl IntoIterator<Item = &'f Filter>) -> Self {
-        let (mut index, mut strings) = (Self::default(), HashSet::new());
+        let mut index = Self::default();
+        let mut strings = HashSet::new();
         for (position, filter) in filters.into_iter().enumerate() {
             for advanced in &filter.advanced_filters {
                 let parts = searched_parts(&advanced.operator);
@@ -181,17 +182,17 @@ impl FilterIndex {
 
     /// The indexes of the filters that may match the event, ascending.
     pub fn find_candidates(&self, view: &EventView<'_>) -> Vec<usize> {
-        let mut found = Vec::new();
-        self.any_topic.find_candidates(view, &mut found);
+        let mut candidates = Vec::new();
+        self.any_topic.find_candidates(view, &mut candidates);
         if !self.by_topic.is_empty()
             && let Some(types) = self.by_topic.get(view.domain_topic().as_folded())
         {
-            types.find_candidates(view, &mut found);
+            types.find_candidates(view, &mut candidates);
         }
         // An array may find a filter twice.
-        found.sort_unstable();
-        found.dedup();
-        found
+        candidates.sort_unstable();
+        candidates.dedup();
+        candidates
     }
 }
 
@@ -263,11 +264,11 @@ impl ValueIndex {
     fn add(&mut self, filter: &Filter, position: usize) {
         // Equality leaves fewer candidates than a substring, and the top of an event is cheaper to
         // read than its data.
-        let required = filter
+        let required_values = filter
             .advanced_filters
             .iter()
             .filter_map(|advanced| Some((advanced.key.folded_names(), required_values(advanced)?)));
-        let first = required.min_by_key(|(path, wanted)| {
+        let first = required_values.min_by_key(|(path, wanted)| {
             (matches!(wanted, RequiredValues::Contained(_)), path.len())
         });
         let Some((path, wanted)) = first else {

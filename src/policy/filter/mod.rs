@@ -150,7 +150,7 @@ impl Filter {
         let Some((clause, why)) = self.stop(&view) else {
             return FilterResult::Match;
         };
-        let seen = match clause {
+        let value = match clause {
             FilterClause::DomainTopic => Some(view.domain_topic_node().to_truncated_json()),
             FilterClause::EventTypes => Some(view.event_type_node().to_truncated_json()),
             FilterClause::SubjectBeginsWith | FilterClause::SubjectEndsWith => {
@@ -163,7 +163,7 @@ impl Filter {
         FilterResult::Stopped {
             clause: clause.to_string(),
             why,
-            seen,
+            seen: value,
         }
     }
 

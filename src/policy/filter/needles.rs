@@ -41,7 +41,6 @@ struct Block {
 pub(super) struct Found(Vec<Vec<u64>>);
 
 impl Needles {
-    /// Creates the set.
     pub(super) fn new<'s>(strings: impl IntoIterator<Item = &'s str>) -> Self {
         Self::default().rebuild(strings)
     }
@@ -51,13 +50,13 @@ impl Needles {
         let mut missing: BTreeSet<&str> = strings.into_iter().collect();
         let mut blocks = Vec::new();
         for block in self.blocks.iter().filter(|block| block.is_full()) {
-            let wanted = block
+            let wanted_count = block
                 .strings
                 .iter()
                 .filter(|string| missing.contains(&***string))
                 .count();
             // A block of which most strings are unused is dissolved.
-            if 2 * wanted >= block.strings.len() {
+            if 2 * wanted_count >= block.strings.len() {
                 block.strings.iter().for_each(|string| {
                     missing.remove(&**string);
                 });
@@ -66,14 +65,14 @@ impl Needles {
         }
         let mut strings = Vec::new();
         let mut close = |strings: &mut Vec<&str>| {
-            let known = self.blocks.iter().find(|block| {
+            let same_block = self.blocks.iter().find(|block| {
                 block
                     .strings
                     .iter()
                     .map(|string| &**string)
                     .eq(strings.iter().copied())
             });
-            blocks.push(known.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone));
+            blocks.push(same_block.map_or_else(|| Arc::new(Block::new(strings)), Arc::clone));
             strings.clear();
         };
         let mut bytes = 0;
@@ -101,7 +100,6 @@ impl Needles {
         Self { blocks, positions }
     }
 
-    /// The number of blocks.
     pub(super) fn block_count(&self) -> usize {
         self.blocks.len()
     }
@@ -178,13 +176,13 @@ impl Block {
     }
 
     fn search_texts(&self, texts: &[String]) -> Vec<u64> {
-        let mut found = vec![0; self.strings.len().div_ceil(64)];
+        let mut matches = vec![0; self.strings.len().div_ceil(64)];
         let automaton = self.automaton.get_or_init(|| {
             NFA::new(self.strings.iter().map(|string| &**string))
                 .expect("a block is far smaller than an automaton may be")
         });
         // A state stands for all strings that end there. Visiting each state once bounds the work.
-        let mut seen = vec![0u64; automaton.memory_usage() / size_of::<u32>() / 64 + 1];
+        let mut visits = vec![0u64; automaton.memory_usage() / size_of::<u32>() / 64 + 1];
         let start = automaton
             .start_state(Anchored::No)
             .expect("an automaton without anchors starts without one");
@@ -193,12 +191,13 @@ impl Block {
             let mut bytes = text.bytes();
             loop {
                 if automaton.is_match(state) {
-                    let (word, bit) = (state.as_usize() / 64, 1 << (state.as_usize() % 64));
-                    if seen[word] & bit == 0 {
-                        seen[word] |= bit;
+                    let word = state.as_usize() / 64;
+                    let bit = 1 << (state.as_usize() % 64);
+                    if visits[word] & bit == 0 {
+                        visits[word] |= bit;
                         for index in 0..automaton.match_len(state) {
                             let number = automaton.match_pattern(state, index).as_usize();
-                            found[number / 64] |= 1 << (number % 64);
+                            matches[number / 64] |= 1 << (number % 64);
                         }
                     }
                 }
@@ -206,6 +205,6 @@ impl Block {
                 state = automaton.next_state(Anchored::No, state, byte);
             }
         }
-        found
+        matches
     }
 }

@@ -28,7 +28,6 @@ pub struct ExactNumber {
 }
 
 impl ExactNumber {
-    /// Parses a JSON number.
     pub(crate) fn new(text: &str) -> Self {
         let (negative, rest) = text
             .strip_prefix('-')

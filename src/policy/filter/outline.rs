@@ -16,7 +16,6 @@ struct Member {
     next: usize,
 }
 
-/// The positions.
 #[derive(Debug)]
 pub(super) struct Outline<'e> {
     json: &'e str,
@@ -29,7 +28,8 @@ impl<'e> Outline<'e> {
     /// The outline of an object; [`None`] for other values.
     pub(super) fn from_object(json: &'e str) -> Option<Self> {
         let text = json.as_bytes();
-        let (mut members, mut open) = (Vec::<Member>::new(), Vec::<usize>::new());
+        let mut members = Vec::<Member>::new();
+        let mut open = Vec::<usize>::new();
         let mut at = skip_whitespace(text, 0);
         if text.get(at) != Some(&b'{') {
             return None;
@@ -137,7 +137,8 @@ fn string_end(text: &[u8], at: usize) -> Option<usize> {
 
 /// The end of the array that starts here.
 fn array_end(text: &[u8], at: usize) -> Option<usize> {
-    let (mut at, mut depth) = (at, 0_usize);
+    let mut at = at;
+    let mut depth = 0_usize;
     loop {
         match text.get(at)? {
             b'"' => {

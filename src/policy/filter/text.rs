@@ -56,7 +56,6 @@ impl<'de> Deserialize<'de> for FoldedText {
     }
 }
 
-/// Folds the case of `text`.
 pub(super) fn fold_case(text: &str) -> String {
     if text.is_ascii() {
         text.to_ascii_lowercase()
@@ -95,11 +94,11 @@ fn fold_char(c: char) -> char {
     if c.is_ascii() {
         return c.to_ascii_lowercase();
     }
-    let moved = |by: u32| char::from_u32(u32::from(c) + by).unwrap_or(c);
+    let shift = |by: u32| char::from_u32(u32::from(c) + by).unwrap_or(c);
     match c {
         // Their full mapping has two characters, but a single one exists too.
-        '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => moved(8),
-        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => moved(9),
+        '\u{1f80}'..='\u{1f87}' | '\u{1f90}'..='\u{1f97}' | '\u{1fa0}'..='\u{1fa7}' => shift(8),
+        '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => shift(9),
         _ => {
             let mut upper = c.to_uppercase();
             match (upper.next(), upper.next()) {

@@ -52,7 +52,6 @@ pub struct EventView<'e> {
     root: OnceCell<JsonNode<'e>>,
 }
 
-/// A value of an event.
 #[derive(Debug)]
 pub(super) enum EventValue<'e> {
     Null,
@@ -134,7 +133,6 @@ impl<'e> EventView<'e> {
         self.find_path(path)?.value().texts()
     }
 
-    /// The event.
     pub(super) fn event(&self) -> &'e Event {
         self.event
     }
@@ -213,21 +211,21 @@ impl<'e> EventView<'e> {
                 std::str::from_utf8(self.event.wire_bytes()).unwrap_or_default(),
             )
         });
-        let found = root.find_descendant(path);
+        let descendant = root.find_descendant(path);
         match (self.event.schema, path) {
             // For a custom event, Event Grid's `data` is the whole object.
-            (Schema::Custom, [data, rest @ ..]) if found.is_none() && data == "data" => {
+            (Schema::Custom, [data, rest @ ..]) if descendant.is_none() && data == "data" => {
                 root.find_descendant(rest)
             }
             // Names of attributes before CloudEvents 1.0. An extension of that name takes
             // precedence.
-            (Schema::CloudEvents, [name]) if found.is_none() => match name.as_str() {
+            (Schema::CloudEvents, [name]) if descendant.is_none() => match name.as_str() {
                 "eventid" => self.find_path(&["id".to_owned()]),
                 "eventtype" => self.find_path(&["type".to_owned()]),
                 "eventtypeversion" => root.find_descendant(&["dataschema".to_owned()]),
                 _ => None,
             },
-            (Schema::EventGrid | Schema::CloudEvents | Schema::Custom, _) => found,
+            (Schema::EventGrid | Schema::CloudEvents | Schema::Custom, _) => descendant,
         }
     }
 
@@ -240,13 +238,13 @@ impl<'e> EventView<'e> {
                 .iter()
                 .any(|string| texts.iter().any(|text| text.contains(string.as_folded())))
         };
-        let known = |needles: &Needles| {
+        let search = |needles: &Needles| {
             let found = node.found.get_or_init(|| needles.search_texts(texts));
             strings.iter().try_fold(false, |any, string| {
                 Some(any || needles.contains_match(found, string.as_folded())?)
             })
         };
-        Some(match self.needles.and_then(known) {
+        Some(match self.needles.and_then(search) {
             Some(is_found) => is_found,
             None if texts.iter().map(String::len).sum::<usize>() * strings.len() < ONE_PASS => {
                 one_by_one()
@@ -330,7 +328,6 @@ impl<'e> JsonNode<'e> {
         }
     }
 
-    /// The root of an event.
     fn root_of_event(json: &'e str) -> Self {
         let outline = Outline::from_object(json).map(Rc::new);
         Self::new(

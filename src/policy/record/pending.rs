@@ -8,7 +8,7 @@ use gridhook_event::{Event, Lane, Seq, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Published events.
-    Own,
+    Live,
     /// Events of jobs.
     Jobs,
 }
@@ -16,7 +16,11 @@ pub enum Traffic {
 impl Traffic {
     /// The kind of a lane's events.
     pub fn from_lane(lane: Lane) -> Self {
-        if lane.is_job() { Self::Jobs } else { Self::Own }
+        if lane.is_job() {
+            Self::Jobs
+        } else {
+            Self::Live
+        }
     }
 }
 

@@ -129,7 +129,8 @@ impl SeqSet {
 
     /// Adds an event.
     pub fn insert(&mut self, seq: Seq) {
-        let (position, after) = (self.run_index(seq), seq.plus(1));
+        let position = self.run_index(seq);
+        let after = seq.plus(1);
         let is_before = |run: Option<&(Seq, Seq)>| run.is_some_and(|(first, _)| *first <= after);
         match (
             position
@@ -149,7 +150,8 @@ impl SeqSet {
 
     /// Removes an event. Returns false if it is not in the set.
     pub fn remove(&mut self, seq: Seq) -> bool {
-        let (position, after) = (self.run_index(seq), seq.plus(1));
+        let position = self.run_index(seq);
+        let after = seq.plus(1);
         match self.0.get_mut(position) {
             Some((first, end)) if *first == seq => {
                 *first = after;

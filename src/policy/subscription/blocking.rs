@@ -183,12 +183,12 @@ impl Subscription {
             if retry {
                 blocking.remove(seq);
                 // A client's lock has its full time again.
-                let received = event.pending.received.filter(|_| !self.is_pulled());
+                let first_lock = event.pending.received.filter(|_| !self.is_pulled());
                 self.move_due_time(
                     event.lane,
                     seq,
                     PendingDelivery {
-                        received,
+                        received: first_lock,
                         ..event.pending
                     },
                     ASKED,
@@ -210,7 +210,8 @@ impl Subscription {
             } else {
                 last
             };
-            let (attempts, since) = (pending.attempts, pending.received);
+            let attempts = pending.attempts;
+            let since = pending.received;
             let item = SendItem {
                 lane,
                 seq,
@@ -235,12 +236,12 @@ impl Subscription {
         let terms = edition
             .rules_for(self.settings.destination)
             .terms_for(self.settings.dead_letter);
-        let tried = pending.tried;
-        let failed = Failed {
+        let last_attempt = pending.tried;
+        let failure = Failed {
             number: pending.attempts,
-            first: tried,
-            sent: tried,
-            ended: tried,
+            first: last_attempt,
+            sent: last_attempt,
+            ended: last_attempt,
         };
         let outcome = match pending.last {
             LastOutcome::Attempted(outcome) => outcome,
@@ -254,7 +255,7 @@ impl Subscription {
             edition,
             terms,
             self.settings.attempts_max,
-            failed,
+            failure,
             &answer,
             Jitter(0.0),
         ) {

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::record::DueKey;
 use gridhook_event::{Lane, Seq, Timestamp};
 
-/// The keys.
 #[derive(Debug, Default)]
 pub(super) struct IdleKeys {
     /// With the end of their time to live.
@@ -25,22 +24,22 @@ impl IdleKeys {
 
     /// Takes expired keys, or the first `max` if a client waits.
     pub(super) fn take_due(&mut self, now: Timestamp, wanted: bool, max: usize) -> Vec<DueKey> {
-        let expired = self
+        let expired_keys = self
             .expiries
             .iter()
             .take_while(|(expires, _)| *expires <= now)
             .map(|(_, key)| *key);
-        let taken: Vec<DueKey> = if wanted {
+        let keys: Vec<DueKey> = if wanted {
             self.keys.keys().take(max).copied().collect()
         } else {
-            expired.take(max).collect()
+            expired_keys.take(max).collect()
         };
-        for key in &taken {
+        for key in &keys {
             if let Some(expires) = self.keys.remove(key) {
                 self.expiries.remove(&(expires, *key));
             }
         }
-        taken
+        keys
     }
 
     pub(super) fn drop_key(&mut self, dropped: (Lane, Seq)) {

@@ -21,7 +21,6 @@ struct TrackedRequest {
 /// The first and the last event of a request.
 type EventBounds = ((Lane, Seq), (Lane, Seq));
 
-/// The requests.
 #[derive(Debug)]
 pub(super) struct InFlight {
     requests: RequestMap<TrackedRequest>,
@@ -31,7 +30,7 @@ pub(super) struct InFlight {
         clippy::box_collection,
         reason = "most subscriptions have none, and there are many subscriptions"
     )]
-    lingering: Option<Box<HashMap<Seq, usize>>>,
+    detached_keys: Option<Box<HashMap<Seq, usize>>>,
     next: RequestId,
     /// The maximum number of requests, for lack of file descriptors.
     max: usize,
@@ -45,14 +44,14 @@ impl InFlight {
     pub(super) fn from_requests(requests: Vec<Arc<OutgoingBatch>>, next: RequestId) -> Self {
         let mut in_flight = Self {
             requests: RequestMap::default(),
-            lingering: None,
+            detached_keys: None,
             next,
             max: usize::MAX,
             ended: 0,
             was_at_limit: false,
         };
         for request in requests {
-            in_flight.note_lingering(&request.lingering);
+            in_flight.note_detached(&request.detached_keys);
             in_flight.insert(request);
         }
         in_flight
@@ -64,10 +63,10 @@ impl InFlight {
             .insert(request.id, TrackedRequest { request, bounds });
     }
 
-    fn note_lingering(&mut self, events: &[(Seq, OrderHash)]) {
+    fn note_detached(&mut self, events: &[(Seq, OrderHash)]) {
         for (seq, _) in events {
             *self
-                .lingering
+                .detached_keys
                 .get_or_insert_default()
                 .entry(*seq)
                 .or_default() += 1;
@@ -95,12 +94,12 @@ impl InFlight {
     /// reached, those that ended with it count as replaced: one by one, each would have been
     /// followed by the next, and by one more for which it raised the limit.
     pub(super) fn count_with_ended(&self) -> usize {
-        let replaced = if self.was_at_limit {
+        let replacements = if self.was_at_limit {
             2 * self.ended.saturating_sub(1)
         } else {
             0
         };
-        self.requests.len() + 1 + replaced
+        self.requests.len() + 1 + replacements
     }
 
     /// The number of requests of jobs.
@@ -128,7 +127,6 @@ impl InFlight {
             .map(|in_flight| (in_flight.request.id, in_flight.request.deadline))
     }
 
-    /// Starts a request.
     pub(super) fn begin_request(
         &mut self,
         items: Vec<SendItem>,
@@ -142,7 +140,7 @@ impl InFlight {
             endpoint: settings.endpoint,
             events: items.len(),
             items,
-            lingering: Vec::new(),
+            detached_keys: Vec::new(),
             sent: now,
             deadline: now.after(settings.request_timeout),
         });
@@ -153,9 +151,9 @@ impl InFlight {
     /// Ends a request; [`None`] if it has ended already.
     pub(super) fn end_request(&mut self, id: RequestId) -> Option<Arc<OutgoingBatch>> {
         let TrackedRequest { request, .. } = self.requests.remove(id)?;
-        if let Some(lingering) = &mut self.lingering {
-            for (seq, _) in &request.lingering {
-                if let Entry::Occupied(mut requests) = lingering.entry(*seq) {
+        if let Some(detached_keys) = &mut self.detached_keys {
+            for (seq, _) in &request.detached_keys {
+                if let Entry::Occupied(mut requests) = detached_keys.entry(*seq) {
                     *requests.get_mut() -= 1;
                     if *requests.get() == 0 {
                         requests.remove();
@@ -197,17 +195,17 @@ impl InFlight {
         let Some(TrackedRequest { request, .. }) = self.requests.get_mut(id) else {
             return;
         };
-        let before = request.lingering.len();
+        let before = request.detached_keys.len();
         Arc::make_mut(request).detach_events(events);
-        let lingering = request.lingering[before..].to_vec();
-        self.note_lingering(&lingering);
+        let detached_keys = request.detached_keys[before..].to_vec();
+        self.note_detached(&detached_keys);
     }
 
     /// Whether a request carries an event that has ended.
-    pub(super) fn is_lingering(&self, seq: Seq) -> bool {
-        self.lingering
+    pub(super) fn is_detached(&self, seq: Seq) -> bool {
+        self.detached_keys
             .as_ref()
-            .is_some_and(|lingering| lingering.contains_key(&seq))
+            .is_some_and(|detached_keys| detached_keys.contains_key(&seq))
     }
 
     /// Removes an event from the request that carries it.

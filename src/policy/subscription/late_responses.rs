@@ -86,14 +86,14 @@ impl Subscription {
         if result == LookupResult::Good
             && let Some(request) = self.late.responses.front().cloned()
         {
-            let answered: HashSet<(Lane, Seq)> =
+            let answered_keys: HashSet<(Lane, Seq)> =
                 found.iter().map(|(lane, seq, _)| (*lane, *seq)).collect();
             // An event that memory knew may meanwhile be on disk only. All are then asked for
             // again.
             if self
                 .find_unknown(&request)
                 .iter()
-                .all(|key| answered.contains(key))
+                .all(|key| answered_keys.contains(key))
             {
                 let dues = found.iter().filter_map(|(lane, seq, pending)| {
                     Some(((*lane, *seq), pending.as_ref()?.due))
@@ -111,9 +111,9 @@ impl Subscription {
             && !self.pending_write.is_full()
             && let Some(request) = self.late.responses.front().cloned()
         {
-            let unknown = self.find_unknown(&request);
-            if !unknown.is_empty() {
-                self.late.lookup.set_keys(unknown);
+            let unknown_keys = self.find_unknown(&request);
+            if !unknown_keys.is_empty() {
+                self.late.lookup.set_keys(unknown_keys);
             } else {
                 self.late.responses.pop_front();
                 self.settle_late_response(&request, &HashMap::new(), now);
@@ -125,7 +125,7 @@ impl Subscription {
     fn find_unknown(&mut self, request: &OutgoingBatch) -> Vec<(Lane, Seq)> {
         let keys: HashSet<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
         let in_flight = self.requests.find_carriers(&keys);
-        let mut known: HashSet<(Lane, Seq)> = in_flight
+        let mut known_keys: HashSet<(Lane, Seq)> = in_flight
             .iter()
             .flat_map(|(_, items)| items)
             .map(SendItem::key)
@@ -133,14 +133,14 @@ impl Subscription {
         let Some(first) = request.items.first() else {
             return Vec::new();
         };
-        known.extend(
+        known_keys.extend(
             self.queue_mut(first.lane)
                 .iter_engaged_keys()
                 .filter(|engaged| keys.contains(engaged)),
         );
-        let mut unknown: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
-        unknown.retain(|key| !known.contains(key) && self.is_unknown(*key));
-        unknown
+        let mut unknown_keys: Vec<(Lane, Seq)> = request.items.iter().map(SendItem::key).collect();
+        unknown_keys.retain(|key| !known_keys.contains(key) && self.is_unknown(*key));
+        unknown_keys
     }
 
     /// Whether neither the order nor the window knows the state of this delivery.
@@ -160,7 +160,8 @@ impl Subscription {
         now: Timestamp,
     ) {
         let mut active = self.take_back(&request.items);
-        let (mut settled, mut ended) = (Vec::new(), Vec::new());
+        let mut settled = Vec::new();
+        let mut ended = Vec::new();
         for item in &request.items {
             match active
                 .remove(&item.key())

@@ -99,7 +99,6 @@ impl Leases {
         most.saturating_sub(u32::try_from(leases.served.len()).unwrap_or(u32::MAX))
     }
 
-    /// Ends a lease.
     pub(super) fn end_lease(&mut self, key: (Lane, Seq)) {
         if let Some(leases) = &mut self.0 {
             leases.known.remove(&key);
@@ -162,8 +161,8 @@ impl Subscription {
             .ordering
             .as_ref()
             .map_or(0, |ordering| ordering.count_waiting() as u64);
-        let leased = self.counters.pending.saturating_sub(held_back);
-        u32::try_from(u64::from(leases_max).saturating_sub(leased)).unwrap_or(u32::MAX)
+        let lease_count = self.counters.pending.saturating_sub(held_back);
+        u32::try_from(u64::from(leases_max).saturating_sub(lease_count)).unwrap_or(u32::MAX)
     }
 
     pub(super) fn on_receive(&mut self, client: ReceiveId, events_max: u32) {
@@ -210,14 +209,14 @@ impl Subscription {
                 ..
             } = item;
             let attempt = item.attempts + 1;
-            let received = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
-            let leased = SendItem {
+            let first_lock = item.since.filter(|_| item.attempts > 0).unwrap_or(now);
+            let item_in_lease = SendItem {
                 attempts: attempt,
-                since: Some(received),
+                since: Some(first_lock),
                 ..item
             };
             self.defer_event(
-                leased,
+                item_in_lease,
                 until,
                 LastAttempt::from_client(LastOutcome::Delivering, now),
             );
@@ -227,7 +226,7 @@ impl Subscription {
                 HeldLock {
                     attempt,
                     until,
-                    received,
+                    received: first_lock,
                     tried: now,
                 },
             );
@@ -259,7 +258,7 @@ impl Subscription {
             .0
             .as_ref()
             .is_some_and(|leases| leases.looked || !leases.served.is_empty());
-        if has_looked || !self.own.ready_events().is_empty() {
+        if has_looked || !self.live.ready_events().is_empty() {
             return false;
         }
         let most = self.batch_max().min(self.free_leases()) as usize;
@@ -293,7 +292,7 @@ impl Subscription {
         }
         if !self.leases.is_wanted() {
             self.forget_ready_jobs();
-            for ReadyEvent { item, .. } in self.own.take_all_ready() {
+            for ReadyEvent { item, .. } in self.live.take_all_ready() {
                 self.park_key(item);
             }
         }
@@ -315,17 +314,15 @@ impl Subscription {
 
     /// Fetches idle events if a client waits, and those that expired.
     pub(super) fn wake_idle(&mut self, now: Timestamp) {
-        let (wanted, max) = (
-            self.is_pulled() && self.leases.is_wanted(),
-            self.leases.wanted_by_all().max(1),
-        );
+        let wanted = self.is_pulled() && self.leases.is_wanted();
+        let max = self.leases.wanted_by_all().max(1);
         // Nothing expires while expiry is suspended.
         let expired_by = if self.expiry_paused {
             Timestamp::default()
         } else {
             now
         };
-        self.own.wake_idle(expired_by, wanted, max);
+        self.live.wake_idle(expired_by, wanted, max);
     }
 
     /// Keeps the key of an event that no client waits for.
@@ -345,7 +342,7 @@ impl Subscription {
             self.settings.expiry_of(appended)
         };
         if let Some(due) = due {
-            self.own.keep_idle(DueKey { due, lane, seq }, expires);
+            self.live.keep_idle(DueKey { due, lane, seq }, expires);
         }
     }
 
@@ -353,7 +350,7 @@ impl Subscription {
     pub(super) fn take_up(&mut self, ready: ReadyEvent, now: Timestamp) {
         let ReadyEvent { item, .. } = ready;
         let key = item.key();
-        let expired = ready
+        let has_expired = ready
             .last
             .is_some_and(|last| last.outcome == LastOutcome::Delivering);
         // A dead letter contains the outcome of the last attempt, which is always the same for pull
@@ -366,13 +363,13 @@ impl Subscription {
         // at-least-once delivery allows. At the last attempt it would cost the event, so the lock
         // is extended until the clock is trusted again.
         if let (true, true, Some(LastAttempt { tried, .. }), Some(PullSettings { lock, .. })) = (
-            expired && self.expiry_paused,
+            has_expired && self.expiry_paused,
             item.attempts >= self.settings.attempts_max,
             last,
             self.settings.pull,
         ) {
             let until = now.after(lock);
-            let received = item.since.unwrap_or(tried);
+            let first_lock = item.since.unwrap_or(tried);
             self.defer_event(
                 item,
                 until,
@@ -383,13 +380,13 @@ impl Subscription {
                 HeldLock {
                     attempt: item.attempts,
                     until,
-                    received,
+                    received: first_lock,
                     tried,
                 },
             );
             return;
         }
-        if expired {
+        if has_expired {
             self.leases.end_lease(key);
             self.note_lease(
                 item.lane,
@@ -409,7 +406,7 @@ impl Subscription {
         if self.is_expired(&ready, now) {
             return self.give_up(item, Reason::TimeToLiveExceeded, last, now);
         }
-        match (expired, item.due, last) {
+        match (has_expired, item.due, last) {
             (true, Some(due), Some(last)) => self.defer_event(
                 item,
                 due,
@@ -474,18 +471,20 @@ impl Subscription {
             else {
                 continue;
             };
-            if self.own.due.is_out_of_range(pending.due, now) {
+            if self.live.due.is_out_of_range(pending.due, now) {
                 continue;
             }
             // A decision of this incarnation is not on disk yet.
-            let known = self.queue_mut(*lane).due.find_pending(key);
-            if known == WindowEntry::Pending(pending.due) || known == WindowEntry::Nothing {
-                let (attempt, until, tried) = (pending.attempts, pending.due, pending.tried);
-                let received = pending.received.unwrap_or(tried);
+            let entry = self.queue_mut(*lane).due.find_pending(key);
+            if entry == WindowEntry::Pending(pending.due) || entry == WindowEntry::Nothing {
+                let attempt = pending.attempts;
+                let until = pending.due;
+                let tried = pending.tried;
+                let first_lock = pending.received.unwrap_or(tried);
                 self.leases.get_mut().known.entry(key).or_insert(HeldLock {
                     attempt,
                     until,
-                    received,
+                    received: first_lock,
                     tried,
                 });
             }
@@ -505,12 +504,12 @@ impl Subscription {
                 return;
             };
             let keys: BTreeSet<(Lane, Seq)> = claim.leases.iter().map(Lease::key).collect();
-            let unknown: Vec<(Lane, Seq)> = keys
+            let unknown_keys: Vec<(Lane, Seq)> = keys
                 .into_iter()
                 .filter(|key| self.may_be_of_earlier_incarnation(*key))
                 .collect();
-            if !unknown.is_empty() {
-                return self.leases.get_mut().lookup.set_keys(unknown);
+            if !unknown_keys.is_empty() {
+                return self.leases.get_mut().lookup.set_keys(unknown_keys);
             }
             if let Some(claim) = self.leases.get_mut().claims.pop_front() {
                 self.settle_claim(&claim, now);
@@ -535,12 +534,13 @@ impl Subscription {
 
     fn settle_claim(&mut self, claim: &LeaseClaim, now: Timestamp) {
         // A client may renew the same lock twice in one claim.
-        let mut done: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
+        let mut settled_seqs: BTreeMap<(Lane, u32, Timestamp), BTreeSet<Seq>> = BTreeMap::new();
         let mut results = Vec::with_capacity(claim.leases.len());
         for lease in &claim.leases {
             let result = match self.settle_lease(*lease, claim.action, now) {
                 Ok(until) => {
-                    done.entry((lease.lane, lease.attempt, until))
+                    settled_seqs
+                        .entry((lease.lane, lease.attempt, until))
                         .or_default()
                         .insert(lease.seq);
                     LeaseResult::Done
@@ -549,7 +549,7 @@ impl Subscription {
             };
             results.push(result);
         }
-        for ((lane, attempt, until), mut seqs) in done {
+        for ((lane, attempt, until), mut seqs) in settled_seqs {
             let step = match claim.action {
                 LeaseAction::Acknowledge => LeaseStep::Acknowledged,
                 LeaseAction::Release(_) | LeaseAction::Return => LeaseStep::Released { until },
@@ -619,15 +619,15 @@ impl Subscription {
             since: Some(received),
         };
         let last = Some(LastAttempt::from_client(LastOutcome::Delivering, tried));
-        let renewed = received.after(RENEWED_FOR);
+        let renewal_limit = received.after(RENEWED_FOR);
         match action {
-            LeaseAction::Renew if renewed <= now => return Err(LeaseResult::TooOld),
+            LeaseAction::Renew if renewal_limit <= now => return Err(LeaseResult::TooOld),
             LeaseAction::Renew => {
                 let lock = self
                     .settings
                     .pull
                     .map_or_else(Default::default, |pull| pull.lock);
-                let longer = now.after(lock).min(renewed).max(until);
+                let longer = now.after(lock).min(renewal_limit).max(until);
                 if longer > until {
                     self.defer_event(
                         item,

@@ -103,12 +103,12 @@ pub struct Subscription {
     endpoint: Endpoint,
     /// The lane of newly published events comes first.
     lanes: Vec<LaneReader>,
-    aging: ExpiryScan,
+    expiry_scan: ExpiryScan,
     /// The end of the log when the endpoint was last known to be unavailable. Events below it are
     /// the backlog.
-    away: Seq,
+    backlog_end: Seq,
     /// Pending deliveries of published events.
-    own: SendQueue,
+    live: SendQueue,
     /// Pending deliveries of jobs, from the first of them on.
     replays: Option<Box<SendQueue>>,
     jobs: Jobs,
@@ -191,15 +191,15 @@ impl Subscription {
             let open = open
                 .chain(lost.iter().copied())
                 .filter(|(lane, _)| !lane.is_job());
-            let lingering = requests
+            let detached_keys = requests
                 .iter()
-                .flat_map(|request| request.lingering.iter().copied());
+                .flat_map(|request| request.detached_keys.iter().copied());
             let one_of_a_key = settings.pull.is_some() || order.one_of_a_key;
             Box::new(Ordering::from_settings(
                 order,
                 one_of_a_key,
                 open,
-                lingering,
+                detached_keys,
                 cursor.next_due.is_some(),
             ))
         });
@@ -219,14 +219,14 @@ impl Subscription {
         let has_replays = jobs_due.is_some() || !lost_by_jobs.is_empty();
         let replays = has_replays
             .then(|| Box::new(SendQueue::for_jobs(jobs_due, longest_wait, lost_by_jobs)));
-        let settings_ordered = ordering.is_some();
+        let is_ordered = ordering.is_some();
         Self {
             endpoint: Endpoint::from_cursor(&settings, cursor, left, now),
-            aging: ExpiryScan::for_health(cursor.health),
-            away: end,
+            expiry_scan: ExpiryScan::for_health(cursor.health),
+            backlog_end: end,
             settings,
             lanes,
-            own: SendQueue::new(due, lost_of(Traffic::Own), settings_ordered),
+            live: SendQueue::new(due, lost_of(Traffic::Live), is_ordered),
             replays,
             jobs: Jobs::from_cursor(&cursor.jobs, cursor.jobs_begun, now),
             requests: InFlight::from_requests(requests, next_request),
@@ -263,8 +263,9 @@ impl Subscription {
         self.end = self.end.max(end);
         let is_plain =
             self.ordering.is_none() && self.settings.pull.is_none() && self.jobs.is_empty();
-        let is_steady =
-            self.aging.is_steady() && !self.awaits_lane_assignment() && self.postponed.is_empty();
+        let is_steady = self.expiry_scan.is_steady()
+            && !self.awaits_lane_assignment()
+            && self.postponed.is_empty();
         let may_read =
             is_plain && is_steady && self.endpoint.is_open(now) && !self.pending_write.is_ahead();
         match &mut self.lanes[..] {
@@ -407,7 +408,7 @@ impl Subscription {
                 self.endpoint
                     .record_connection_attempt(reached, now, jitter);
                 if !reached {
-                    self.away = self.end;
+                    self.backlog_end = self.end;
                 }
             }
             Input::Receive(client, events_max) => self.on_receive(client, events_max),
@@ -416,7 +417,7 @@ impl Subscription {
             Input::Tick => {}
             Input::Durable => {
                 self.pending_write.finish_write();
-                self.own.due.finish_write();
+                self.live.due.finish_write();
                 if let Some(replays) = &mut self.replays {
                     replays.due.finish_write();
                 }
@@ -458,7 +459,7 @@ impl Subscription {
     /// once, and the backlog of the downtime does not precede new events.
     pub fn start(&mut self, now: Timestamp) {
         self.endpoint.start(now);
-        self.away = self.end;
+        self.backlog_end = self.end;
         if let Health::Healthy { .. } = self.endpoint.health() {
             self.split_off_backlog();
         }
@@ -472,7 +473,7 @@ impl Subscription {
     /// Pauses or resumes expiry. A clock that is not trusted must not expire events.
     pub fn pause_expiry(&mut self, paused: bool) {
         if self.expiry_paused && !paused {
-            self.aging.restart_scan();
+            self.expiry_scan.restart_scan();
         }
         self.expiry_paused = paused;
     }
@@ -547,7 +548,7 @@ impl Subscription {
             .iter()
             .map(LaneReader::ready_bytes)
             .sum::<usize>()
-            + self.own.ready_bytes()
+            + self.live.ready_bytes()
             + self
                 .replays
                 .as_ref()
@@ -562,14 +563,14 @@ impl Subscription {
     /// The queue of this lane's pending deliveries.
     fn queue_mut(&mut self, lane: Lane) -> &mut SendQueue {
         match Traffic::from_lane(lane) {
-            Traffic::Own => &mut self.own,
+            Traffic::Live => &mut self.live,
             Traffic::Jobs => self.job_queue_mut(),
         }
     }
 
     /// The queue of the pending deliveries of jobs.
     fn job_queue_mut(&mut self) -> &mut SendQueue {
-        let longest_wait = self.own.due.wait_max();
+        let longest_wait = self.live.due.wait_max();
         self.replays
             .get_or_insert_with(|| Box::new(SendQueue::for_jobs(None, longest_wait, Vec::new())))
     }
@@ -578,7 +579,7 @@ impl Subscription {
     /// total and for each job.
     fn update_counters(&mut self, lane: Lane, count: impl Fn(&mut Counters)) {
         match Traffic::from_lane(lane) {
-            Traffic::Own => count(&mut self.counters),
+            Traffic::Live => count(&mut self.counters),
             Traffic::Jobs => {
                 count(&mut self.replayed);
                 self.jobs.counters_mut(lane).into_iter().for_each(count);
@@ -592,7 +593,7 @@ impl Subscription {
             Command::Unblock { key, retry } => self.decide_blocked_keys(key, retry),
             Command::Hold | Command::Resume | Command::Probe | Command::Release => {
                 self.endpoint.on_command(command, now);
-                self.aging.restart_scan();
+                self.expiry_scan.restart_scan();
             }
         }
         self.pending_write.write_cursor_now();
@@ -604,7 +605,7 @@ impl Subscription {
             return None;
         }
         let cursor = Box::new(self.cursor());
-        self.own.due.begin_write();
+        self.live.due.begin_write();
         if let Some(replays) = &mut self.replays {
             replays.due.begin_write();
         }
@@ -613,11 +614,11 @@ impl Subscription {
         }
         self.jobs.begin_write();
         self.leases.begin_write();
-        let commanded = (!self.is_carrying_out()).then(|| std::mem::take(&mut self.commanded));
+        let command_count = (!self.is_carrying_out()).then(|| std::mem::take(&mut self.commanded));
         let follows = self.follows_writes();
         Some(
             self.pending_write
-                .begin_write(cursor, commanded, follows, now),
+                .begin_write(cursor, command_count, follows, now),
         )
     }
 }

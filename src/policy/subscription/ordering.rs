@@ -66,7 +66,6 @@ struct KeyState {
     failed: bool,
 }
 
-/// The numbers of writes.
 #[derive(Debug)]
 struct WriteNumbers {
     next: u64,
@@ -100,7 +99,7 @@ impl Ordering {
         order: &OrderSettings,
         one_of_a_key: bool,
         open: impl Iterator<Item = (Lane, Seq)>,
-        lingering: impl Iterator<Item = (Seq, OrderHash)>,
+        detached_keys: impl Iterator<Item = (Seq, OrderHash)>,
         is_any_due: bool,
     ) -> Self {
         let recovery = Recovery::new(open.collect(), is_any_due);
@@ -121,7 +120,7 @@ impl Ordering {
             recovery: Some(recovery).filter(|recovery| !recovery.is_read()),
             one_of_a_key,
         };
-        lingering.for_each(|(seq, key)| ordering.mark_in_flight(seq, key));
+        detached_keys.for_each(|(seq, key)| ordering.mark_in_flight(seq, key));
         ordering
     }
 
@@ -132,7 +131,8 @@ impl Ordering {
             tracked_max,
             ..
         } = *self;
-        let (blocked, first_blocking) = (self.blocking.len(), self.blocking.first_seq());
+        let blocked = self.blocking.len();
+        let first_blocking = self.blocking.first_seq();
         OrderView {
             keys,
             events,
@@ -166,7 +166,7 @@ impl Ordering {
     /// other keys.
     pub(super) fn turn_for(&self, crowded: bool) -> impl FnMut(&ReadyEvent) -> Turn + '_ {
         let mut room = self.tracked_max.saturating_sub(self.tracked.len());
-        let mut taken: HashSet<OrderHash> = HashSet::new();
+        let mut keys_in_batch: HashSet<OrderHash> = HashSet::new();
         move |ready| {
             let Some(key) = ready.order else {
                 return Turn::Go;
@@ -175,7 +175,7 @@ impl Ordering {
                 return Turn::Wait;
             }
             let turn = match self.keys.get(&key) {
-                None if self.one_of_a_key && !taken.insert(key) => return Turn::Wait,
+                None if self.one_of_a_key && !keys_in_batch.insert(key) => return Turn::Wait,
                 None => Turn::Go,
                 Some(state) if state.failed || crowded => Turn::SetAside,
                 Some(_) => return Turn::Wait,
@@ -296,13 +296,13 @@ impl Ordering {
             .keys
             .get(key)
             .and_then(|state| state.held_back.get(&seq));
-        let released = || {
+        let released_due = || {
             self.released
                 .iter()
                 .find(|(released, _)| *released == seq)
                 .map(|(_, event)| event)
         };
-        held_back.or_else(released)?.due
+        held_back.or_else(released_due)?.due
     }
 
     /// Notes that all changes are in the write in progress.
@@ -315,24 +315,24 @@ impl Ordering {
     pub(super) fn finish_write(&mut self) -> Vec<WantedEvent> {
         let durable = self.writes.in_progress;
         self.writes.durable = durable;
-        let released = self
+        let durable_events = self
             .released
             .extract_if(.., |(_, event)| event.write <= durable);
-        let mut released: Vec<_> = released
+        let mut wanted_events: Vec<_> = durable_events
             .map(|(seq, event)| WantedEvent {
                 key: (event.lane, seq),
                 due: event.due,
             })
             .collect();
-        let ended: Vec<_> = self
+        let durable_keys: Vec<_> = self
             .ending
             .extract_if(.., |(_, write)| *write <= durable)
             .collect();
-        for (key, _) in ended {
+        for (key, _) in durable_keys {
             self.keys.entry(key).and_modify(|state| state.ending -= 1);
-            released.extend(self.release_next_of_key(key));
+            wanted_events.extend(self.release_next_of_key(key));
         }
-        released
+        wanted_events
     }
 }
 
@@ -393,18 +393,18 @@ impl Subscription {
         let Some(ordering) = self.ordering.as_mut().filter(|_| !lane.is_job()) else {
             return;
         };
-        if self.requests.is_lingering(seq) {
+        if self.requests.is_detached(seq) {
             return;
         }
         if let Some(next) = ordering.end_event(seq) {
-            self.own.release_event(next);
+            self.live.release_event(next);
         }
         self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
     }
 
     /// The same for an event that is given up by the next write.
     pub(super) fn end_of_turn_with_write(&mut self, (lane, seq): (Lane, Seq)) {
-        let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.is_lingering(seq);
+        let ends = |_: &&mut Ordering| !lane.is_job() && !self.requests.is_detached(seq);
         if let Some(ordering) = self.ordering.as_deref_mut().filter(ends) {
             ordering.end_with_write(seq);
         }
@@ -419,7 +419,7 @@ impl Subscription {
             self.lanes.iter_mut().for_each(LaneReader::retry_order_keys);
         }
         for next in ordering.finish_write() {
-            self.own.release_event(next);
+            self.live.release_event(next);
         }
     }
 }

@@ -108,12 +108,10 @@ impl PendingWrite {
         }
     }
 
-    /// Adds a change.
     pub(super) fn push_change(&mut self, change: RecordChange) {
         self.changes.push(change);
     }
 
-    /// Adds a ledger entry.
     pub(super) fn push_entry(&mut self, lane: Lane, attempt: u32, entry: LedgerEntry) {
         self.push_change(RecordChange::Note {
             lane,
@@ -287,9 +285,9 @@ impl PendingWrite {
 
     /// Whether there is something to write now. Never while a write is in progress.
     pub(super) fn is_due(&self, now: Timestamp) -> bool {
-        let filtered =
+        let has_filtered =
             self.filtered_count >= FILTERED_MAX || self.next_wake().is_some_and(|at| at <= now);
-        !self.writing && !self.frozen && (self.cursor || filtered || !self.changes.is_empty())
+        !self.writing && !self.frozen && (self.cursor || has_filtered || !self.changes.is_empty())
     }
 
     /// Starts or ends a time in which nothing is written.
@@ -324,12 +322,12 @@ impl PendingWrite {
                 .changes
                 .iter()
                 .all(|change| matches!(change, RecordChange::Note { .. }));
-        let moved = if self.moved == LaneMove::Unwritten {
+        let lane_move = if self.moved == LaneMove::Unwritten {
             LaneMove::Written
         } else {
             self.moved
         };
-        let filtered = std::mem::take(&mut self.filtered_out);
+        let filtered_ranges = std::mem::take(&mut self.filtered_out);
         let Self {
             mut changes,
             finished,
@@ -344,16 +342,16 @@ impl PendingWrite {
             Self {
                 writing: true,
                 is_quiet,
-                moved,
-                filtered_out: filtered,
+                moved: lane_move,
+                filtered_out: filtered_ranges,
                 ..Self::default()
             },
         );
-        for filtered in closed {
+        for range in closed {
             changes.push(RecordChange::Note {
-                lane: filtered.lane,
+                lane: range.lane,
                 attempt: 0,
-                entry: filtered.to_ledger_entry(now),
+                entry: range.to_ledger_entry(now),
             });
         }
         for (lane, what, runs) in ranges {

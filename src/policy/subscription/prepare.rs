@@ -41,7 +41,7 @@ impl Subscription {
             return batch;
         }
         let mut given_up: HashSet<OrderHash> = HashSet::new();
-        let prepared = |ready: ReadyEvent| {
+        let prepare_event = |ready: ReadyEvent| {
             if self.is_expired(&ready, now) {
                 given_up.extend(ready.order);
                 self.give_up(ready.item, Reason::TimeToLiveExceeded, ready.last, now);
@@ -58,6 +58,6 @@ impl Subscription {
             }
             Some(ready)
         };
-        batch.into_iter().filter_map(prepared).collect()
+        batch.into_iter().filter_map(prepare_event).collect()
     }
 }

@@ -35,7 +35,6 @@ impl WantedEvent {
     }
 }
 
-/// The queue.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     pub(super) due: RetryWindow,
@@ -56,18 +55,17 @@ impl SendQueue {
         lost: impl Iterator<Item = (Lane, Seq)>,
         ordered: bool,
     ) -> Self {
-        let released = ordered.then(VecDeque::new);
+        let released_events = ordered.then(VecDeque::new);
         Self {
             due,
             lost: lost.collect(),
-            released,
+            released: released_events,
             fetching: Vec::new(),
             retries: VecDeque::new(),
             idle: IdleKeys::default(),
         }
     }
 
-    /// The queue of jobs.
     pub(super) fn for_jobs(
         next_due: Option<Timestamp>,
         longest: Duration,
@@ -83,13 +81,13 @@ impl SendQueue {
     /// Keys that are being fetched, ready or idle.
     pub(super) fn iter_engaged_keys(&self) -> impl Iterator<Item = (Lane, Seq)> {
         let ready = self.retries.iter().map(|ready| ready.item.key());
-        let released = self.released.iter().flatten().copied();
+        let released_keys = self.released.iter().flatten().copied();
         self.fetching
             .iter()
             .map(|wanted| wanted.key)
             .chain(ready)
             .chain(self.idle.iter_keys())
-            .chain(released)
+            .chain(released_keys)
     }
 
     /// An event is no longer held back.
@@ -128,7 +126,6 @@ impl SendQueue {
         std::mem::take(&mut self.fetching)
     }
 
-    /// The ready events.
     pub(super) fn ready_events(&self) -> &VecDeque<ReadyEvent> {
         &self.retries
     }
@@ -137,7 +134,6 @@ impl SendQueue {
         self.retries.push_back(ready);
     }
 
-    /// Takes a batch of ready events.
     pub(super) fn take_ready(&mut self, limits: BatchLimits) -> Vec<ReadyEvent> {
         batch::take_batch(&mut self.retries, limits)
     }
@@ -186,14 +182,14 @@ impl SendQueue {
     pub(super) fn first_due(&self) -> Option<Timestamp> {
         let fetching = self.fetching.iter().filter_map(|wanted| wanted.due);
         let ready = self.retries.iter().filter_map(|ready| ready.item.due);
-        let released = self.released.iter().flatten().map(|_| HELD_BACK).next();
+        let held_back = self.released.iter().flatten().map(|_| HELD_BACK).next();
         self.due
             .first_due()
             .into_iter()
             .chain(fetching)
             .chain(ready)
             .chain(self.idle.first_due())
-            .chain(released)
+            .chain(held_back)
             .min()
     }
 
@@ -219,10 +215,10 @@ impl SendQueue {
         self.lost = left;
         // Neither retries nor released events starve the others.
         let room = max - self.fetching.len();
-        let released = self.released.iter().flatten().count().min(room.div_ceil(2));
+        let released_count = self.released.iter().flatten().count().min(room.div_ceil(2));
         self.fetching.extend(
             self.due
-                .take_due(now, room - released, may_go)
+                .take_due(now, room - released_count, may_go)
                 .into_iter()
                 .map(WantedEvent::from_due_key),
         );
@@ -284,19 +280,19 @@ impl SendQueue {
         if self.retries.is_empty() && self.fetching.is_empty() {
             return Vec::new();
         }
-        let wanted: HashMap<(Lane, Seq), SendItem> =
+        let items_by_key: HashMap<(Lane, Seq), SendItem> =
             items.iter().map(|item| (item.key(), *item)).collect();
         let (ready, others): (VecDeque<ReadyEvent>, VecDeque<ReadyEvent>) = self
             .take_all_ready()
             .into_iter()
-            .partition(|ready| wanted.contains_key(&ready.item.key()));
+            .partition(|ready| items_by_key.contains_key(&ready.item.key()));
         self.retries = others;
         let fetching = self
             .fetching
-            .extract_if(.., |fetching| wanted.contains_key(&fetching.key));
+            .extract_if(.., |fetching| items_by_key.contains_key(&fetching.key));
         let fetching = fetching.map(|WantedEvent { key, due }| SendItem {
             due,
-            ..wanted[&key]
+            ..items_by_key[&key]
         });
         ready
             .into_iter()

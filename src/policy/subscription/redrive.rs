@@ -25,7 +25,7 @@ use gridhook_event::{Lane, Seq, Timestamp};
 impl Subscription {
     /// Why this redrive cannot take a page of dead letters.
     pub fn refuses_dead_letters(&self, lane: Lane) -> Option<CommandRefused> {
-        let refused = match self.jobs.find_job(lane) {
+        let refusal = match self.jobs.find_job(lane) {
             None => JobRefused::Unknown(lane),
             Some(job) => match (job.kind, job.state) {
                 (JobKind::Redrive { .. }, JobState::Running) => return None,
@@ -33,7 +33,7 @@ impl Subscription {
                 (JobKind::Replay { .. }, _) => JobRefused::Unknown(lane),
             },
         };
-        Some(CommandRefused::Job(refused))
+        Some(CommandRefused::Job(refusal))
     }
 
     /// Makes a page of dead letters pending.
@@ -53,15 +53,15 @@ impl Subscription {
             .iter()
             .map(|dead_letter| dead_letter.seq)
             .collect();
-        let mut waited: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
+        let mut waiting_seqs: BTreeMap<Lane, BTreeSet<Seq>> = BTreeMap::new();
         for (_, seq, of) in page
             .dead_letters
             .iter()
             .filter_map(|dead_letter| dead_letter.waited)
         {
-            waited.entry(of).or_default().insert(seq);
+            waiting_seqs.entry(of).or_default().insert(seq);
         }
-        for (of, seqs) in waited {
+        for (of, seqs) in waiting_seqs {
             let runs = seqs.into_iter().collect::<SeqRuns>().into_runs();
             self.pending_write.push_entry(
                 of,
@@ -81,7 +81,8 @@ impl Subscription {
             counters.pending += dead_letters;
         });
         for seq in seqs {
-            let (last, status) = (Outcome::Aborted.into(), None);
+            let last = Outcome::Aborted.into();
+            let status = None;
             let pending = PendingDelivery {
                 attempts: 0,
                 due: now,

@@ -107,16 +107,17 @@ impl Subscription {
         self.retry = RetryNow::None;
         self.pending_write.set_frozen(false);
         self.pending_write.write_cursor_now();
-        let engaged: HashSet<(Lane, Seq)> = self
+        let engaged_keys: HashSet<(Lane, Seq)> = self
             .requests
             .iter_items()
             .map(SendItem::key)
-            .chain(self.own.iter_engaged_keys())
+            .chain(self.live.iter_engaged_keys())
             .collect();
         // A probation may have begun meanwhile in which due events become dead letters.
         let is_refused = self.refuses_retry(now).is_some();
         for (lane, seq, pending) in found {
-            let (lane, seq) = (*lane, *seq);
+            let lane = *lane;
+            let seq = *seq;
             let may_move = |pending: &&PendingDelivery| {
                 let key = DueKey {
                     due: pending.due,
@@ -130,8 +131,8 @@ impl Subscription {
                     && pending.tried < tried_before;
                 waits
                     && !lane.is_job()
-                    && !engaged.contains(&(lane, seq))
-                    && !self.own.due.has_left(key)
+                    && !engaged_keys.contains(&(lane, seq))
+                    && !self.live.due.has_left(key)
             };
             if let Some(pending) = pending.as_ref().filter(may_move) {
                 self.commanded += 1;

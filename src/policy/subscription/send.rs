@@ -222,16 +222,16 @@ impl Subscription {
 
     /// Whether enough is fetched or ready that no more is fetched now.
     pub(super) fn fetches_enough(&self) -> bool {
-        self.own.is_fetching()
-            || self.own.ready_events().len() >= self.settings.batch.events_max as usize
+        self.live.is_fetching()
+            || self.live.ready_events().len() >= self.settings.batch.events_max as usize
     }
 
     pub(super) fn on_due_read(&mut self, of: Traffic, keys: &[DueKey], all: bool) {
-        let queues = [Some(&self.own), self.replays.as_deref()]
+        let queues = [Some(&self.live), self.replays.as_deref()]
             .into_iter()
             .flatten()
             .flat_map(SendQueue::iter_engaged_keys);
-        let engaged: HashSet<(Lane, Seq)> = self
+        let engaged_keys: HashSet<(Lane, Seq)> = self
             .requests
             .iter_items()
             .map(SendItem::key)
@@ -244,13 +244,13 @@ impl Subscription {
             keys.len()
         };
         let queue = match of {
-            Traffic::Own => &mut self.own,
+            Traffic::Live => &mut self.live,
             Traffic::Jobs => self.job_queue_mut(),
         };
         queue
             .due
             .add_stored(&keys[..due], all || due < keys.len(), |key| {
-                engaged.contains(&(key.lane, key.seq))
+                engaged_keys.contains(&(key.lane, key.seq))
             });
     }
 
@@ -258,13 +258,14 @@ impl Subscription {
         let Some(of) = fetched.first().map(|fetched| fetched.lane) else {
             return;
         };
-        let wanted = self.queue_mut(of).take_fetching();
-        let indexes = wanted
+        let wanted_events = self.queue_mut(of).take_fetching();
+        let indexes = wanted_events
             .iter()
             .enumerate()
-            .map(|(index, wanted)| (wanted.key, index));
+            .map(|(index, event)| (event.key, index));
         let indexes: HashMap<(Lane, Seq), usize> = indexes.collect();
-        let mut wanted: Vec<Option<WantedEvent>> = wanted.into_iter().map(Some).collect();
+        let mut remaining_events: Vec<Option<WantedEvent>> =
+            wanted_events.into_iter().map(Some).collect();
         for FetchedPending {
             lane,
             seq,
@@ -274,7 +275,7 @@ impl Subscription {
         {
             let Some(WantedEvent { due, .. }) = indexes
                 .get(&(lane, seq))
-                .and_then(|index| wanted.get_mut(*index)?.take())
+                .and_then(|index| remaining_events.get_mut(*index)?.take())
             else {
                 continue;
             };
@@ -284,11 +285,11 @@ impl Subscription {
                 continue;
             }
             let is_misdated = |pending: &&PendingDelivery| {
-                pending.due < BLOCKING && self.own.due.is_out_of_range(pending.due, now)
+                pending.due < BLOCKING && self.live.due.is_out_of_range(pending.due, now)
             };
             if let Some(misdated) = pending.as_ref().filter(is_misdated) {
                 // The clock was set back. It waits no longer than any retry can.
-                let due = self.own.due.latest_due(now);
+                let due = self.live.due.latest_due(now);
                 self.move_due_time(lane, seq, misdated.clone(), due);
                 continue;
             }
@@ -305,11 +306,11 @@ impl Subscription {
             let last = pending.as_ref().map(LastAttempt::from);
             // A batch that was too large for the endpoint was not an attempt at its events.
             let last = last.filter(|_| attempts > 0);
-            let appended = event.as_ref().map_or(now, |event| event.appended);
+            let append_time = event.as_ref().map_or(now, |event| event.appended);
             let item = SendItem {
                 lane,
                 seq,
-                appended,
+                appended: append_time,
                 attempts,
                 due,
                 since,
@@ -335,7 +336,8 @@ impl Subscription {
             }
         }
         // Keys that did not fit into the answer are fetched again.
-        self.queue_mut(of).put_back(wanted.into_iter().flatten());
+        self.queue_mut(of)
+            .put_back(remaining_events.into_iter().flatten());
     }
 
     /// The next batch: of a job if nothing else can be sent or if it is a job's turn.
@@ -370,10 +372,10 @@ impl Subscription {
                 SendShare::Backlog => self.lane_ready(|lane| {
                     lane != Lane::LIVE && is_own(lane) && first.is_none_or(|first| lane == first)
                 }),
-                SendShare::Retries if self.own.ready_events().is_empty() => None,
+                SendShare::Retries if self.live.ready_events().is_empty() => None,
                 SendShare::Retries => {
                     self.turn = turn;
-                    return self.own.take_ready(limits);
+                    return self.live.take_ready(limits);
                 }
             };
             if let Some(lane) = lane {
@@ -393,10 +395,10 @@ impl Subscription {
 
     /// The first such lane with something to send, if first attempts may leave.
     fn lane_ready(&self, is_such: impl Fn(Lane) -> bool) -> Option<usize> {
-        let settled = !self.awaits_lane_assignment() && self.free_leases() > 0;
+        let may_read = !self.awaits_lane_assignment() && self.free_leases() > 0;
         self.lanes
             .iter()
-            .position(|lane| settled && is_such(lane.lane()) && lane.has_sendable())
+            .position(|lane| may_read && is_such(lane.lane()) && lane.has_sendable())
     }
 
     /// The only lane that may send if events have an order: the one with the oldest unread events.
@@ -439,13 +441,14 @@ impl Subscription {
         let lane = &mut self.lanes[lane];
         let (batch, aside) = match &self.ordering {
             Some(ordering) if is_own(lane.lane()) => {
-                let crowded =
+                let is_crowded =
                     lane.ready() >= LANE_WAITING_MAX || lane.ready_bytes() >= WAITING_BYTES;
-                lane.take_batch(limits, ordering.turn_for(crowded))
+                lane.take_batch(limits, ordering.turn_for(is_crowded))
             }
             Some(_) | None => lane.take_batch(limits, |_| Turn::Go),
         };
-        let (name, skipped) = (lane.lane(), lane.drain_skipped(batch.len() + aside.len()));
+        let name = lane.lane();
+        let skipped = lane.drain_skipped(batch.len() + aside.len());
         self.count_skipped(name, skipped, now);
         if let Some(ordering) = &mut self.ordering {
             for (ready, key) in batch.iter().filter_map(|ready| Some((ready, ready.order?))) {
@@ -463,17 +466,15 @@ impl Subscription {
         let is_sendable = |(index, lane): (usize, &LaneReader)| {
             !lane.lane().is_job() && lane.has_sendable() && self.open_room(index) > 0
         };
-        !self.own.ready_events().is_empty() || self.lanes.iter().enumerate().any(is_sendable)
+        !self.live.ready_events().is_empty() || self.lanes.iter().enumerate().any(is_sendable)
     }
 
     fn begin_request(&mut self, batch: Vec<ReadyEvent>, now: Timestamp) -> Effect {
         // A batch cut at the preferred size has more behind it.
         let full = batch.len() >= self.endpoint.batch_max() as usize || self.is_ready();
         // With the exact capacity: `unzip` makes room for four, and most batches have one event.
-        let (mut items, mut events) = (
-            Vec::with_capacity(batch.len()),
-            Vec::<Event>::with_capacity(batch.len()),
-        );
+        let mut items = Vec::with_capacity(batch.len());
+        let mut events = Vec::<Event>::with_capacity(batch.len());
         for ReadyEvent { item, event, .. } in batch {
             let bytes = event.delivered_len(self.settings.batch.schema);
             self.bytes_left = self.bytes_left.saturating_sub(bytes);
@@ -483,7 +484,7 @@ impl Subscription {
         if let Health::Suspended { .. } = self.endpoint.health()
             && !self.endpoint.is_early()
         {
-            self.away = self.end;
+            self.backlog_end = self.end;
         }
         let request = self.requests.begin_request(items, &self.settings, now);
         self.endpoint.record_sent(request.id, full, now);
@@ -529,13 +530,13 @@ impl Subscription {
             return;
         }
         self.wake_idle(now);
-        let fetch = self.own.take_fetch_keys(now, batch, |_| true);
+        let fetch = self.live.take_fetch_keys(now, batch, |_| true);
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));
         }
-        if let Some(from) = self.own.due.next_lookup(now) {
+        if let Some(from) = self.live.due.next_lookup(now) {
             effects.push(Effect::ReadDue {
-                of: Traffic::Own,
+                of: Traffic::Live,
                 from,
             });
         }
@@ -547,7 +548,7 @@ impl Subscription {
         for lane in self.lanes.iter_mut().filter(|lane| is_own(lane.lane())) {
             lane.forget_ready();
         }
-        self.own.forget_ready(|_| true);
+        self.live.forget_ready(|_| true);
     }
 
     /// Drops all ready events. Reads in progress of lanes without ready events continue.
@@ -555,7 +556,7 @@ impl Subscription {
         for lane in self.lanes.iter_mut().filter(|lane| lane.ready() > 0) {
             lane.forget_ready();
         }
-        self.own.forget_ready(|_| true);
+        self.live.forget_ready(|_| true);
         if let Some(replays) = &mut self.replays {
             replays.forget_ready(|_| true);
         }

@@ -55,7 +55,7 @@ impl Subscription {
         let Some(request) = self.requests.end_request(id) else {
             return;
         };
-        for (seq, _) in &request.lingering {
+        for (seq, _) in &request.detached_keys {
             self.end_of_turn((Lane::LIVE, *seq));
         }
         let edition = Arc::clone(&self.settings.edition);
@@ -68,8 +68,8 @@ impl Subscription {
         // nothing about this one.
         if request.endpoint == self.settings.endpoint {
             // An endpoint that accepts smaller batches has not failed.
-            let refused = too_large || retry::blames_events(&edition, terms, answer);
-            self.note_response(&request, answer, refused, now, jitter);
+            let is_refusal = too_large || retry::blames_events(&edition, terms, answer);
+            self.note_response(&request, answer, is_refusal, now, jitter);
             if too_large {
                 self.endpoint.halve_batches(request.events);
             }
@@ -139,20 +139,20 @@ impl Subscription {
         };
         // All events of a request have the same number of attempts. The times of their first
         // attempts may differ.
-        let judged = |item: &SendItem| {
+        let judge_item = |item: &SendItem| {
             if is_too_large {
                 // A batch that was merely too large is not an attempt at its events.
                 return (*item, RetryDecision::Again(now));
             }
             let number = item.attempts + 1;
-            let failed = retry::Failed {
+            let failure = retry::Failed {
                 number,
                 first: first_sent(item, sent),
                 sent,
                 ended: now,
             };
             let decision =
-                retry::judge_failure(&edition, terms, attempts_max, failed, answer, jitter);
+                retry::judge_failure(&edition, terms, attempts_max, failure, answer, jitter);
             (
                 SendItem {
                     attempts: item.attempts + u32::from(is_counted),
@@ -161,9 +161,9 @@ impl Subscription {
                 decision,
             )
         };
-        let judged: Vec<(SendItem, RetryDecision)> = items.iter().map(judged).collect();
+        let decisions: Vec<(SendItem, RetryDecision)> = items.iter().map(judge_item).collect();
         let mut nexts: BTreeMap<Option<Timestamp>, Vec<SendItem>> = BTreeMap::new();
-        for (item, (_, decision)) in items.iter().zip(&judged) {
+        for (item, (_, decision)) in items.iter().zip(&decisions) {
             let next = if let RetryDecision::Again(due) = decision {
                 Some(*due)
             } else {
@@ -179,7 +179,7 @@ impl Subscription {
             status: answer.status,
             tried: sent,
         };
-        for (item, decision) in judged {
+        for (item, decision) in decisions {
             match decision {
                 RetryDecision::Again(due) => self.defer_event(item, due, last),
                 RetryDecision::Never(reason) => self.give_up(item, reason, Some(last), now),
@@ -218,7 +218,7 @@ impl Subscription {
         if answer.outcome != Outcome::Aborted {
             self.endpoint.record_reach(!answer.unreached, now, jitter);
             if answer.outcome != Outcome::Delivered && !refused {
-                self.away = self.end;
+                self.backlog_end = self.end;
             }
         }
         let failing_for = self
@@ -310,12 +310,12 @@ impl Subscription {
     ) {
         if self.blocks_key(&item, reason) {
             // A pull client no longer holds it.
-            let aborted =
+            let abort =
                 LastAttempt::from_client(Outcome::Aborted, last.map_or(now, |last| last.tried));
             return self.defer_event(
                 item,
                 BLOCKING,
-                last.filter(|_| !self.is_pulled()).unwrap_or(aborted),
+                last.filter(|_| !self.is_pulled()).unwrap_or(abort),
             );
         }
         self.end_given_up(item, reason, last, now);
@@ -380,12 +380,12 @@ impl Subscription {
         }
         self.update_counters(lane, |counters| counters.dead_lettered += 1);
         // Probation is the outcome of an event that ends by it, whatever its attempts met before.
-        let ended = last.filter(|_| reason != Reason::ProbationCausedByClientError);
+        let last_attempt = last.filter(|_| reason != Reason::ProbationCausedByClientError);
         let dead = DeadLetterRecord {
             reason,
             attempts,
-            outcome: ended.map_or(self.outcome_without_attempt(), |last| last.outcome),
-            status: ended.and_then(|last| last.status),
+            outcome: last_attempt.map_or(self.outcome_without_attempt(), |last| last.outcome),
+            status: last_attempt.and_then(|last| last.status),
             published: item.appended,
             tried: last.map(|last| last.tried),
             given_up: now,
@@ -475,14 +475,14 @@ impl Subscription {
         // The age of an event in a job counts from its first attempt there.
         let counts = lane.is_job()
             || self.settings.edition.retry.steps == StepOrigin::Offsets && attempts > 0;
-        let received = item.since.or_else(|| counts.then_some(tried));
+        let first_attempt = item.since.or_else(|| counts.then_some(tried));
         let pending = PendingDelivery {
             attempts,
             due,
             last,
             status,
             tried,
-            received,
+            received: first_attempt,
         };
         if let Some(ordering) = self.ordering.as_mut().filter(|_| due == BLOCKING) {
             let event = BlockingEvent {

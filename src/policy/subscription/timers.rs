@@ -53,13 +53,13 @@ impl Subscription {
             }
             // Ready events wait for the pace or for a request to finish.
             None => {
-                let paced = self.endpoint.pace_opens(self.requests.count_open(), now);
+                let pace_opening = self.endpoint.pace_opens(self.requests.count_open(), now);
                 // Retries leave also while lanes are assigned.
-                let is_ready = !self.own.ready_events().is_empty()
+                let is_ready = !self.live.ready_events().is_empty()
                     || self.is_ready() && !self.awaits_lane_assignment();
-                let paced = paced
+                let paced_send = pace_opening
                     .filter(|_| is_ready && self.may_request() && !self.pending_write.is_ahead());
-                paced
+                paced_send
                     .into_iter()
                     .chain(self.next_due_key(now))
                     .chain(self.next_of_jobs(now))
@@ -70,11 +70,11 @@ impl Subscription {
 
     /// When there is something to send, if the endpoint may be called.
     fn next_send_if_open(&self, now: Timestamp) -> Option<Timestamp> {
-        let waits = self.is_behind() || self.own.has_immediate_work();
+        let waits = self.is_behind() || self.live.has_immediate_work();
         let work = if waits {
             Some(now)
         } else {
-            self.own.first_due()
+            self.live.first_due()
         };
         work.into_iter().chain(self.wait_of_jobs(now)).min()
     }
@@ -91,16 +91,19 @@ impl Subscription {
     /// When to fetch the next pending delivery. Deliveries due now are being fetched already, or
     /// wait for room.
     fn next_due_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let blocked =
+        let is_blocked =
             self.fetches_enough() || self.pending_write.is_ahead() || self.awaits_position();
-        let expiry = self.own.first_idle_expiry().filter(|_| !self.expiry_paused);
-        self.own
+        let expiry = self
+            .live
+            .first_idle_expiry()
+            .filter(|_| !self.expiry_paused);
+        self.live
             .due
             .next_wake(now)
             .into_iter()
             .chain(expiry)
             .min()
-            .filter(|_| !blocked)
+            .filter(|_| !is_blocked)
     }
 
     /// When the first pending delivery is due, wherever it is.
@@ -111,7 +114,7 @@ impl Subscription {
             .as_ref()
             .filter(|ordering| ordering.may_hold_back())
             .map(|_| BLOCKING);
-        let pending = self.own.first_due().into_iter().chain(
+        let pending = self.live.first_due().into_iter().chain(
             self.replays
                 .as_ref()
                 .and_then(|replays| replays.first_due()),

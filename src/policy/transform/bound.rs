@@ -95,7 +95,7 @@ impl Size {
 /// The size of what `node` makes; else the offset and the reason why it is refused.
 pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, String)> {
     let size = |node: &Ast| output_size(expression, node);
-    let none = Size {
+    let null_size = Size {
         times: 0.0,
         plus: NULL,
     };
@@ -127,17 +127,17 @@ pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, 
         Ast::Subexpr { lhs, rhs, .. } => size(lhs)?.followed_by(size(rhs)?),
         Ast::Projection { lhs, rhs, .. } => size(lhs)?.for_each_of(size(rhs)?),
         Ast::Or { lhs, rhs, .. } | Ast::And { lhs, rhs, .. } | Ast::Comparison { lhs, rhs, .. } => {
-            size(lhs)?.plus(size(rhs)?).plus(none)
+            size(lhs)?.plus(size(rhs)?).plus(null_size)
         }
         Ast::Condition {
             predicate, then, ..
         } => size(predicate)?.plus(size(then)?),
         Ast::Not { node, .. } | Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } => {
-            size(node)?.plus(none)
+            size(node)?.plus(null_size)
         }
-        Ast::MultiList { elements, .. } => sum_sizes(expression, elements)?.plus(none),
+        Ast::MultiList { elements, .. } => sum_sizes(expression, elements)?.plus(null_size),
         Ast::MultiHash { elements, .. } => {
-            let mut all = none;
+            let mut all = null_size;
             for KeyValuePair { key, value } in elements {
                 let name = ESCAPED * key.len() as f64 + NULL;
                 all = all.plus(size(value)?).plus(Size {
@@ -175,7 +175,7 @@ pub(super) fn output_size(expression: &str, node: &Ast) -> Result<Size, (usize, 
             }
             ("to_string", _) => sum_sizes(expression, args)?.scale(ESCAPED),
             (known, _) if FUNCTIONS.contains(&known) => {
-                sum_sizes(expression, args)?.plus(none).plus(Size {
+                sum_sizes(expression, args)?.plus(null_size).plus(Size {
                     times: 0.0,
                     plus: COMPUTED,
                 })

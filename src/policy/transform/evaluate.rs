@@ -191,11 +191,11 @@ impl Source<'_> {
         args: &[Ast],
         data: &Value,
     ) -> Result<Value, EvaluationError> {
-        let failed = |error| EvaluationError { offset, error };
+        let error_here = |error| EvaluationError { offset, error };
         match (name, args) {
             ("map", [Ast::Expref { ast, .. }, list]) => {
                 let list = self.evaluate_node(list, data)?;
-                let items = functions::array_argument(name, 2, &list).map_err(failed)?;
+                let items = functions::array_argument(name, 2, &list).map_err(error_here)?;
                 let results: Result<Vec<Value>, _> = items
                     .iter()
                     .map(|item| self.evaluate_node(ast, item))
@@ -204,19 +204,19 @@ impl Source<'_> {
             }
             ("sort_by" | "min_by" | "max_by", [list, Ast::Expref { ast, .. }]) => {
                 let list = self.evaluate_node(list, data)?;
-                let items = functions::array_argument(name, 1, &list).map_err(failed)?;
-                let mut keyed = Vec::with_capacity(items.len());
+                let items = functions::array_argument(name, 1, &list).map_err(error_here)?;
+                let mut keyed_items = Vec::with_capacity(items.len());
                 for item in items {
-                    keyed.push((self.evaluate_node(ast, item)?, item.clone()));
+                    keyed_items.push((self.evaluate_node(ast, item)?, item.clone()));
                 }
-                functions::choose_by(name, keyed).map_err(failed)
+                functions::choose_by(name, keyed_items).map_err(error_here)
             }
             _ => {
                 let args: Result<Vec<Value>, _> = args
                     .iter()
                     .map(|node| self.evaluate_node(node, data))
                     .collect();
-                functions::call_function(name, &args?).map_err(failed)
+                functions::call_function(name, &args?).map_err(error_here)
             }
         }
     }

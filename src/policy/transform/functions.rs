@@ -49,7 +49,7 @@ pub(super) fn call_function(function: &str, args: &[Value]) -> Result<Value, Fun
         function: function.to_owned(),
     })?;
     if !arity.contains(&args.len()) {
-        let allowed = if arity.end == usize::MAX {
+        let expected_count = if arity.end == usize::MAX {
             format!("{} or more", arity.start)
         } else {
             arity.start.to_string()
@@ -57,7 +57,7 @@ pub(super) fn call_function(function: &str, args: &[Value]) -> Result<Value, Fun
         return Err(FunctionError::Arity {
             function: function.to_owned(),
             actual: args.len(),
-            allowed,
+            allowed: expected_count,
         });
     }
     let refuse = |position: usize, allowed| {
@@ -117,11 +117,11 @@ pub(super) fn call_function(function: &str, args: &[Value]) -> Result<Value, Fun
         ("length", [Value::Object(members)]) => count_value(members.len()),
         ("length", _) => return refuse(1, "a string, an array or an object"),
         ("max" | "min" | "sort", [list]) => {
-            let keyed = array_argument(function, 1, list)?
+            let keyed_items = array_argument(function, 1, list)?
                 .iter()
                 .map(|item| (item.clone(), item.clone()))
                 .collect();
-            choose_by(function, keyed)?
+            choose_by(function, keyed_items)?
         }
         ("merge", _) => {
             let mut all = BTreeMap::new();

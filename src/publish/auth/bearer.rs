@@ -48,7 +48,6 @@ pub type AdminTokenCheck = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 pub struct BearerAuth {
     /// The admin token, if it may publish.
     pub operator: Option<AdminTokenCheck>,
-    /// The named tokens.
     pub tokens: Option<Arc<Tokens>>,
     /// The issuer of accepted tokens.
     pub issuer: Option<TokenIssuer>,
@@ -152,7 +151,7 @@ impl BearerAuth {
             let has_role = |grant: &Grant| grant.role == role || grant.role == TokenRole::Admin;
             let is_permitted = grants
                 .iter()
-                .any(|grant| has_role(grant) && grant.covers(Some(resource)));
+                .any(|grant| has_role(grant) && grant.covers_resource(Some(resource)));
             if is_permitted {
                 Ok(())
             } else {
@@ -160,12 +159,12 @@ impl BearerAuth {
             }
         };
         if token.starts_with(tokens::PREFIX) {
-            let found = match (forwarded, &self.tokens) {
+            let named_token = match (forwarded, &self.tokens) {
                 (Some(forwarded), _) => Some(forwarded.verify_text(token, wall)?),
                 (None, Some(tokens)) => Some(tokens.find_token(token, wall)?),
                 (None, None) => None,
             };
-            if let Some(token) = found {
+            if let Some(token) = named_token {
                 return permits(token.grants()).map(|()| Some(token));
             }
         }
@@ -235,14 +234,14 @@ impl TokenIssuer {
             .iter()
             .filter(|rule| rule.matches_claims(&claims))
             .map(|rule| rule.grant.clone());
-        let unruled = self
+        let has_only_admin_rules = self
             .rules
             .iter()
             .all(|rule| rule.grant.role == TokenRole::Admin);
         let usual = [TokenRole::Publish, TokenRole::Consume]
             .into_iter()
-            .filter(|_| unruled)
-            .map(Grant::everywhere);
+            .filter(|_| has_only_admin_rules)
+            .map(Grant::for_server);
         Ok((holder, grants.chain(usual).collect()))
     }
 
@@ -271,7 +270,8 @@ impl TokenIssuer {
     }
 
     fn check_claims(&self, claims: &TokenClaims, wall: WallTime) -> Result<(), BearerProblem> {
-        let (now, leeway) = (wall.since_epoch().as_secs_f64(), LEEWAY.as_secs_f64());
+        let now = wall.since_epoch().as_secs_f64();
+        let leeway = LEEWAY.as_secs_f64();
         if now >= claims.exp + leeway {
             return Err(BearerProblem::Refused("The access token has expired"));
         }
@@ -326,7 +326,6 @@ pub enum UnusableKeySet {
     /// It has no key for signatures.
     #[error("it has no signing key; allowed are RSA, P-256, P-384 and Ed25519")]
     Empty,
-    /// It has too many keys.
     #[error("it has {0} keys; allowed are up to {KEYS_MAX}")]
     TooMany(usize),
 }
@@ -371,12 +370,12 @@ impl Keyring {
         let mut fitting = keys
             .iter()
             .filter(|key| key.algorithms.contains(&algorithm));
-        let found = match id {
+        let matching_key = match id {
             Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)),
             // Without a key id, only a single matching key is unambiguous.
             None => fitting.next().filter(|_| fitting.next().is_none()),
         };
-        found.cloned().ok_or_else(|| {
+        matching_key.cloned().ok_or_else(|| {
             self.missing.notify_one();
             BearerProblem::Refused(
                 "The access token is signed with a key that the issuer does not have",

@@ -24,7 +24,6 @@ use gridhook_event::Timestamp;
 /// The first delay; each further failure doubles it.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// The limits.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedAuthLimits {
     /// The number of failures of an address that are answered at once, for operators who mistype a
@@ -67,18 +66,15 @@ struct FailedCaller {
     last: Timestamp,
 }
 
-/// The delay of a refusal.
 #[derive(Debug)]
 pub struct DelayedRefusal {
     /// The recent failures of the address, this one included.
     pub failures: u32,
-    /// The delay.
     pub wait: Duration,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl DelayedRefusal {
-    /// Waits for the delay.
     pub async fn wait_out(self) {
         if !self.wait.is_zero() {
             tokio::time::sleep(self.wait).await;
@@ -113,13 +109,13 @@ impl FailedAuthLimiter {
         let Some(client) = self.client_address(request) else {
             return;
         };
-        let delayed = self.record_failure(client, now);
-        if delayed.failures == self.limits.free.saturating_add(1) {
-            let DelayedRefusal { failures, .. } = delayed;
+        let refusal = self.record_failure(client, now);
+        if refusal.failures == self.limits.free.saturating_add(1) {
+            let DelayedRefusal { failures, .. } = refusal;
             tracing::warn!(%client, failures, "repeated failed authentications: refusals to this \
-                address are delayed");
+                address are refusal");
         }
-        delayed.wait_out().await;
+        refusal.wait_out().await;
     }
 
     /// Records a failed authentication from `address`.
@@ -159,20 +155,20 @@ impl FailedAuthLimiter {
             addresses_max,
             ..
         } = self.limits;
-        let mut known = self.lock_callers();
-        if known.len() >= addresses_max && !known.contains_key(&address) {
-            known.retain(|_, caller| now.since(caller.last) < memory);
+        let mut callers = self.lock_callers();
+        if callers.len() >= addresses_max && !callers.contains_key(&address) {
+            callers.retain(|_, caller| now.since(caller.last) < memory);
             // The table is still full, so the quietest address is removed. The search is bounded as
             // the table is.
-            let quietest = known
+            let quietest = callers
                 .iter()
                 .min_by_key(|(_, caller)| caller.last)
                 .map(|(address, _)| *address);
-            if let Some(quietest) = quietest.filter(|_| known.len() >= addresses_max) {
-                known.remove(&quietest);
+            if let Some(quietest) = quietest.filter(|_| callers.len() >= addresses_max) {
+                callers.remove(&quietest);
             }
         }
-        let caller = known.entry(address).or_insert(FailedCaller {
+        let caller = callers.entry(address).or_insert(FailedCaller {
             failures: 0,
             last: now,
         });

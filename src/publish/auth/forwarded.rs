@@ -74,14 +74,14 @@ fn unquote(value: &str) -> Option<String> {
 /// Parses an address with an optional port: `10.1.2.3`, `10.1.2.3:80`, `2001:db8::1`,
 /// `[2001:db8::1]`, `[2001:db8::1]:80`.
 pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
-    let bracketed = || {
+    let in_brackets = || {
         text.strip_prefix('[')?
             .strip_suffix(']')?
             .parse::<Ipv6Addr>()
             .ok()
             .map(IpAddr::from)
     };
-    let address = text.parse::<IpAddr>().ok().or_else(bracketed);
+    let address = text.parse::<IpAddr>().ok().or_else(in_brackets);
     // A zone is no part of what rules are about.
     let with_port = || {
         text.parse::<SocketAddr>()

@@ -41,8 +41,8 @@ pub struct LocalAddress {
 impl LocalAddress {
     /// That of a request: of its connection, or of its client's if another node forwarded it.
     pub fn from_request(request: &HttpRequest) -> Option<Self> {
-        let forwarded = request.extensions().get::<Self>().copied();
-        forwarded.or_else(|| request.conn_data::<Self>().copied())
+        let address = request.extensions().get::<Self>().copied();
+        address.or_else(|| request.conn_data::<Self>().copied())
     }
 }
 
@@ -80,7 +80,8 @@ impl RequestAuthority {
                 "The host in the request's target is not a host",
             )
         });
-        let (line, target) = (line.transpose()?, target.transpose()?);
+        let line = line.transpose()?;
+        let target = target.transpose()?;
         let Forwarded { host, scheme } = Forwarded::from_request(request, proxies)?;
         let local = LocalAddress::from_request(request);
         // The target takes precedence over the header (RFC 9112, 3.2.2). HTTP/1.0 allows neither.
@@ -210,8 +211,8 @@ thread_local! {
 }
 
 fn read(text: &str, problem: &'static str) -> Result<HostAndPort, Refusal> {
-    let known = LAST_READ.with_borrow(|(last, host)| (last == text).then(|| host.clone()));
-    let host = known.unwrap_or_else(|| {
+    let cached_host = LAST_READ.with_borrow(|(last, host)| (last == text).then(|| host.clone()));
+    let host = cached_host.unwrap_or_else(|| {
         let host = parse_authority(text);
         LAST_READ.set((text.to_owned(), host.clone()));
         host

@@ -51,14 +51,12 @@ const SAS: &str = "aeg-sas-token";
 const UNKNOWN_HOST: &str = "The SAS token is for a host that this server does not have as a name: \
     server.public_url or server.host_names can give it that name";
 
-/// The settings of authentication.
 #[derive(Default)]
 pub struct AuthRules {
     /// The proxies whose `Forwarded` and `X-Forwarded-*` headers count.
     pub trusted_proxies: Vec<IpNet>,
     /// The names of the server, which a SAS token may be for.
     pub names: ServerNames,
-    /// Bearer tokens.
     pub bearer: BearerAuth,
     /// The limiter of failed authentications.
     pub failed_auth: Arc<FailedAuthLimiter>,
@@ -73,14 +71,12 @@ pub(super) struct CheckTimes {
     pub(super) now: Timestamp,
 }
 
-/// Authenticates publishers.
 pub struct Authenticator {
     rules: AuthRules,
     counts: RejectionCounters,
 }
 
 impl Authenticator {
-    /// Authenticates by these rules.
     pub fn new(rules: AuthRules) -> Self {
         Self {
             rules,
@@ -122,12 +118,12 @@ impl Authenticator {
     ) -> Result<Option<Arc<Token>>, Refusal> {
         let client = Origin::from_request(request, &self.rules.trusted_proxies)
             .and_then(Origin::client_address);
-        let checked = network::check_source_address(scope, client)
+        let result = network::check_source_address(scope, client)
             .and_then(|()| self.check_credential(request, called, (scope, role), times.wall));
-        if let Err(refusal) = &checked {
+        if let Err(refusal) = &result {
             self.counts.count_refusal(refusal, scope, client, times.now);
         }
-        checked
+        result
     }
 
     /// The address that answers for the request: the client's, or that of the proxy behind which it
@@ -188,15 +184,15 @@ impl Authenticator {
                 .map(|()| None);
         }
         if scheme.eq_ignore_ascii_case(b"Bearer") {
-            let forwarded = request.extensions().get::<ForwardedToken>().cloned();
-            let checked = self.rules.bearer.authenticate_token(
+            let token_from_peer = request.extensions().get::<ForwardedToken>().cloned();
+            let result = self.rules.bearer.authenticate_token(
                 token,
-                forwarded.as_ref(),
+                token_from_peer.as_ref(),
                 role,
                 &scope.token_resource(request),
                 wall,
             );
-            return checked.map_err(|problem| problem.into_refusal(called.to_string()));
+            return result.map_err(|problem| problem.into_refusal(called.to_string()));
         }
         Err(scope.unknown_scheme())
     }
@@ -212,14 +208,14 @@ impl Authenticator {
         wall: WallTime,
     ) -> Result<(), Refusal> {
         let AuthRules { names, .. } = &self.rules;
-        let routed = called
+        let route_scope = called
             .to_url()
             .map(|url| SasResource::below_url(&url, scope.routed_path(request)));
         let public = names
             .public_url
             .as_ref()
             .map(|url| SasResource::below_url(url, scope.full_path(request)));
-        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) = routed
+        let (at_known_host, elsewhere): (Vec<_>, Vec<_>) = route_scope
             .into_iter()
             .partition(|_| names.contains_host(called, request));
         let resources: Vec<_> = at_known_host.into_iter().chain(public).collect();

@@ -137,8 +137,8 @@ pub(super) fn check_source_address(
         }),
         PublicNetworkAccess::Enabled => {
             let rules = &scope.ingress.inbound_ip_rules;
-            let allowed = |address| rules.iter().any(|rule| rule.ip_mask.contains(address));
-            if rules.is_empty() || client.is_some_and(allowed) {
+            let is_in_rules = |address| rules.iter().any(|rule| rule.ip_mask.contains(address));
+            if rules.is_empty() || client.is_some_and(is_in_rules) {
                 return Ok(());
             }
             Err(Refusal::AddressRules {

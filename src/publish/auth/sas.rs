@@ -52,13 +52,13 @@ pub fn check_sas_token(
 ) -> Result<(), SasTokenProblem> {
     let token = SasToken::parse(token).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
     // All keys are compared, so that the time does not reveal which one matches.
-    let signed =
+    let is_signed =
         |keys: &&AccessKeys| token.is_signed_by(&keys.key1) | token.is_signed_by(&keys.key2);
-    if !keys.iter().fold(false, |fits, keys| fits | signed(keys)) {
+    if !keys.iter().fold(false, |fits, keys| fits | is_signed(keys)) {
         return Err(SasTokenProblem::Token(SasProblem::Signature));
     }
     let expiry = parse_expiry(token.expiry).ok_or(SasTokenProblem::Token(SasProblem::Format))?;
-    if expiry <= wall.timestamp() {
+    if expiry <= wall.to_timestamp() {
         return Err(SasTokenProblem::Token(SasProblem::Expired));
     }
     let scope = percent_decode_str(token.resource)
@@ -153,7 +153,6 @@ pub struct SasResource {
 }
 
 impl SasResource {
-    /// Parses a URL.
     pub fn parse(address: &str) -> Option<Self> {
         let url = Url::parse(address)
             .ok()

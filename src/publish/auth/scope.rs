@@ -32,7 +32,8 @@ pub(crate) struct KeyScope<'a> {
 impl<'a> KeyScope<'a> {
     /// The scope of a topic or domain.
     pub(crate) fn for_topic(topic: &'a TopicRecord) -> Self {
-        let (keys, kind) = (vec![&topic.keys], topic.kind());
+        let keys = vec![&topic.keys];
+        let kind = topic.kind();
         Self {
             name: &topic.name,
             ingress: &topic.ingress,
@@ -45,7 +46,8 @@ impl<'a> KeyScope<'a> {
 
     /// The scope of a topic of a namespace.
     pub(crate) fn in_namespace(namespace: &'a NamespaceRecord, topic: &'a TopicRecord) -> Self {
-        let (keys, kind) = (vec![&namespace.keys, &topic.keys], topic.kind());
+        let keys = vec![&namespace.keys, &topic.keys];
+        let kind = topic.kind();
         let tags = vec![&topic.tags, &namespace.tags];
         Self {
             name: &topic.name,
@@ -88,12 +90,12 @@ impl<'a> KeyScope<'a> {
     /// The path as the route has it, without names that the host gives.
     pub(super) fn routed_path<'b>(&'b self, request: &'b HttpRequest) -> Vec<&'b str> {
         let names = request.match_info();
-        let named = match self.namespace {
+        let top_name = match self.namespace {
             Some(_) => names.get("namespace"),
             None => names.get("topic").or(names.get("domain")),
         };
         let mut path = self.full_path(request);
-        if named.is_none() {
+        if top_name.is_none() {
             path.drain(..2);
         }
         path
@@ -125,7 +127,6 @@ impl<'a> KeyScope<'a> {
         }
     }
 
-    /// The refusal of an unknown scheme.
     pub(super) fn unknown_scheme(&self) -> Refusal {
         if self.is_namespace() {
             Refusal::NoAuthorization

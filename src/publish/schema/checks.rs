@@ -39,7 +39,6 @@ pub struct DataChecks {
 /// Events that are stored although their data does not match the schema of their type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nonconforming {
-    /// Their number.
     pub events: u64,
     /// Why the first of them does not match.
     pub first: String,
@@ -93,7 +92,7 @@ impl DataChecks {
     /// The refusal.
     pub async fn check_in_slices(mut self, meter: Meter) -> Result<Option<Nonconforming>, Refusal> {
         for check in std::mem::take(&mut self.checks) {
-            let violation = match meter.pause().await {
+            let violation = match meter.pause_if_used_up().await {
                 Ok(()) => check.find_violation(),
                 Err(error) => Some(format!(
                     "the data of all events of the request could not be checked: {error}"

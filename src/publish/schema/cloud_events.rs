@@ -17,7 +17,7 @@ use super::{EventTarget, json, literal_content, literal_range, offset_in, unquot
 use crate::{Refusal, refusal::JsonToken};
 use gridhook_event::{
     EventRanges, Schema, TextRange,
-    chunk::{ChunkBuilder, WriterStamp},
+    chunk::{ChunkBuilder, EncodedEvent},
     is_rfc3339,
 };
 
@@ -99,7 +99,7 @@ pub(super) fn read(
             },
             ..EventRanges::default()
         };
-        WriterStamp {
+        EncodedEvent {
             wire_end: out.len(),
             spans,
         }
@@ -137,7 +137,8 @@ impl<'a> CloudEventMembers<'a> {
             return Err(Refusal::unexpected_property(SCHEMA, &name));
         }
         if name.len() > self.name_chars_max {
-            let (name, most) = (Refusal::shorten_name(&name), self.name_chars_max);
+            let name = Refusal::shorten_name(&name);
+            let most = self.name_chars_max;
             return Err(malformed_event(format!(
                 "The name of the extension '{name}' has more than {most} characters"
             )));

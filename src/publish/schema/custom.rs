@@ -19,7 +19,7 @@ use super::{
 use crate::{Refusal, refusal::JsonToken};
 use gridhook_event::{
     EventRanges, Schema, TextRange,
-    chunk::{ChunkBuilder, WriterStamp},
+    chunk::{ChunkBuilder, EncodedEvent},
 };
 use gridhook_record::ingress::{InputSchemaMapping, MappedField, MappedFieldOrDefault};
 
@@ -71,7 +71,7 @@ impl EventMapping {
                 may_be_empty,
             }
         };
-        // In the order of `EventRanges::all`, which also has the domain topic.
+        // In the order of `EventRanges::all_ranges`, which also has the domain topic.
         Self([
             only("id", &mapping.id),
             or_default("eventType", &mapping.event_type, false),
@@ -111,10 +111,10 @@ pub(super) fn read(
     draft: &mut ChunkBuilder,
 ) -> Result<(), Refusal> {
     let EventMapping(fields) = &target.mapping;
-    let mut found = [None; PROPERTIES];
+    let mut property_values = [None; PROPERTIES];
     json::read_members(object, |name, value| {
-        for (field, found) in fields.iter().zip(&mut found) {
-            if field.member.as_deref() == Some(&*name) && found.replace(value).is_some() {
+        for (field, property_values) in fields.iter().zip(&mut property_values) {
+            if field.member.as_deref() == Some(&*name) && property_values.replace(value).is_some() {
                 return Err(malformed_event(format!(
                     "Property '{}' is given more than once",
                     Refusal::shorten_name(&name)
@@ -125,8 +125,8 @@ pub(super) fn read(
     })
     .map_err(|error| Refusal::not_json(SCHEMA, error.to_string()))??;
     let mut values = Vec::with_capacity(fields.len());
-    for (field, found) in fields.iter().zip(found) {
-        values.push(field.map_value(found, target)?);
+    for (field, property_values) in fields.iter().zip(property_values) {
+        values.push(field.map_value(property_values, target)?);
     }
     let [_, event_type, _, data_version, ..] = values.as_slice() else {
         unreachable!("each property has a value")
@@ -144,11 +144,11 @@ impl MappedProperty {
         found: Option<&'a RawValue>,
         target: &EventTarget,
     ) -> Result<Option<MappedValue<'a>>, Refusal> {
-        let found = match found.filter(|value| !json::is_null(value)) {
+        let raw_value = match found.filter(|value| !json::is_null(value)) {
             Some(value) if value.get() == r#""""# && !self.may_be_empty => None,
             found => found,
         };
-        let Some(value) = found else {
+        let Some(value) = raw_value else {
             return self.default_value(target);
         };
         match json::first_token(value.get()) {
@@ -224,7 +224,11 @@ impl MappedProperty {
     }
 }
 
-fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesMut) -> WriterStamp {
+fn write(
+    object: &RawValue,
+    values: &[Option<MappedValue<'_>>],
+    out: &mut BytesMut,
+) -> EncodedEvent {
     let start = out.len();
     out.put_slice(object.get().as_bytes());
     let wire_end = out.len();
@@ -243,7 +247,8 @@ fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesM
                 unquoted_range(out.len() - id.len(), id.len())
             }
             Some(MappedValue::Sent(value)) => {
-                let (at, len) = (start + offset_in(object, value.get()), value.get().len());
+                let at = start + offset_in(object, value.get());
+                let len = value.get().len();
                 if value.get().starts_with('"') {
                     literal_range(at, len)
                 } else {
@@ -252,11 +257,11 @@ fn write(object: &RawValue, values: &[Option<MappedValue<'_>>], out: &mut BytesM
             }
         };
     }
-    WriterStamp {
+    EncodedEvent {
         wire_end,
         spans: EventRanges {
             domain_topic,
-            ..EventRanges::of(spans)
+            ..EventRanges::from_ranges(spans)
         },
     }
 }

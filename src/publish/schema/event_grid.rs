@@ -17,7 +17,7 @@ use super::{
 use crate::{PublishLimits, Refusal};
 use gridhook_event::{
     EventRanges, Schema, TextRange,
-    chunk::{ChunkBuilder, WriterStamp},
+    chunk::{ChunkBuilder, EncodedEvent},
     parse_instant_or_utc,
 };
 
@@ -207,7 +207,7 @@ impl CheckedEvent<'_> {
         draft.push(|out| self.write(target, out));
     }
 
-    fn write(&self, target: &EventTarget, out: &mut BytesMut) -> WriterStamp {
+    fn write(&self, target: &EventTarget, out: &mut BytesMut) -> EncodedEvent {
         let values = [
             Some(self.id),
             Some(self.subject),
@@ -253,7 +253,7 @@ impl CheckedEvent<'_> {
             domain_topic,
             ..EventRanges::default()
         };
-        WriterStamp {
+        EncodedEvent {
             wire_end: out.len(),
             spans,
         }

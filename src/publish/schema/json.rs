@@ -169,8 +169,10 @@ pub(super) fn is_deeper(json: &str, max: usize) -> bool {
 }
 
 fn nesting_depth(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0usize, 0usize);
-    let (mut in_string, mut escaped) = (false, false);
+    let mut depth = 0usize;
+    let mut deepest = 0usize;
+    let mut in_string = false;
+    let mut escaped = false;
     for byte in json.bytes() {
         match byte {
             _ if escaped => escaped = false,

@@ -29,7 +29,7 @@ pub use self::checks::{DataChecks, Nonconforming};
 use self::{checks::DataCheck, custom::EventMapping, json::ArrayElements};
 use super::{PublishLimits, Refusal, refusal::JsonToken};
 use gridhook_engine::control::catalogue::Catalogue;
-use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, text};
+use gridhook_event::{IdMap, PartitionId, Schema, TextRange, chunk::ChunkBuilder, unescape_text};
 use gridhook_record::{ingress::InputSchemaMapping, topic::TopicRecord};
 
 /// How many topics a thread keeps the properties of.
@@ -87,7 +87,8 @@ impl TargetProperties {
             EventMapping::from_mapping,
         );
         let is_in_namespace = topic.namespace.is_some();
-        let (schema, is_domain) = (topic.input_schema, topic.is_domain());
+        let schema = topic.input_schema;
+        let is_domain = topic.is_domain();
         Self {
             schema,
             resource_id,
@@ -105,11 +106,11 @@ impl TargetProperties {
         };
         TARGETS.with_borrow_mut(|targets| {
             // While the reference exists, no other record is at its address.
-            let kept = targets
+            let entry = targets
                 .get(partition)
                 .filter(|(record, _)| record.as_ptr() == Arc::as_ptr(topic));
-            if let Some((_, kept)) = kept {
-                return Arc::clone(kept);
+            if let Some((_, entry)) = entry {
+                return Arc::clone(entry);
             }
             if targets.len() >= TARGETS_KEPT {
                 targets.clear();
@@ -122,7 +123,6 @@ impl TargetProperties {
 }
 
 impl EventTarget {
-    /// The topic with this record.
     pub fn for_topic(topic: &TopicRecord) -> Self {
         Self::new(Arc::new(TargetProperties::from_record(topic)))
     }
@@ -167,8 +167,8 @@ impl EventTarget {
         let Some(catalogue) = &self.catalogue else {
             return;
         };
-        let [event_type, version] =
-            [event_type, version].map(|inside| text(inside.unwrap_or_default().as_bytes()));
+        let [event_type, version] = [event_type, version]
+            .map(|inside| unescape_text(inside.unwrap_or_default().as_bytes()));
         let Some(declared) = catalogue.find_schema(&event_type, &version) else {
             return;
         };
@@ -202,7 +202,6 @@ impl EventTarget {
 /// The description of a body by the request's headers.
 #[derive(Clone, Debug, Default)]
 pub struct RequestContent<'a> {
-    /// The header `Content-Type`.
     pub content_type: Option<&'a str>,
     /// The attributes of a CloudEvent from the headers `ce-…`, with names without `ce-`, as sent.
     pub attributes: Vec<(&'a str, &'a [u8])>,
@@ -246,7 +245,7 @@ pub fn read(
     limits: &PublishLimits,
 ) -> Result<ChunkBuilder, Refusal> {
     read_into(
-        || ChunkBuilder::new(target.schema).sized(body.len()),
+        || ChunkBuilder::new(target.schema).with_body_bytes(body.len()),
         target,
         content,
         body,
@@ -264,8 +263,8 @@ pub(super) fn read_traced(
 ) -> Result<ChunkBuilder, Refusal> {
     let new_draft = || {
         ChunkBuilder::new(target.schema)
-            .sized(body.len())
-            .traced(trace_context)
+            .with_body_bytes(body.len())
+            .with_trace(trace_context)
     };
     read_into(new_draft, target, content, body, limits)
 }
@@ -399,8 +398,8 @@ fn expect_token(schema: Schema, expected: JsonToken, text: &str) -> Result<(), R
 fn content_mode(content: &RequestContent<'_>) -> Result<ContentMode, Refusal> {
     let media_type = content.media_type();
     if content.is_binary() {
-        let structured = media_type.starts_with("application/cloudevents");
-        return if structured {
+        let is_structured = media_type.starts_with("application/cloudevents");
+        return if is_structured {
             Err(Refusal::ConflictingModes)
         } else {
             Ok(ContentMode::Binary)

@@ -89,7 +89,9 @@ impl<'a> Scan<'a> {
 
     #[inline]
     fn scan_value(&mut self) -> Option<JsonValue<'a>> {
-        let (start, mut levels, mut has_escapes) = (self.at, Levels::default(), false);
+        let start = self.at;
+        let mut levels = Levels::default();
+        let mut has_escapes = false;
         loop {
             match self.next()? {
                 b'"' => has_escapes |= self.scan_string()?,

@@ -438,7 +438,7 @@ fn secure_connection(stream: TlsStream<ClientConnection>) -> SecureConnection {
     let stage = stream.get_ref().0.stage();
     let inspect = move |read: &[u8]| {
         if read.is_empty() {
-            stage.peer().leave();
+            stage.peer().mark_closed();
         }
     };
     InspectReader::new(stream, Box::new(inspect))

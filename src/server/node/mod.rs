@@ -219,7 +219,7 @@ impl ClusterNode {
                 if let Some(ClockRecord {
                     reported: Timestamp(time),
                     ..
-                }) = clock.past(None)
+                }) = clock.to_record(None)
                 {
                     progress.continue_clock(ShardPosition {
                         time,

@@ -70,7 +70,7 @@ impl Tenure {
             Arc::clone(&self.failed),
         );
         Box::new(move |error: &StoreError| {
-            lease.end();
+            lease.end_for_good();
             match store.ownership_end() {
                 None | Some(OwnershipEnd::Local(_)) => exit_on_store_error(error),
                 Some(end) => {
@@ -121,7 +121,7 @@ impl Tenure {
 
     /// From now on nothing is sent or written.
     pub(crate) fn fence(&self) {
-        self.lease.end();
+        self.lease.end_for_good();
         self.store.stop();
     }
 
@@ -133,7 +133,7 @@ impl Tenure {
             tracing::warn!("the changelog was not released; the next owner fences it");
             self.store.stop();
         }
-        self.lease.end();
+        self.lease.end_for_good();
     }
 }
 
@@ -205,7 +205,7 @@ impl Ownership<'_> {
         if matches!(end, Some(TenureEnd::Lost)) {
             self.tenure.fence();
         }
-        self.tenure.lease.end();
+        self.tenure.lease.end_for_good();
         Err(end)
     }
 

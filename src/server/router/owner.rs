@@ -106,7 +106,7 @@ async fn answer_namespaces(control: web::Data<Control>) -> HttpResponse {
 /// Sends the store to a node that cannot follow the changelog without it.
 async fn send_store(control: web::Data<Control>) -> HttpResponse {
     let permitted = match control.backups.clone() {
-        Some(backups) => backups.turn().map(|permit| (permit, backups)),
+        Some(backups) => backups.acquire_permit().map(|permit| (permit, backups)),
         None => Err(BackupError::Closed),
     };
     let (permit, backups) = match permitted {
@@ -119,11 +119,11 @@ async fn send_store(control: web::Data<Control>) -> HttpResponse {
             pieces,
             backups: Arc::clone(&backups),
         };
-        match backups.send(&permit, &mut sender) {
+        match backups.send_store(&permit, &mut sender) {
             Ok(sent) => {
                 tracing::info!(
                     applied = sent.applied,
-                    bytes = sent.bytes(),
+                    bytes = sent.total_bytes(),
                     "the store was sent to another node"
                 )
             }

@@ -94,7 +94,7 @@ impl Running {
         } else {
             shutdown_timeout
         };
-        if !stores.settle(settle).await {
+        if !stores.finish_turns(settle).await {
             tracing::warn!(
                 "a dead-letter file is unfinished at the stop; the next start writes it again"
             );

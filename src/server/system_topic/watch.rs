@@ -131,7 +131,7 @@ impl Watch {
     }
 
     fn look_at_certificates(&mut self, events: &SystemEvents, wall: WallTime) {
-        let now = wall.timestamp();
+        let now = wall.to_timestamp();
         for ShownCertificate {
             name, not_after, ..
         } in (self.certificates)()

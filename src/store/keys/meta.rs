@@ -59,7 +59,6 @@ pub enum MetaKind {
 }
 
 impl MetaKind {
-    /// All kinds.
     pub const ALL: [Self; 18] = [
         Self::Format,
         Self::Topic,
@@ -89,7 +88,6 @@ pub fn meta_key(kind: MetaKind, name: &[u8]) -> Vec<u8> {
     key
 }
 
-/// Parses a key of [`meta_key`].
 pub fn parse_meta(key: &[u8]) -> Option<(MetaKind, &[u8])> {
     let (kind, name) = key.strip_prefix(&[KeyKind::Meta as u8])?.split_first()?;
     let kind = MetaKind::ALL
@@ -98,7 +96,6 @@ pub fn parse_meta(key: &[u8]) -> Option<(MetaKind, &[u8])> {
     Some((kind, name))
 }
 
-/// The range of one kind in `meta`.
 pub fn meta_of(kind: MetaKind) -> Range<Vec<u8>> {
     prefix_range(KeyKind::Meta, kind as u8)
 }
@@ -108,7 +105,6 @@ pub fn floor_key(partition: PartitionId) -> Vec<u8> {
     meta_key(MetaKind::Floor, &partition.0.to_be_bytes())
 }
 
-/// Parses a key of [`floor_key`].
 pub fn parse_floor(key: &[u8]) -> Option<PartitionId> {
     let (kind, name) = parse_meta(key)?;
     let name = name.try_into().ok()?;
@@ -127,10 +123,10 @@ pub fn loss_value(end: Seq) -> Vec<u8> {
     end.0.to_be_bytes().to_vec()
 }
 
-/// Parses [`loss_key`] and [`loss_value`].
 pub fn parse_loss(key: &[u8], value: &[u8]) -> Option<(PartitionId, Seq, Seq)> {
     let (kind, name) = parse_meta(key)?;
-    let (mut name, mut value) = (RecordReader::new(name), RecordReader::new(value));
+    let mut name = RecordReader::new(name);
+    let mut value = RecordReader::new(value);
     let lost = (
         PartitionId::take_from_key(&mut name)?,
         Seq::take_from_key(&mut name)?,
@@ -151,7 +147,6 @@ pub fn reap_key(subscription_key: SubscriptionKey) -> Vec<u8> {
     )
 }
 
-/// Parses a key of [`reap_key`].
 pub fn parse_reap(key: &[u8]) -> Option<SubscriptionKey> {
     let (_, name) = parse_meta(key)?;
     let mut parts = std::str::from_utf8(name).ok()?.split('/');
@@ -194,7 +189,6 @@ pub fn redrive_name(subscription_key: SubscriptionKey, lane: Lane) -> String {
     )
 }
 
-/// Parses a name of [`redrive_name`].
 pub fn parse_redrive_name(name: &str) -> Option<(SubscriptionKey, Lane)> {
     let (partition, rest) = name.split_once('/')?;
     let (subscription, lane) = rest.split_once('/')?;
@@ -257,7 +251,6 @@ pub fn filters_of_partition(partition: PartitionId) -> String {
     format!("{:08x}/", partition.0)
 }
 
-/// Parses a name of [`filter_name`].
 pub fn parse_filter_name(name: &str) -> Option<(SubscriptionKey, u32)> {
     let mut parts = name
         .split('/')
@@ -267,6 +260,6 @@ pub fn parse_filter_name(name: &str) -> Option<(SubscriptionKey, u32)> {
         partition: PartitionId(number()?),
         subscription: SubscriptionId(number()?),
     };
-    let parsed = (subscription_key, number()?);
-    parts.next().is_none().then_some(parsed)
+    let filter_name = (subscription_key, number()?);
+    parts.next().is_none().then_some(filter_name)
 }

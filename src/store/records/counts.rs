@@ -56,7 +56,8 @@ fn take_map<K: Ord>(
 ) -> Option<BTreeMap<K, u64>> {
     let mut map = BTreeMap::new();
     for _ in 0..reader.varint()? {
-        let (key, times) = (key(reader)?, reader.varint().filter(|times| *times > 0)?);
+        let key = key(reader)?;
+        let times = reader.varint().filter(|times| *times > 0)?;
         if map.last_key_value().is_some_and(|(last, _)| *last >= key) {
             return None;
         }

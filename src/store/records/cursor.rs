@@ -76,7 +76,7 @@ impl RecordLayout for Cursor {
             requested_by,
             failing_since,
         } = self.pace;
-        let held = match self.held {
+        let hold_flags = match self.held {
             None => 0,
             Some(HeldBy::ByOperator) => HELD,
             Some(HeldBy::Gone) => GONE,
@@ -87,7 +87,9 @@ impl RecordLayout for Cursor {
         let has = has
             | flag(!self.filtered_out.is_empty(), HAS_FILTERED_OUT)
             | flag(self.began != Seq::default(), HAS_BEGUN);
-        out.push(held | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE));
+        out.push(
+            hold_flags | has | flag(paced, PACED) | flag(self.next_due.is_some(), HAS_NEXT_DUE),
+        );
         if let Some(due) = self.next_due {
             put_time(out, due);
         }
@@ -129,7 +131,7 @@ impl RecordLayout for Cursor {
 
     fn read_fields(version: u8, reader: &mut RecordReader<'_>) -> Option<Self> {
         let flags = reader.u8()?;
-        let held = match (flags & HELD != 0, flags & GONE != 0) {
+        let hold = match (flags & HELD != 0, flags & GONE != 0) {
             (false, false) => None,
             (true, false) => Some(HeldBy::ByOperator),
             (false, true) => Some(HeldBy::Gone),
@@ -146,7 +148,7 @@ impl RecordLayout for Cursor {
         } else {
             Some(Rate(reader.varint()?))
         };
-        let failed = if flags & HAS_FAILED == 0 {
+        let last_failure = if flags & HAS_FAILED == 0 {
             None
         } else {
             Some(take_time(reader)?)
@@ -167,14 +169,14 @@ impl RecordLayout for Cursor {
         let health = take_health(kind, reader)?;
         let pace = PaceRecord {
             healthy,
-            failed,
+            failed: last_failure,
             paced: flags & PACED != 0,
             not_before,
             requested_by,
             failing_since,
         };
         let counters = take_counters(reader)?;
-        let replayed = take_counters(reader)?;
+        let job_counters = take_counters(reader)?;
         let jobs_begun = u16::try_from(reader.varint()?).ok()?;
         let mut jobs = Vec::new();
         for _ in 0..reader.varint()? {
@@ -203,9 +205,9 @@ impl RecordLayout for Cursor {
             lanes,
             health,
             pace,
-            held,
+            held: hold,
             counters,
-            replayed,
+            replayed: job_counters,
             jobs,
             jobs_begun,
             next_due,
@@ -233,10 +235,8 @@ fn put_filtered_out(
 }
 
 fn take_filtered_out(reader: &mut RecordReader<'_>) -> Option<FilteredOut> {
-    let (lane, version) = (
-        Lane(u16::try_from(reader.varint()?).ok()?),
-        take_u32(reader)?,
-    );
+    let lane = Lane(u16::try_from(reader.varint()?).ok()?);
+    let version = take_u32(reader)?;
     let first = reader.varint()?;
     let length = reader.varint().filter(|length| *length > 0)?;
     Some(FilteredOut {

@@ -71,7 +71,8 @@ impl RecordLayout for Job {
             1 => Some(Rate(reader.varint()?)),
             _ => return None,
         };
-        let (began, changed) = (take_time(reader)?, take_time(reader)?);
+        let began = take_time(reader)?;
+        let changed = take_time(reader)?;
         let state = match reader.u8()? {
             1 => JobState::Running,
             2 => JobState::Paused,

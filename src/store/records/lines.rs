@@ -27,12 +27,10 @@ pub struct EncodedLine<'a> {
 }
 
 impl EncodedLines {
-    /// The number of lines.
     pub fn line_count(&self) -> u32 {
         self.count
     }
 
-    /// Adds a line.
     pub fn push(
         &mut self,
         LedgerLine {
@@ -56,13 +54,11 @@ impl EncodedLines {
         entry.write_fields(&mut self.bytes);
     }
 
-    /// Adds lines.
     pub fn append_later(&mut self, later: &Self) {
         self.count += later.count;
         self.bytes.extend_from_slice(&later.bytes);
     }
 
-    /// Removes the lines before `mark`.
     pub fn remove_before(&mut self, mark: LinesMark) {
         self.count -= mark.count;
         self.bytes.drain(..mark.bytes);
@@ -102,9 +98,9 @@ impl EncodedLines {
 
 impl From<Vec<LedgerLine>> for EncodedLines {
     fn from(lines: Vec<LedgerLine>) -> Self {
-        let mut encoded = Self::default();
-        lines.iter().for_each(|line| encoded.push(line));
-        encoded
+        let mut lines_out = Self::default();
+        lines.iter().for_each(|line| lines_out.push(line));
+        lines_out
     }
 }
 
@@ -117,7 +113,8 @@ impl<'a> EncodedLine<'a> {
         let at = take_time(reader)?;
         let what = *reader.rest().first()?;
         take_event(reader)?;
-        let (mut first, mut end) = (None, Seq(0));
+        let mut first = None;
+        let mut end = Seq(0);
         take_runs(reader, |run| {
             first.get_or_insert(run.first);
             end = run.end_seq();
@@ -131,10 +128,8 @@ impl<'a> EncodedLine<'a> {
             what,
         };
         let after = reader.rest().len();
-        let (bytes, entry) = (
-            &rest[..rest.len() - after],
-            &from_entry[..from_entry.len() - after],
-        );
+        let bytes = &rest[..rest.len() - after];
+        let entry = &from_entry[..from_entry.len() - after];
         Some(Self {
             key,
             end,
@@ -143,7 +138,6 @@ impl<'a> EncodedLine<'a> {
         })
     }
 
-    /// The line.
     pub fn decode_line(&self) -> LedgerLine {
         take_line(&mut RecordReader::new(self.bytes)).expect("lines can be decoded")
     }

@@ -41,8 +41,8 @@ impl PartitionFloors {
         // Every change is one insert, so the map is consistent even if a thread panicked with the
         // lock.
         let mut floors = self.floors.write().unwrap_or_else(PoisonError::into_inner);
-        let known = Arc::make_mut(&mut *floors).entry(partition).or_default();
-        *known = floor.max(*known);
+        let current = Arc::make_mut(&mut *floors).entry(partition).or_default();
+        *current = floor.max(*current);
     }
 
     /// Published ids whose windows have ended at `now` may be removed.
@@ -70,7 +70,6 @@ impl CompactionFilterFactory for PartitionFloors {
     }
 }
 
-/// The filter of one compaction.
 pub(super) struct FloorFilter {
     floors: Arc<HashMap<PartitionId, Seq>>,
     ids_until: Timestamp,

@@ -117,15 +117,15 @@ const LOCK_TRIES: u32 = 25;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 fn lock_file(path: &Path, file: &mut File) -> Result<(), OpenError> {
-    let mut taken = file.try_lock();
+    let mut result = file.try_lock();
     for _ in 1..LOCK_TRIES {
-        if !matches!(taken, Err(TryLockError::WouldBlock)) {
+        if !matches!(result, Err(TryLockError::WouldBlock)) {
             break;
         }
         thread::sleep(LOCK_PAUSE);
-        taken = file.try_lock();
+        result = file.try_lock();
     }
-    match taken {
+    match result {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
@@ -204,13 +204,13 @@ impl DataFolder {
     /// call returns false.
     pub(super) fn is_copied(&self) -> io::Result<bool> {
         let path = self.path.join(PLACE);
-        let stored = match std::fs::read_to_string(&path) {
+        let recorded_place = match std::fs::read_to_string(&path) {
             Ok(stored) => Some(stored),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        if let Some(stored) = &stored
-            && *stored == place_of(&File::open(&path)?)?
+        if let Some(recorded_place) = &recorded_place
+            && *recorded_place == place_of(&File::open(&path)?)?
         {
             return Ok(false);
         }
@@ -218,7 +218,7 @@ impl DataFolder {
         file.write_all(place_of(&file)?.as_bytes())?;
         file.sync_all()?;
         // A file that was truncated by a full disk proves nothing.
-        Ok(stored.is_some_and(|stored| stored.ends_with('\n')))
+        Ok(recorded_place.is_some_and(|place| place.ends_with('\n')))
     }
 
     fn ballast_path(&self) -> PathBuf {
@@ -293,12 +293,12 @@ impl DataFolder {
 /// of creation.
 fn place_of(file: &File) -> io::Result<String> {
     let meta = file.metadata()?;
-    let created = meta
+    let creation = meta
         .created()
         .ok()
         .and_then(|created| created.duration_since(UNIX_EPOCH).ok());
-    Ok(match created {
-        Some(created) => format!("{} {}\n", meta.ino(), created.as_nanos()),
+    Ok(match creation {
+        Some(creation) => format!("{} {}\n", meta.ino(), creation.as_nanos()),
         None => format!("{}\n", meta.ino()),
     })
 }

@@ -76,10 +76,10 @@ impl ReadOnlyStore {
     ) -> Result<Self, OpenError> {
         let refuse = |error| open::of_store(store, error);
         let db = open_db(store, wanted).map_err(refuse)?;
-        let recovered = db.latest_sequence_number();
-        if recovered < acknowledged {
+        let last_sequence = db.latest_sequence_number();
+        if last_sequence < acknowledged {
             return Err(OpenError::Behind {
-                recovered,
+                recovered: last_sequence,
                 acknowledged,
             });
         }

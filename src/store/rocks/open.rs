@@ -53,7 +53,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
     received::finish_arrival(path).map_err(|source| of_io(&folder, source))?;
     let watermark = find_watermark(&folder, wanted)?;
     let floors = PartitionFloors::default();
-    let spared = folder.uncompacted_families();
+    let uncompacted = folder.uncompacted_families();
     let store = path.join(STORE);
     remove(&path.join(FROZEN)).map_err(|source| of_io(&folder, source))?;
     sync_logs(&store).map_err(|source| of_io(&folder, source))?;
@@ -63,7 +63,7 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
             &store,
             wanted,
             &floors,
-            &spared,
+            &uncompacted,
         )
     };
     let db = match open_store() {
@@ -78,7 +78,8 @@ pub(super) fn open(path: &Path, wanted: &RocksOptions) -> Result<RocksStore, Ope
         opened => opened,
     };
     let db = db.map_err(|error| of_store(path, error))?;
-    let (recovered, acknowledged) = (db.latest_sequence_number(), watermark.last_sequence());
+    let recovered = db.latest_sequence_number();
+    let acknowledged = watermark.last_sequence();
     if recovered < acknowledged {
         return Err(OpenError::Behind {
             recovered,
@@ -166,10 +167,10 @@ pub(super) fn open_damaged(
         &Family::ALL.into(),
     );
     let db = db.map_err(|error| of_store(path, error))?;
-    let recovered = db.latest_sequence_number();
-    let watermark = Watermark::create(&path.join("watermark"), recovered)
+    let last_sequence = db.latest_sequence_number();
+    let watermark = Watermark::create(&path.join("watermark"), last_sequence)
         .map_err(|source| of_io(&folder, source))?;
-    let rocks = wrap_database(db, wanted, floors, watermark, recovered, folder);
+    let rocks = wrap_database(db, wanted, floors, watermark, last_sequence, folder);
     match check_format(&rocks, path) {
         // An unreadable format record is taken for one of the formats that a store with these
         // families can have, and a format that is too old for a server is read, because every
@@ -181,7 +182,7 @@ pub(super) fn open_damaged(
         .store_readable_pages()
         .map_err(|error| of_store(path, error))?;
     check_families(&path.join(STORE))?;
-    Ok((rocks, recovered))
+    Ok((rocks, last_sequence))
 }
 
 /// Reads the watermark, and makes the store if there is none. This is the first check: a store
@@ -193,8 +194,8 @@ fn find_watermark(folder: &DataFolder, wanted: &RocksOptions) -> Result<Watermar
         .join(STORE)
         .try_exists()
         .map_err(|source| of_io(folder, source))?;
-    let found = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
-    match (found, exists) {
+    let watermark_file = Watermark::open(&file).map_err(|source| of_io(folder, source))?;
+    match (watermark_file, exists) {
         (WatermarkFile::Whole(watermark), true) => Ok(watermark),
         (WatermarkFile::Missing, true) => Err(OpenError::NoWatermark {
             file,
@@ -311,19 +312,19 @@ fn run_with_low_priority<T: Send>(open: impl FnOnce() -> T + Send) -> T {
         let thread = std::thread::Builder::new()
             .name("open".to_owned())
             .spawn_scoped(scope, run);
-        let opened = thread
+        let result = thread
             .expect("a process that cannot start a thread cannot start")
             .join();
-        opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
 /// Lowers the priority of this thread. On other systems than Linux a thread has none of its own.
 fn lower_priority() {
     if cfg!(target_os = "linux") {
-        let lowered = getpriority_process(None)
+        let result = getpriority_process(None)
             .and_then(|niceness| setpriority_process(None, niceness + NICENESS));
-        if let Err(error) = lowered {
+        if let Err(error) = result {
             tracing::debug!(%error, "the priority of RocksDB's threads stays as it is");
         }
     }
@@ -336,20 +337,20 @@ fn unknown_families(store: &Path) -> Result<Vec<String>, StoreError> {
 }
 
 pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenError> {
-    let found = store
+    let format_bytes = store
         .get(Family::Meta, &keys::meta_key(MetaKind::Format, b""))
         .map_err(|error| of_store(folder, error))?
         .ok_or_else(|| OpenError::Damaged("its format is missing".to_owned()))?;
     // These four bytes are the same in every format, because they identify it.
-    let found = <[u8; 4]>::try_from(&found[..]).map(u32::from_be_bytes);
-    match found {
+    let format_number = <[u8; 4]>::try_from(&format_bytes[..]).map(u32::from_be_bytes);
+    match format_number {
         Ok(FORMAT) => Ok(()),
-        Ok(found) if found > FORMAT => Err(OpenError::Newer {
-            found,
+        Ok(format_number) if format_number > FORMAT => Err(OpenError::Newer {
+            found: format_number,
             known: FORMAT,
         }),
-        Ok(found) if found >= migrate::OLDEST => Err(OpenError::Older {
-            found,
+        Ok(format_number) if format_number >= migrate::OLDEST => Err(OpenError::Older {
+            found: format_number,
             known: FORMAT,
         }),
         Ok(_) | Err(_) => Err(OpenError::Damaged("its format is unknown".to_owned())),
@@ -357,8 +358,8 @@ pub(super) fn check_format(store: &dyn Store, folder: &Path) -> Result<(), OpenE
 }
 
 pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
-    let unknown = unknown_families(store).map_err(|error| of_store(store, error))?;
-    match unknown.first() {
+    let others = unknown_families(store).map_err(|error| of_store(store, error))?;
+    match others.first() {
         None => Ok(()),
         Some(name) => Err(OpenError::Damaged(format!(
             "it has a family {name:?} that is not of its format"
@@ -369,8 +370,8 @@ pub(super) fn check_families(store: &Path) -> Result<(), OpenError> {
 /// Loads the floors. Until then the compaction filter keeps everything.
 fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
     let range = keys::meta_of(MetaKind::Floor);
-    let mut damaged = None;
-    let scanned = rocks.scan(
+    let mut problem = None;
+    let result = rocks.scan(
         Family::Meta,
         &range.start,
         &range.end,
@@ -380,13 +381,13 @@ fn load_floors(rocks: &RocksStore) -> Result<(), OpenError> {
                 ControlFlow::Continue(())
             }
             (None, _) | (_, Err(_)) => {
-                damaged = Some(format!("the floor under the key {key:?} cannot be read"));
+                problem = Some(format!("the floor under the key {key:?} cannot be read"));
                 ControlFlow::Break(())
             }
         },
     );
-    scanned.map_err(|error| of_store(rocks.folder.path(), error))?;
-    damaged.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
+    result.map_err(|error| of_store(rocks.folder.path(), error))?;
+    problem.map_or(Ok(()), |damage| Err(OpenError::Damaged(damage)))
 }
 
 pub(super) fn of_store(folder: &Path, error: StoreError) -> OpenError {

@@ -95,7 +95,6 @@ pub(super) fn synced_writes() -> WriteOptions {
     options
 }
 
-/// Options for creating a store.
 pub(super) fn new_store(set: &RocksOptions) -> Result<Options, rocksdb::Error> {
     let mut options = store_options(set)?;
     options.create_if_missing(true);
@@ -157,7 +156,6 @@ pub(super) fn unused_family_options() -> Options {
     options
 }
 
-/// Options for one family.
 pub(super) fn family_options(
     family: Family,
     wanted: &RocksOptions,
@@ -200,7 +198,8 @@ pub(super) fn family_options(
             table.set_block_size(16 << 10);
             // Most events are delivered and removed before they reach the third level, so nothing
             // is compressed on the way there. Only a backlog is.
-            let (new, old) = (DBCompressionType::None, DBCompressionType::Lz4);
+            let new = DBCompressionType::None;
+            let old = DBCompressionType::Lz4;
             options.set_compression_type(old);
             options.set_compression_per_level(&[new, new, old]);
             options.set_target_file_size_base(LOG_FILE);

@@ -84,7 +84,8 @@ impl Pages {
         scan: impl FnOnce(&mut Visit<'_>) -> Result<(), StoreError>,
         mut unreadable: impl FnMut(String) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let (mut pages, mut refused) = (BTreeMap::new(), Ok(()));
+        let mut pages = BTreeMap::new();
+        let mut refused = Ok(());
         scan(&mut |key, value| {
             match (keys::parse_outcome_page(key), OutcomePage::decode(value)) {
                 (Some(number), Ok(page)) => _ = pages.insert(number, (page, value.len())),
@@ -102,18 +103,18 @@ impl Pages {
         })?;
         refused?;
         let mut state = self.lock_state();
-        let ended = pages
+        let newest_end = pages
             .values()
             .map(|(page, _)| page.ended)
             .max()
             .unwrap_or(0);
-        let mut found = BTreeMap::<SubscriptionKey, Vec<(u64, PageEntry)>>::new();
+        let mut entries = BTreeMap::<SubscriptionKey, Vec<(u64, PageEntry)>>::new();
         for (number, (page, bytes)) in pages {
             state.last = number;
             state.bytes += bytes;
             state.pages.insert(number, bytes);
-            for entry in page.entries.into_iter().filter(|_| number > ended) {
-                let parts = found.entry(entry.subscription_key).or_default();
+            for entry in page.entries.into_iter().filter(|_| number > newest_end) {
+                let parts = entries.entry(entry.subscription_key).or_default();
                 parts.retain(|(of, _)| entry.stored.is_none_or(|stored| *of > stored));
                 parts.push((number, entry));
             }
@@ -126,7 +127,7 @@ impl Pages {
                 lines,
                 ..
             },
-        ) in found.into_values().flatten()
+        ) in entries.into_values().flatten()
         {
             let before = state
                 .unstored
@@ -159,11 +160,11 @@ impl Pages {
         upper: &[u8],
         last: Option<(Vec<u8>, Bytes)>,
     ) -> Option<(Vec<u8>, Bytes)> {
-        let paged = self.records_in_range(family, lower, upper).pop_last();
+        let page_record = self.records_in_range(family, lower, upper).pop_last();
         // Of two with the same key, that of a page is the newer one.
         let is_newer =
             |(key, _): &(Vec<u8>, Bytes)| last.as_ref().is_none_or(|(last, _)| key >= last);
-        paged.filter(is_newer).or(last)
+        page_record.filter(is_newer).or(last)
     }
 
     /// Visits the records of a range that `scan` visits, and those that pages have.
@@ -176,24 +177,28 @@ impl Pages {
         scan: impl FnOnce(&mut Visit<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         // Before the scan: a record that is stored meanwhile is met twice, and not never.
-        let mut paged = self
+        let mut page_records = self
             .records_in_range(family, from, upper)
             .into_iter()
             .peekable();
-        if paged.peek().is_none() {
+        if page_records.peek().is_none() {
             return scan(visit);
         }
         let mut is_ended = false;
         scan(&mut |key, value| {
-            while let Some((paged, value)) = paged.next_if(|(paged, _)| &paged[..] < key) {
-                if visit(&paged, &value).is_break() {
+            while let Some((page_key, value)) =
+                page_records.next_if(|(page_key, _)| &page_key[..] < key)
+            {
+                if visit(&page_key, &value).is_break() {
                     is_ended = true;
                     return ControlFlow::Break(());
                 }
             }
             // The cursor of a page is the newer one.
             let is_newer = family == Family::Cursor
-                && paged.peek().is_some_and(|(paged, _)| &paged[..] == key);
+                && page_records
+                    .peek()
+                    .is_some_and(|(page_key, _)| &page_key[..] == key);
             if is_newer {
                 return ControlFlow::Continue(());
             }
@@ -201,7 +206,7 @@ impl Pages {
             is_ended = flow.is_break();
             flow
         })?;
-        while !is_ended && let Some((key, value)) = paged.next() {
+        while !is_ended && let Some((key, value)) = page_records.next() {
             is_ended = visit(&key, &value).is_break();
         }
         Ok(())
@@ -219,17 +224,19 @@ impl Pages {
             return records;
         }
         let state = self.lock_state();
-        let one =
+        let only_key =
             keys::subscription_of(from).filter(|one| keys::subscription_of(upper) == Some(*one));
-        let known: Vec<(&SubscriptionKey, &Unstored)> = match &one {
-            Some(one) => state.unstored.get_key_value(one).into_iter().collect(),
+        let candidates: Vec<(&SubscriptionKey, &Unstored)> = match &only_key {
+            Some(only_key) => state.unstored.get_key_value(only_key).into_iter().collect(),
             None => state.unstored.iter().collect(),
         };
-        for (key, known) in known {
+        for (key, candidates) in candidates {
             let mut batch = Batch::default();
             match family {
-                Family::Ledger => batch.outcome_records(*key, None, &known.lines),
-                _ => batch.outcome_records(*key, known.cursor.clone(), &EncodedLines::default()),
+                Family::Ledger => batch.outcome_records(*key, None, &candidates.lines),
+                _ => {
+                    batch.outcome_records(*key, candidates.cursor.clone(), &EncodedLines::default())
+                }
             }
             for op in batch.0 {
                 if let WriteOp::Put(_, key, value) = op
@@ -245,7 +252,8 @@ impl Pages {
     /// Decides how a batch is written. Each plan ends with [`Pages::finish_write`] or
     /// [`Pages::cancel_write`].
     pub(super) fn plan_write<'a>(&self, batch: &'a Batch) -> PlannedWrite<'a> {
-        let (mut has_records, mut has_any) = (false, false);
+        let mut has_records = false;
+        let mut has_any = false;
         for op in &batch.0 {
             has_any |= matches!(op, WriteOp::Outcomes(..));
             has_records |= op
@@ -271,16 +279,16 @@ impl Pages {
     /// Plans a batch of records: what pages have of its subscriptions becomes records before it.
     fn plan_records<'a>(&self, batch: Cow<'a, Batch>) -> PlannedWrite<'a> {
         let mut state = self.lock_state();
-        let mut changed = BTreeSet::new();
+        let mut keys_changed = BTreeSet::new();
         if !state.unstored.is_empty() {
             let keys = batch
                 .0
                 .iter()
                 .filter_map(WriteOp::family_and_key)
                 .filter(|(family, _)| has_outcomes(*family));
-            changed.extend(keys.filter_map(|(_, key)| keys::subscription_of(key)));
+            keys_changed.extend(keys.filter_map(|(_, key)| keys::subscription_of(key)));
         }
-        while changed
+        while keys_changed
             .iter()
             .any(|key| state.unstored.get(key).is_some_and(Unstored::is_busy))
         {
@@ -290,7 +298,7 @@ impl Pages {
                 .unwrap_or_else(PoisonError::into_inner);
         }
         let mut plan = state.begin_plan();
-        for key in changed
+        for key in keys_changed
             .into_iter()
             .filter(|key| state.unstored.contains_key(key))
             .collect::<Vec<_>>()
@@ -366,12 +374,12 @@ impl RocksStore {
             .db
             .write_opt(self.encode_write(&planned), mode)
             .map_err(of_rocksdb);
-        let checked = || {
+        let write = || {
             self.folder
                 .check_writable()
                 .map_err(|error| StoreError::Failed(error.to_string()))
         };
-        if let Err(error) = written.and_then(|()| checked()) {
+        if let Err(error) = written.and_then(|()| write()) {
             self.pages.cancel_write(planned);
             return Err(self.record_failed_write(error));
         }

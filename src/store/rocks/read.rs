@@ -9,8 +9,8 @@ use super::of_rocksdb;
 use crate::{StoreError, Visit};
 
 pub(super) fn get(db: &DB, family: &ColumnFamily, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-    let found = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;
-    Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    let pinned_value = db.get_pinned_cf(family, key).map_err(of_rocksdb)?;
+    Ok(pinned_value.map(|value| Bytes::copy_from_slice(&value)))
 }
 
 /// Reads records together: in the order of their keys, each filter and block is read once.

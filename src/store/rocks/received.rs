@@ -43,12 +43,12 @@ pub fn accept_arrived(data_dir: &Path) -> io::Result<()> {
 /// repeated after any of its steps.
 pub(super) fn finish_arrival(data_dir: &Path) -> io::Result<()> {
     remove(&arriving_folder(data_dir))?;
-    let arrived = data_dir.join(ARRIVED);
-    let store = arrived.join(STORE);
+    let arrival = data_dir.join(ARRIVED);
+    let store = arrival.join(STORE);
     if store.try_exists()? {
         remove(&data_dir.join(STORE))?;
         if_there(fs::rename(
-            arrived.join(WATERMARK),
+            arrival.join(WATERMARK),
             data_dir.join(WATERMARK),
         ))?;
         // It names families of the store before.
@@ -57,7 +57,7 @@ pub(super) fn finish_arrival(data_dir: &Path) -> io::Result<()> {
         fs::rename(store, data_dir.join(STORE))?;
         File::open(data_dir)?.sync_all()?;
     }
-    remove(&arrived)
+    remove(&arrival)
 }
 
 fn if_there(done: io::Result<()>) -> io::Result<()> {

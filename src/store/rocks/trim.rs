@@ -29,15 +29,15 @@ pub(super) struct Trimmer {
 impl Trimmer {
     pub(super) fn start(db: Arc<DB>) -> Self {
         let (floors, risen) = mpsc::channel();
-        let failed = Arc::<Failed>::default();
-        let failed_in_thread = Arc::clone(&failed);
+        let failure = Arc::<Failed>::default();
+        let failed_in_thread = Arc::clone(&failure);
         let thread = std::thread::Builder::new()
             .name("trim".to_owned())
             .spawn(move || run(&db, &risen, &failed_in_thread))
             .expect("a process that cannot start a thread cannot start");
         Self {
             floors: Some(floors),
-            failed,
+            failed: failure,
             thread: Some(thread),
         }
     }

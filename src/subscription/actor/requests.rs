@@ -13,12 +13,12 @@ impl SubscriptionActor {
             .then(|| self.shared.next_request())
             .flatten()
         {
-            let refused = match &request {
+            let refusal = match &request {
                 ActorRequest::Command(command) => self.core.command_problem(*command),
                 ActorRequest::Retry(_) => self.core.refuses_retry(now),
                 ActorRequest::Page(page) => self.core.refuses_dead_letters(page.lane),
             };
-            if let Some(why) = refused {
+            if let Some(why) = refusal {
                 self.shared.refuse_command(why);
                 continue;
             }

@@ -157,8 +157,8 @@ fn has_bit(words: &[u64], position: u32) -> bool {
 
 fn iter_bits(words: &[u64]) -> impl Iterator<Item = u32> {
     words.iter().zip(0..).flat_map(|(bits, word)| {
-        let lowest_removed = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
-        let rest = std::iter::successors(Some(*bits).filter(|bits| *bits != 0), lowest_removed);
+        let without_lowest = |bits: &u64| Some(bits & (bits - 1)).filter(|rest| *rest != 0);
+        let rest = std::iter::successors(Some(*bits).filter(|bits| *bits != 0), without_lowest);
         rest.map(move |bits| word * u64::BITS + bits.trailing_zeros())
     })
 }

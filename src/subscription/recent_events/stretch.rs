@@ -116,38 +116,37 @@ impl EvictedRange {
 #[derive(Debug)]
 pub(super) enum LogStretch {
     /// With the number of subscriptions that have not read it yet.
-    Unread(MatchedChunk, usize),
-    Gone(EvictedRange),
+    Cached(MatchedChunk, usize),
+    Evicted(EvictedRange),
 }
 
 impl LogStretch {
     pub(super) fn first_seq(&self) -> Seq {
         match self {
-            Self::Unread(chunk, _) => chunk.first,
-            Self::Gone(gone) => gone.first,
+            Self::Cached(chunk, _) => chunk.first,
+            Self::Evicted(range) => range.first,
         }
     }
 
     pub(super) fn end_seq(&self) -> Seq {
         match self {
-            Self::Unread(chunk, _) => chunk.end_seq(),
-            Self::Gone(gone) => gone.end,
+            Self::Cached(chunk, _) => chunk.end_seq(),
+            Self::Evicted(range) => range.end,
         }
     }
 
     pub(super) fn matched_for(&self) -> &Arc<SubscriptionPositions> {
         match self {
-            Self::Unread(chunk, _) => &chunk.matched_for,
-            Self::Gone(gone) => &gone.matched_for,
+            Self::Cached(chunk, _) => &chunk.matched_for,
+            Self::Evicted(gone) => &gone.matched_for,
         }
     }
 
-    /// Memory use.
     pub(super) fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + match self {
-                Self::Unread(chunk, _) => chunk.memory_bytes(),
-                Self::Gone(gone) => gone.memory_bytes(),
+                Self::Cached(chunk, _) => chunk.memory_bytes(),
+                Self::Evicted(range) => range.memory_bytes(),
             }
     }
 
@@ -157,8 +156,8 @@ impl LogStretch {
         matched_for: &Arc<SubscriptionPositions>,
     ) -> Option<&mut EvictedRange> {
         match self {
-            Self::Gone(gone) if Arc::ptr_eq(&gone.matched_for, matched_for) => Some(gone),
-            Self::Gone(_) | Self::Unread(..) => None,
+            Self::Evicted(gone) if Arc::ptr_eq(&gone.matched_for, matched_for) => Some(gone),
+            Self::Evicted(_) | Self::Cached(..) => None,
         }
     }
 }

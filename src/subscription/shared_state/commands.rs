@@ -13,7 +13,6 @@ use super::SharedState;
 use gridhook_event::Lane;
 use gridhook_policy::record::{Command, CommandRefused, RedrivePage, RetryRequest};
 
-/// The result of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandResult {
     /// The job that the command began.

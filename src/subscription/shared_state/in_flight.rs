@@ -33,7 +33,6 @@ impl SharedState {
         true
     }
 
-    /// Sets the task that makes the request.
     pub fn set_task(&self, id: RequestId, task: AbortHandle) {
         if let Some(in_flight) = self.lock_inner().requests.get_mut(id) {
             in_flight.task = Some(task);
@@ -50,8 +49,8 @@ impl SharedState {
     /// Those of these requests that have a span.
     pub fn traced_requests(&self, ids: &[RequestId]) -> Vec<(Arc<OutgoingBatch>, SpanContext)> {
         let inner = self.lock_inner();
-        let found = ids.iter().filter_map(|id| inner.requests.get(*id));
-        found
+        let requests = ids.iter().filter_map(|id| inner.requests.get(*id));
+        requests
             .filter_map(|in_flight| Some((Arc::clone(&in_flight.request), in_flight.span.clone()?)))
             .collect()
     }
@@ -86,7 +85,8 @@ impl SharedState {
         let Some(in_flight) = inner.requests.get_mut(id) else {
             return;
         };
-        let (request, task) = (Arc::clone(&in_flight.request), in_flight.task.take());
+        let request = Arc::clone(&in_flight.request);
+        let task = in_flight.task.take();
         let cut = inner
             .late_requests
             .get_or_insert_default()

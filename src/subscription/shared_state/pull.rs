@@ -52,7 +52,7 @@ impl PullQueue {
     /// incarnation took.
     pub(super) fn begin_incarnation(&mut self) {
         self.inputs.retain(|input| matches!(input, Input::Claim(_)));
-        let untaken: BTreeSet<u64> = self
+        let waiting_claims: BTreeSet<u64> = self
             .inputs
             .iter()
             .filter_map(|input| {
@@ -63,7 +63,7 @@ impl PullQueue {
                 }
             })
             .collect();
-        self.claims.retain(|id, _| untaken.contains(id));
+        self.claims.retain(|id, _| waiting_claims.contains(id));
         self.inputs.extend(
             self.waiting
                 .iter()
@@ -183,7 +183,6 @@ impl SharedState {
         })
     }
 
-    /// How many clients wait.
     pub fn waiting_clients(&self) -> usize {
         self.lock_inner()
             .queue

@@ -133,10 +133,10 @@ impl Suspects {
             None => true,
         };
         let suspects = self.suspects.iter();
-        let settled = suspects.filter(|(of, suspect)| {
+        let settled_suspects = suspects.filter(|(of, suspect)| {
             !suspect.pending && cursor.is_some_and(|cursor| is_passed(cursor, of))
         });
-        settled.map(|(of, _)| *of).collect()
+        settled_suspects.map(|(of, _)| *of).collect()
     }
 
     /// These suspects are settled durably.
@@ -205,9 +205,9 @@ impl SharedState {
             .suspects
             .iter()
             .flat_map(|suspects| &suspects.suspects);
-        let quarantined =
+        let fatal_suspects =
             suspects.filter(|((of, _), suspect)| *of == lane && suspect.deaths >= DEATHS_MAX);
-        quarantined.map(|((_, seq), _)| *seq).collect()
+        fatal_suspects.map(|((_, seq), _)| *seq).collect()
     }
 
     /// The events that were quarantined.

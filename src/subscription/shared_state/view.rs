@@ -28,10 +28,8 @@ pub struct SubscriptionState {
 impl SubscriptionState {
     /// The state for a cursor in a log that ends at `end`.
     pub(super) fn new(cursor: Cursor, endpoint: EndpointView, end: Seq) -> Self {
-        let (low, own_low) = (
-            cursor.first_unread().unwrap_or(end),
-            cursor.own_low().unwrap_or(end),
-        );
+        let low = cursor.first_unread().unwrap_or(end);
+        let own_low = cursor.own_low().unwrap_or(end);
         Self {
             low,
             own_low,
@@ -66,7 +64,6 @@ impl SubscriptionState {
 }
 
 impl SharedState {
-    /// The current state.
     pub fn current_state(&self) -> SubscriptionState {
         self.lock_view().clone()
     }
@@ -111,16 +108,12 @@ impl SharedState {
             done: Vec::new(),
         };
         let end = || self.lock_inner().end;
-        let (low, own_low) = (
-            cursor.first_unread().unwrap_or_else(end),
-            cursor.own_low().unwrap_or_else(end),
-        );
+        let low = cursor.first_unread().unwrap_or_else(end);
+        let own_low = cursor.own_low().unwrap_or_else(end);
         let mut view = self.lock_view();
         // The vectors keep their memory, because each write comes here.
-        let (mut lanes, mut jobs) = (
-            std::mem::take(&mut view.cursor.lanes),
-            std::mem::take(&mut view.cursor.jobs),
-        );
+        let mut lanes = std::mem::take(&mut view.cursor.lanes);
+        let mut jobs = std::mem::take(&mut view.cursor.jobs);
         lanes.clear();
         lanes.extend(cursor.lanes.iter().map(bare));
         jobs.clone_from(&cursor.jobs);

@@ -89,7 +89,11 @@ fn a_copy_frees_the_log_below_the_floors_that_it_applies() {
         floor: Seq(15),
         ..FloorRecord::default()
     };
-    batch.put(Family::Meta, keys::floor(PartitionId(1)), record.encode());
+    batch.put(
+        Family::Meta,
+        keys::floor_key(PartitionId(1)),
+        record.encode(),
+    );
     first.write(&batch).expect("it owns the shard");
     let store = MemoryStore::new();
     let mut copy =
@@ -105,7 +109,7 @@ fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
     let open = |folder: &Path| {
         let rocks =
             RocksStore::open(folder, &RocksOptions::default()).expect("whole up to its watermark");
-        let (clock, _hand) = Clock::manual(Timestamp(1_000_000));
+        let (clock, _hand) = Clock::new_manual(Timestamp(1_000_000));
         ReplicatedStore::open(Arc::new(rocks), Arc::clone(&log), "a", clock, OPTIONS)
             .expect("no longer than the log")
     };
@@ -127,6 +131,6 @@ fn a_store_on_disk_that_lost_its_unsynced_tail_follows_the_log_again() {
         (last + 1, last + 1)
     );
     let mut found = data(&again);
-    found.remove(&(Family::Meta, keys::meta(MetaKind::Format, b"")));
+    found.remove(&(Family::Meta, keys::meta_key(MetaKind::Format, b"")));
     assert_eq!(found, data(&owner(&log, "b").1));
 }

@@ -516,7 +516,7 @@ fn a_shard_is_given_up_on_a_full_log_too() {
 #[test]
 fn an_owner_is_confirmed_when_it_sent_what_was_acknowledged() {
     let (memory, log) = log();
-    let (clock, hand) = Clock::manual(Timestamp(1_000_000));
+    let (clock, hand) = Clock::new_manual(Timestamp(1_000_000));
     let store = Arc::new(MemoryStore::new());
     let first =
         ReplicatedStore::open(store, Arc::clone(&log), "a", clock, OPTIONS).expect("a new log");

@@ -3,7 +3,7 @@
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         CoreStep, Effect, Input, PullSettings, Subscription, SubscriptionSettings, batch,
@@ -21,9 +21,12 @@ use super::{
 fn found(from: u64, upto: u64, events: u64) -> Input {
     let event = |seq: u64| -> Event {
         let chunk = sealed(&[("yes", 1)]).remove(0);
-        let chunk =
-            Chunk::decode(Seq(seq), chunk.stamp(START, LogTail::default())).expect("a sound chunk");
-        chunk.events().expect("a sound event").remove(0)
+        let chunk = Chunk::decode(
+            Seq(seq),
+            chunk.stamp_record(START, RunningTotals::default()),
+        )
+        .expect("a sound chunk");
+        chunk.decode_events().expect("a sound event").remove(0)
     };
     let events = (from..from + events).map(event).collect();
     Input::Read {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use gridhook::{
     event::{
         Event, Lane, RequestId, Seq, Timestamp,
-        chunk::{Chunk, LogTail},
+        chunk::{Chunk, RunningTotals},
     },
     policy::{
         Effect, Input, PullSettings, Subscription, SubscriptionSettings,
@@ -25,9 +25,9 @@ const KEY: (Lane, Seq) = (Lane::LIVE, Seq(1));
 
 fn event() -> Event {
     let chunk = sealed(&[("yes", 1)]).remove(0);
-    let chunk =
-        Chunk::decode(KEY.1, chunk.stamp(START, LogTail::default())).expect("a sound chunk");
-    chunk.events().expect("a sound event").remove(0)
+    let chunk = Chunk::decode(KEY.1, chunk.stamp_record(START, RunningTotals::default()))
+        .expect("a sound chunk");
+    chunk.decode_events().expect("a sound event").remove(0)
 }
 
 const LOCK: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ fn a_lock_that_is_within_bounds_once_it_is_read_is_kept() {
     }];
     let step = absorb(
         Input::DueRead {
-            of: Traffic::Own,
+            of: Traffic::Live,
             keys,
             all: true,
         },
@@ -184,7 +184,7 @@ fn a_lock_that_a_clock_set_ahead_has_ended_costs_no_event_its_last_attempt() {
             seq: KEY.1,
         }];
         let step = absorb(Input::DueRead {
-            of: Traffic::Own,
+            of: Traffic::Live,
             keys,
             all: true,
         });

@@ -141,7 +141,7 @@ impl World {
             }),
             ..plain()
         };
-        let (memory, (clock, hand)) = (MemoryStore::new(), Clock::manual(START));
+        let (memory, (clock, hand)) = (MemoryStore::new(), Clock::new_manual(START));
         let (journal, writer) = start(&memory, &clock);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
@@ -535,7 +535,7 @@ impl World {
 
     fn check_disk(&self) {
         let disk = load(&self.memory, SUBSCRIPTION_KEY);
-        disk.check();
+        disk.check_counters();
         self.truths.check(&disk);
     }
 
@@ -561,7 +561,7 @@ impl World {
         self.write = None;
         let back = Duration::from_secs([0, 0, 1, 50, 3000][self.dice.below(5)]);
         let now = self.clock.now().before(back).max(START);
-        (self.clock, self.hand) = Clock::manual(now);
+        (self.clock, self.hand) = Clock::new_manual(now);
         self.truths.clock_set(now);
         self.memory = self.memory.crash(0);
         (self.journal, self.writer) = start(&self.memory, &self.clock);

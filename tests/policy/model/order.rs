@@ -153,7 +153,7 @@ impl OrderCheck {
                     .iter()
                     .filter(|item| !item.lane.is_job())
                     .map(|item| item.seq);
-                items.chain(request.lingering.iter().map(|(seq, _)| *seq))
+                items.chain(request.detached_keys.iter().map(|(seq, _)| *seq))
             })
             .collect();
         let mut of_request: BTreeMap<String, Seq> = BTreeMap::new();

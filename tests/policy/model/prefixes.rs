@@ -6,7 +6,7 @@
 
 use gridhook::{
     repair::fsck,
-    storage::decoders,
+    storage::record_decoders,
     store::records::{FloorRecord, StoredRecord},
 };
 
@@ -28,7 +28,7 @@ impl Scenario {
             .floor;
         // RocksDB reads the floor when it opens.
         memory.drop_log(PARTITION, floor).expect("dropped");
-        let report = fsck::check(&memory, decoders(), &mut |_| {
+        let report = fsck::check_store(&memory, record_decoders(), &mut |_| {
             std::ops::ControlFlow::Continue(())
         })
         .expect("readable");
@@ -39,7 +39,7 @@ impl Scenario {
         scenario.retention = former.retention;
         scenario.without_replays = true;
         scenario.set_back = true;
-        (scenario.clock, scenario.hand) = Clock::manual(former.clock.now());
+        (scenario.clock, scenario.hand) = Clock::new_manual(former.clock.now());
         scenario.store = Arc::new(FaultyStore {
             memory,
             full: AtomicBool::new(false),

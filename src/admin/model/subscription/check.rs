@@ -121,7 +121,7 @@ pub(super) fn delivery_schema(
     given: Option<&str>,
     input: Schema,
 ) -> Result<Schema, InvalidRequest> {
-    let possible = input.deliveries();
+    let possible = input.delivery_schemas();
     let Some(given) = given else {
         return Ok(possible[0]);
     };

@@ -257,7 +257,7 @@ fn record(
         order_key: order_key.map(Box::new),
         order_blocks,
         dead_letter: dead_letter.map(Box::new),
-        identities: identities.stored(),
+        identities: identities.into_stored(),
         labels: check::labels(properties.labels.unwrap_or_default())?,
         starts_from: properties
             .starts_from

@@ -22,6 +22,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     Batch, Sender, Sent,
+    error::{SenderError, UnreachableError},
     failure::failure_result,
     request::RequestError,
     resource::{
@@ -56,13 +57,15 @@ pub(super) fn new_publisher(
     at: &Opening<'_>,
     exchange: &str,
     routing_key: &str,
-) -> Result<Rc<dyn Sender>, String> {
+) -> Result<Rc<dyn Sender>, SenderError> {
     let link = LINKS.with(|links| {
         links.get(at.require_service().name.clone(), || {
             Link::new(at).map(Rc::new)
         })
     })?;
-    let short = |text: &str| ShortString::try_new(text).map_err(|error| error.to_string());
+    let short = |text: &str| {
+        ShortString::try_new(text).map_err(|error| SenderError::Name(error.to_string()))
+    };
     Ok(Rc::new(Publisher {
         link,
         exchange: short(exchange)?,
@@ -84,7 +87,7 @@ struct Link {
 }
 
 impl Link {
-    fn new(at: &Opening<'_>) -> Result<Self, String> {
+    fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let url = &service.url;
         let is_tls = url.scheme() == "amqps";
@@ -95,10 +98,10 @@ impl Link {
             (Some(username), Some(password)) => (username, password),
             (None, None) => ("guest", "guest"),
             _ => {
-                return Err(format!(
-                    "delivery.resources.{} needs username and password, or neither",
-                    service.name
-                ));
+                return Err(SenderError::Credentials {
+                    service: service.name.clone(),
+                    needed: "username and password, or neither",
+                });
             }
         };
         let host = url.host_str().unwrap_or_default();
@@ -152,7 +155,8 @@ impl Link {
     }
 
     async fn open_connection(&self) -> Result<Connection, Error> {
-        let (tls, is_tls) = (self.tls.clone(), self.is_tls);
+        let tls = self.tls.clone();
+        let is_tls = self.is_tls;
         let properties = ConnectionProperties::default().with_connection_name("gridhook".into());
         let runtime = lapin::runtime::default_runtime()?;
         Connection::connector(
@@ -236,11 +240,11 @@ impl Publisher {
         messages: Vec<Message>,
         results: &EventResults,
     ) -> Result<(), RequestResult> {
-        let failed = |error| self.link.result_for_error(&error);
+        let failure = |error| self.link.result_for_error(&error);
         let mut idle = std::iter::from_fn(|| self.idle.borrow_mut().pop());
         let channel = match idle.find(|channel| channel.status().connected()) {
             Some(channel) => channel,
-            None => self.link.open_channel().await.map_err(failed)?,
+            None => self.link.open_channel().await.map_err(failure)?,
         };
         let options = BasicPublishOptions {
             mandatory: true,
@@ -249,7 +253,8 @@ impl Publisher {
         let mut confirms = Vec::with_capacity(messages.len());
         let mut problem = None;
         for (properties, body) in messages {
-            let (exchange, key) = (self.exchange.clone(), self.routing_key.clone());
+            let exchange = self.exchange.clone();
+            let key = self.routing_key.clone();
             match channel
                 .basic_publish(exchange, key, options, &body, properties)
                 .await
@@ -263,7 +268,7 @@ impl Publisher {
             }
         }
         for (index, confirm) in confirms.into_iter().enumerate() {
-            match confirm.await.map_err(failed)? {
+            match confirm.await.map_err(failure)? {
                 Confirmation::Ack(None) => results.mark_accepted(index),
                 Confirmation::Ack(Some(returned)) => {
                     let text = format!(
@@ -282,7 +287,7 @@ impl Publisher {
             }
         }
         match problem {
-            Some(error) => Err(failed(error)),
+            Some(error) => Err(failure(error)),
             None => {
                 self.idle.borrow_mut().push(channel);
                 Ok(())
@@ -293,7 +298,8 @@ impl Publisher {
     /// Asks for the exchange or the queue. A missing one closes the channel.
     async fn check_target_exists(&self) -> Result<(), Error> {
         let channel = self.link.open_channel().await?;
-        let (exchange, queue) = (self.exchange.clone(), self.routing_key.clone());
+        let exchange = self.exchange.clone();
+        let queue = self.routing_key.clone();
         if self.exchange.as_str().is_empty() {
             let options = QueueDeclareOptions {
                 passive: true,
@@ -322,7 +328,8 @@ impl Publisher {
 
 impl Sender for Publisher {
     fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let (messages, wait) = (self.encode_messages(&batch), batch.wait);
+        let messages = self.encode_messages(&batch);
+        let wait = batch.wait;
         let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
@@ -336,11 +343,11 @@ impl Sender for Publisher {
         })
     }
 
-    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async {
-            self.check_target_exists()
-                .await
-                .map_err(|error| self.link.result_for_error(&error).detail)
+            self.check_target_exists().await.map_err(|error| {
+                UnreachableError::Service(self.link.result_for_error(&error).detail)
+            })
         })
     }
 }

@@ -43,6 +43,7 @@ use super::ContentMode;
 use crate::{
     Batch, Sender, Sent,
     convert::delivered_bytes,
+    error::{SenderError, UnreachableError},
     failure::failure_result,
     identity::{AccessToken, TokenFailure},
     request::RequestError,
@@ -74,7 +75,7 @@ pub(super) fn new_producer(
     at: &Opening<'_>,
     topic: &str,
     mode: ContentMode,
-) -> Result<Rc<dyn Sender>, String> {
+) -> Result<Rc<dyn Sender>, SenderError> {
     Ok(Rc::new(Producer {
         cluster: Rc::new(Cluster::from_settings(at)?),
         topic: topic.to_owned(),
@@ -218,14 +219,14 @@ impl Producer {
         if let Some(open) = open.as_ref().filter(is_same) {
             return Ok(Rc::clone(open));
         }
-        let opened = match self.cluster.open(&self.topic, token.clone()).await {
+        let topic = match self.cluster.open(&self.topic, token.clone()).await {
             Ok(opened) => opened,
             Err(problem) => {
                 self.forget_refused(&problem, token.as_ref(), wall).await;
                 return Err(problem);
             }
         };
-        Ok(Rc::clone(open.insert(Rc::new(opened))))
+        Ok(Rc::clone(open.insert(Rc::new(topic))))
     }
 
     /// Forgets the access token that the broker refused.
@@ -246,7 +247,8 @@ impl Producer {
 
     /// The connections to a topic with partitions. Tries again for a while.
     async fn wait_for_topic(&self, wall: WallTime) -> Result<Rc<OpenTopic>, RequestResult> {
-        let (limit, mut pauses) = (Instant::now() + RETRIES_MAX, Pauses(PAUSE));
+        let limit = Instant::now() + RETRIES_MAX;
+        let mut pauses = Pauses(PAUSE);
         loop {
             let problem = match self.open_topic(wall).await {
                 Ok(open) if open.partition_count() > 0 => return Ok(open),
@@ -308,7 +310,9 @@ impl Producer {
         }
         // If nobody waits for the answer any more, the session is gone with it.
         let mut session = state.session.take();
-        let (began, mut pauses, mut is_in_doubt) = (Instant::now(), Pauses(PAUSE), false);
+        let began = Instant::now();
+        let mut pauses = Pauses(PAUSE);
+        let mut is_in_doubt = false;
         loop {
             let problem = match self
                 .send_once(
@@ -355,7 +359,7 @@ impl Producer {
         is_in_doubt: &mut bool,
     ) -> Result<Option<Duration>, Problem> {
         let open = self.open_topic(wall).await?;
-        let sent = async {
+        let sending = async {
             let link = open.leader_connection(partition).await?;
             let session = match *session {
                 Some(session) => session,
@@ -374,8 +378,8 @@ impl Producer {
             *is_in_doubt |= response.as_ref().is_err_and(Problem::is_in_doubt);
             response
         };
-        let sent = sent.await;
-        match &sent {
+        let result = sending.await;
+        match &result {
             Ok(_) => {}
             // The connection is as good as before.
             Err(Problem::Broker(
@@ -387,7 +391,7 @@ impl Producer {
                     .await;
             }
         }
-        sent
+        result
     }
 
     /// Ends the use of these connections: the next request makes others, to the partitions as they
@@ -441,7 +445,8 @@ impl Producer {
         let mut batches: BTreeMap<usize, PartitionPart> = BTreeMap::new();
         for (event_index, event) in batch.events.iter().enumerate() {
             let wire = delivered_bytes(event, schema)?;
-            let (mut headers, mut key) = (common.clone(), None);
+            let mut headers = common.clone();
+            let mut key = None;
             for (name, value) in property::request_headers(&self.target.properties, Some(event)) {
                 if name.eq_ignore_ascii_case(PARTITION_KEY) {
                     key = Some(value.into_bytes());
@@ -545,15 +550,17 @@ impl Sender for Producer {
         })
     }
 
-    fn check_reachable(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, wall: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async move {
-            let open = self
-                .open_topic(wall)
-                .await
-                .map_err(|problem| self.result_for_problem(&problem).detail)?;
+            let open = self.open_topic(wall).await.map_err(|problem| {
+                UnreachableError::Service(self.result_for_problem(&problem).detail)
+            })?;
             if open.partition_count() == 0 {
                 self.discard_connections(&open).await;
-                return Err(format!("the topic {} does not exist", self.topic));
+                return Err(UnreachableError::Service(format!(
+                    "the topic {} does not exist",
+                    self.topic
+                )));
             }
             Ok(())
         })

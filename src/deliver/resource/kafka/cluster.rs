@@ -18,6 +18,7 @@ use super::{
     wire::Session,
 };
 use crate::{
+    error::SenderError,
     identity::{AccessToken, TokenFailure, TokenSource},
     resource::Opening,
 };
@@ -86,9 +87,9 @@ impl Credentials {
 
     async fn log_in(&self, link: &Link) -> Result<(), Problem> {
         let mechanism = self.mechanism();
-        let offered = link.send_request(SaslHandshake { mechanism }).await?;
-        if let Some(error) = offered.error {
-            let names = offered.names.join(", ");
+        let handshake = link.send_request(SaslHandshake { mechanism }).await?;
+        if let Some(error) = handshake.error {
+            let names = handshake.names.join(", ");
             return Err(Problem::Login(format!(
                 "{error:?}: {mechanism} is not among {names}"
             )));
@@ -124,7 +125,7 @@ pub(super) enum Login {
 }
 
 impl Login {
-    fn from_service(at: &Opening<'_>) -> Result<Self, String> {
+    fn from_service(at: &Opening<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let credential = |name| service.find_credential(name).map(str::to_owned);
         match (
@@ -139,11 +140,10 @@ impl Login {
                 Ok(Self::Fixed(Some(Credentials::Plain { username, password })))
             }
             (None, None, None, None) => Ok(Self::Fixed(None)),
-            _ => Err(format!(
-                "delivery.resources.{} needs username and password, or token, or token_audience, \
-                 or none of them",
-                service.name
-            )),
+            _ => Err(SenderError::Credentials {
+                service: service.name.clone(),
+                needed: "username and password, or token, or token_audience, or none of them",
+            }),
         }
     }
 }
@@ -160,7 +160,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// The cluster that the operator configured.
-    pub(super) fn from_settings(at: &Opening<'_>) -> Result<Self, String> {
+    pub(super) fn from_settings(at: &Opening<'_>) -> Result<Self, SenderError> {
         let url = &at.require_service().url;
         Ok(Self {
             service: at.require_service().name.clone(),
@@ -275,12 +275,13 @@ impl OpenTopic {
 
     /// The connection to the leader of a partition.
     pub(super) async fn leader_connection(&self, partition: i32) -> Result<&Link, Problem> {
-        let found = self.partitions.iter().find(|known| known.id == partition);
-        let found = found.ok_or(Problem::Broker(BrokerError::UnknownTopicOrPartition))?;
+        let partition_metadata = self.partitions.iter().find(|known| known.id == partition);
+        let partition_metadata =
+            partition_metadata.ok_or(Problem::Broker(BrokerError::UnknownTopicOrPartition))?;
         // A partition without a leader waits for its election.
         let broker = self
             .brokers
-            .get(&found.leader)
+            .get(&partition_metadata.leader)
             .ok_or(Problem::Broker(BrokerError::LeaderNotAvailable))?;
         let connect = || {
             self.cluster
@@ -293,7 +294,7 @@ impl OpenTopic {
 /// A new producer id. A cluster that gives none, because it is old or does not allow it, gets
 /// records without one.
 pub(super) async fn new_session(link: &Link) -> Result<Session, Problem> {
-    let refused = match link
+    let session_problem = match link
         .send_request(InitProducerId)
         .await
         .map_err(Problem::from)
@@ -302,9 +303,9 @@ pub(super) async fn new_session(link: &Link) -> Result<Session, Problem> {
         Ok(Err(error)) => Problem::Broker(error),
         Err(problem) => problem,
     };
-    match refused {
+    match session_problem {
         Problem::Version(_) | Problem::Broker(BrokerError::ClusterAuthorizationFailed) => {
-            tracing::warn!(problem = ?refused, "the Kafka cluster gives no producer id; a repeated \
+            tracing::warn!(problem = ?session_problem, "the Kafka cluster gives no producer id; a repeated \
                 request may repeat records");
             Ok(Session::without_id())
         }

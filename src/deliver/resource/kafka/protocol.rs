@@ -329,11 +329,11 @@ async fn run_connection(
         }
         Ok(())
     };
-    let ended = tokio::select! {
+    let end = tokio::select! {
         ended = write => ended,
         ended = read_responses(BufReader::new(reader), &pending) => ended,
     };
-    if let Err(error) = ended {
+    if let Err(error) = end {
         pending.borrow_mut().end_all(&error);
     }
 }

@@ -134,7 +134,6 @@ impl RecordBatch {
         self.count
     }
 
-    /// Adds a record.
     pub(super) fn push(
         &mut self,
         key: Option<&[u8]>,
@@ -142,7 +141,7 @@ impl RecordBatch {
         headers: &RecordHeaders,
     ) {
         let offset = i64::from(self.count);
-        let sized = |part: Option<&[u8]>| {
+        let size_of = |part: Option<&[u8]>| {
             part.map_or(varint_len(-1), |part| {
                 varint_len(part.len() as i64) + part.len()
             })
@@ -150,8 +149,8 @@ impl RecordBatch {
         // One byte of attributes, and one for the difference of its timestamp: 0.
         let length = 2
             + varint_len(offset)
-            + sized(key)
-            + sized(value)
+            + size_of(key)
+            + size_of(value)
             + varint_len(headers.count)
             + headers.bytes.len();
         let out = &mut self.bytes;

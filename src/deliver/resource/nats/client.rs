@@ -15,6 +15,7 @@ use url::Url;
 use self::wire::{Credentials, Login, OutgoingMessage, Reply, Wire, WireError};
 use crate::{
     Batch, Sender, Sent,
+    error::{SenderError, UnreachableError},
     failure::failure_result,
     request::RequestError,
     resource::{
@@ -42,7 +43,10 @@ thread_local! {
 }
 
 /// A publisher for the subject.
-pub(super) fn new_publisher(at: &Opening<'_>, subject: &str) -> Result<Rc<dyn Sender>, String> {
+pub(super) fn new_publisher(
+    at: &Opening<'_>,
+    subject: &str,
+) -> Result<Rc<dyn Sender>, SenderError> {
     let service = at.require_service();
     let link =
         LINKS.with(|links| links.get(service.name.clone(), || Link::new(at).map(Rc::new)))?;
@@ -65,7 +69,7 @@ struct Link {
 }
 
 impl Link {
-    fn new(at: &Opening<'_>) -> Result<Self, String> {
+    fn new(at: &Opening<'_>) -> Result<Self, SenderError> {
         let service = at.require_service();
         let mut tls = ClientConfig::clone(&at.options.trust.config());
         // They are those of HTTP.
@@ -108,7 +112,7 @@ impl Link {
 
 /// How the client authenticates: with a credentials file, with a token, with a user name and a
 /// password, or not at all.
-fn new_login(service: &Connection) -> Result<Login, String> {
+fn new_login(service: &Connection) -> Result<Login, SenderError> {
     let credential = |name| service.find_credential(name).map(str::to_owned);
     match (
         credential("credentials"),
@@ -120,21 +124,15 @@ fn new_login(service: &Connection) -> Result<Login, String> {
             let credentials = Credentials::parse(&file);
             let credentials =
                 credentials.map(|credentials| Login::Credentials(Rc::new(credentials)));
-            credentials.ok_or_else(|| {
-                format!(
-                    "delivery.resources.{}.credentials is no credentials file of NATS",
-                    service.name
-                )
-            })
+            credentials.ok_or_else(|| SenderError::CredentialsFile(service.name.clone()))
         }
         (None, Some(token), None, None) => Ok(Login::Token(token)),
         (None, None, Some(user), Some(password)) => Ok(Login::Password { user, password }),
         (None, None, None, None) => Ok(Login::None),
-        _ => Err(format!(
-            "delivery.resources.{} needs credentials, or a token, or username and password, or \
-             none of them",
-            service.name
-        )),
+        _ => Err(SenderError::Credentials {
+            service: service.name.clone(),
+            needed: "credentials, or a token, or username and password, or none of them",
+        }),
     }
 }
 
@@ -213,12 +211,12 @@ impl Publisher {
     }
 
     /// Asks whether a stream takes the subject.
-    async fn find_stream(&self) -> Result<(), String> {
+    async fn find_stream(&self) -> Result<(), UnreachableError> {
         let wire = self
             .link
             .connected_wire()
             .await
-            .map_err(|result| result.detail)?;
+            .map_err(|result| UnreachableError::Service(result.detail))?;
         let question = Bytes::from(json!({ "subject": self.subject }).to_string());
         let mut has_no_responders = true;
         let mut streams = Value::Null;
@@ -226,16 +224,20 @@ impl Publisher {
             has_no_responders = reply.has_no_responders;
             streams = serde_json::from_slice(&reply.payload).unwrap_or_default();
         };
-        let asked = wire
+        let replies = wire
             .publish_and_wait(
                 "$JS.API.STREAM.NAMES",
                 vec![OutgoingMessage::new(question)],
                 note,
             )
             .await;
-        asked.map_err(|error| format!("{}: {error}", self.link.url))?;
+        replies
+            .map_err(|error| UnreachableError::Service(format!("{}: {error}", self.link.url)))?;
         if has_no_responders {
-            return Err(format!("{}: the server has no JetStream", self.link.url));
+            return Err(UnreachableError::Service(format!(
+                "{}: the server has no JetStream",
+                self.link.url
+            )));
         }
         let is_taken = streams["streams"]
             .as_array()
@@ -243,7 +245,7 @@ impl Publisher {
         if is_taken {
             Ok(())
         } else {
-            Err(no_stream(&self.subject))
+            Err(UnreachableError::Service(no_stream(&self.subject)))
         }
     }
 }
@@ -254,7 +256,8 @@ fn no_stream(subject: &str) -> String {
 
 impl Sender for Publisher {
     fn send_batch(&self, batch: Batch) -> LocalBoxFuture<'_, Sent<'_>> {
-        let (messages, wait) = (self.encode_messages(&batch), batch.wait);
+        let messages = self.encode_messages(&batch);
+        let wait = batch.wait;
         let results = EventResults::new(&batch);
         drop(batch);
         Box::pin(async move {
@@ -268,15 +271,15 @@ impl Sender for Publisher {
         })
     }
 
-    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), String>> {
+    fn check_reachable(&self, _: WallTime) -> LocalBoxFuture<'_, Result<(), UnreachableError>> {
         Box::pin(async {
-            let found = timeout(REACH_TIMEOUT, self.find_stream()).await;
-            found.unwrap_or_else(|_| {
-                Err(format!(
+            let result = timeout(REACH_TIMEOUT, self.find_stream()).await;
+            result.unwrap_or_else(|_| {
+                Err(UnreachableError::Service(format!(
                     "{}: no answer within {} s",
                     self.link.url,
                     REACH_TIMEOUT.as_secs()
-                ))
+                )))
             })
         })
     }

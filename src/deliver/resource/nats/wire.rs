@@ -125,7 +125,6 @@ impl From<std::io::Error> for WireError {
     }
 }
 
-/// A message to publish.
 pub(super) struct OutgoingMessage {
     headers: String,
     payload: Bytes,
@@ -198,7 +197,6 @@ struct WireState {
 }
 
 impl Wire {
-    /// Connects and logs in.
     pub(super) async fn connect_and_log_in(
         url: &Url,
         login: &Login,
@@ -239,15 +237,15 @@ impl Wire {
             }
         }
         let (reader, writer) = tokio::io::split(stream);
-        let shared = Rc::new(WireState {
+        let state = Rc::new(WireState {
             writer: Mutex::new(Some(writer)),
             waiting: RefCell::default(),
             next: Cell::new(0),
             is_lost: Cell::new(false),
         });
-        let task = actix_rt::spawn(read_replies(Rc::clone(&shared), reader, buffer));
+        let task = actix_rt::spawn(read_replies(Rc::clone(&state), reader, buffer));
         Ok(Self {
-            shared,
+            shared: state,
             task,
             inbox,
             max_payload: info.max_payload,
@@ -292,7 +290,8 @@ impl Wire {
             for message in messages {
                 replies.push(waiting.add());
                 let number = waiting.numbers.last().copied().unwrap_or_default();
-                let (head_len, len) = (message.headers.len() + 2, size(&message));
+                let head_len = message.headers.len() + 2;
+                let len = size(&message);
                 let line = format!(
                     "HPUB {subject} {}.{number} {head_len} {len}\r\n{}\r\n",
                     self.inbox, message.headers

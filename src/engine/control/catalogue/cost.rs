@@ -133,7 +133,7 @@ impl PatternReader<'_> {
     fn count_alternatives(&mut self, depth: usize) -> usize {
         let mut all = 0_usize;
         while let Some(byte) = self.next() {
-            let one = match byte {
+            let positions = match byte {
                 b')' => return all.max(1),
                 b'|' | b'^' | b'$' => continue,
                 b'(' if depth == GROUPS_MAX => return usize::MAX,
@@ -145,7 +145,7 @@ impl PatternReader<'_> {
                 b'\\' => self.read_escape(),
                 _ => 1,
             };
-            all = all.saturating_add(one.saturating_mul(self.read_repetitions()));
+            all = all.saturating_add(positions.saturating_mul(self.read_repetitions()));
         }
         all.max(1)
     }

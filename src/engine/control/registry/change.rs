@@ -55,7 +55,8 @@ impl Registry {
 
     /// Deletes a topic and its subscriptions. False if it does not exist.
     pub async fn delete_topic(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
-        let (registry, name) = (Arc::clone(self), name.to_owned());
+        let registry = Arc::clone(self);
+        let name = name.to_owned();
         run_detached(async move { registry.remove_topic(&name).await }).await
     }
 
@@ -68,7 +69,8 @@ impl Registry {
         record: SubscriptionRecord,
         basis: ChangeBasis,
     ) -> Result<Arc<SubscriptionRecord>, Error> {
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
         run_detached(async move {
             registry
                 .make_subscription(&topic, record, ValidationPermission::Kept, basis)
@@ -84,7 +86,8 @@ impl Registry {
         topic: &str,
         record: SubscriptionRecord,
     ) -> Result<(), Error> {
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
         let permission = ValidationPermission::Granted(record.webhook.allowed_rate);
         let change = async move {
             registry
@@ -100,7 +103,9 @@ impl Registry {
         topic: &str,
         name: &str,
     ) -> Result<bool, Error> {
-        let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
+        let name = name.to_owned();
         run_detached(async move { registry.remove_subscription(&topic, &name, None).await }).await
     }
 
@@ -111,7 +116,9 @@ impl Registry {
         name: &str,
         now: Timestamp,
     ) -> Result<bool, Error> {
-        let (registry, topic, name) = (Arc::clone(self), topic.to_owned(), name.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
+        let name = name.to_owned();
         run_detached(async move { registry.remove_subscription(&topic, &name, Some(now)).await })
             .await
     }
@@ -124,7 +131,7 @@ impl Registry {
     /// Deletes what no record names: a crash interrupted a change of several shards. There may be
     /// only one now.
     pub(super) fn discard_unnamed(&mut self, subscriptions: impl Iterator<Item = SubscriptionKey>) {
-        let named = self
+        let names = self
             .partitions
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +139,7 @@ impl Registry {
             .journal
             .list_partitions()
             .into_iter()
-            .filter(|partition| !named.contains_key(partition));
+            .filter(|partition| !names.contains_key(partition));
         let mut changes: Vec<MetaChange> = subscriptions.map(MetaChange::Unsubscribe).collect();
         changes.extend(partitions.map(MetaChange::DeletePartition));
         if !changes.is_empty() {
@@ -244,7 +251,8 @@ impl Registry {
 
     /// Removes a deleted topic from memory, stops its actors and notifies its endpoints.
     pub(super) fn forget_topic(&self, topic: &Arc<TopicHandle>) {
-        let (key, children) = (topic.record().key(), topic.list_children());
+        let key = topic.record().key();
+        let children = topic.list_children();
         self.topics
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -317,14 +325,14 @@ impl Registry {
             partition: topic.partition(),
             subscription: record.number,
         };
-        let known = before
+        let previous_record = before
             .as_ref()
             .map(|child| Arc::clone(&child.shared.plan().record));
         changes.extend(
             filter_versions::version_changes(
                 &self.journal,
                 subscription_key,
-                known.as_deref(),
+                previous_record.as_deref(),
                 &record,
             )
             .await?,
@@ -383,22 +391,20 @@ impl Registry {
         key: &str,
     ) -> Result<(), Error> {
         let max = self.rules.subscriptions_max;
-        let proposed = topic
+        let proposal_count = topic
             .list_proposals()
             .iter()
             .filter(|proposal| proposal.record.key() != key)
             .count();
-        if topic.child_named(key).is_some() || topic.list_children().len() + proposed < max {
+        if topic.child_named(key).is_some() || topic.list_children().len() + proposal_count < max {
             return Ok(());
         }
-        let (kind, name) = (
-            if topic.record().is_domain() {
-                "domain"
-            } else {
-                "topic"
-            },
-            topic.record().name.clone(),
-        );
+        let kind = if topic.record().is_domain() {
+            "domain"
+        } else {
+            "topic"
+        };
+        let name = topic.record().name.clone();
         Err(Error::Full(format!(
             "The {kind} {name} has the maximum of {max} event subscriptions \
              (limits.subscriptions_per_topic)."
@@ -417,7 +423,8 @@ impl Registry {
         let is_gone = |expires: Option<Timestamp>| {
             by.is_none_or(|by| expires.is_some_and(|expires| expires <= by))
         };
-        let (in_force, proposed) = (topic.child_named(name), topic.find_proposal(name));
+        let in_force = topic.child_named(name);
+        let proposed = topic.find_proposal(name);
         let child = in_force
             .as_ref()
             .filter(|child| is_gone(child.shared.plan().record.expires));

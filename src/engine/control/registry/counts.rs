@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{SubscriptionHandle, TopicHandle};
 use crate::{fanout::meter::TopicMeter, supervision::IncarnationEnds};
-use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::LogTail};
+use gridhook_event::{Seq, SubscriptionId, Timestamp, chunk::RunningTotals};
 use gridhook_journal as journal;
 use gridhook_policy::record::{
     Counters, Cursor, EndpointView, Health, HeldBy, job::Job, lease::StepKind,
@@ -17,9 +17,7 @@ use gridhook_subscription::SubscriptionMeasures;
 /// makes of each.
 #[derive(Debug)]
 pub struct SubscriptionCensus<'a> {
-    /// Its number.
     pub number: SubscriptionId,
-    /// Its record.
     pub record: &'a SubscriptionRecord,
     /// The cursor, without the open events.
     pub cursor: &'a Cursor,
@@ -104,7 +102,6 @@ impl SubscriptionSnapshot {
         })
     }
 
-    /// Its number.
     pub fn number(&self) -> SubscriptionId {
         self.child.number()
     }
@@ -114,7 +111,6 @@ impl SubscriptionSnapshot {
         self.child.name()
     }
 
-    /// Its record.
     pub fn record(&self) -> Arc<SubscriptionRecord> {
         self.child.shared.record()
     }
@@ -188,7 +184,7 @@ impl TopicHandle {
     }
 
     /// Number and bytes of the events that the topic has accepted since it was created.
-    pub fn accepted_totals(&self) -> LogTail {
+    pub fn accepted_totals(&self) -> RunningTotals {
         self.journal
             .log_end(self.partition())
             .map(|end| end.running)
@@ -219,18 +215,16 @@ impl TopicHandle {
         child: &SubscriptionHandle,
         visit: impl FnOnce(SubscriptionCensus<'_>) -> T,
     ) -> T {
-        let (shared, plan, end) = (&child.shared, child.shared.plan(), self.log_end());
+        let shared = &child.shared;
+        let plan = child.shared.plan();
+        let end = self.log_end();
         // Everything that has a lock of its own is read before the state is locked.
-        let (in_flight, late_requests, quarantined) = (
-            shared.in_flight(),
-            shared.late_requests(),
-            shared.quarantined_count(),
-        );
-        let (incarnation, ends, measured) = (
-            child.history.incarnation_number(),
-            child.history.incarnation_ends(),
-            shared.read_measures(),
-        );
+        let in_flight = shared.in_flight();
+        let late_requests = shared.late_requests();
+        let quarantined = shared.quarantined_count();
+        let incarnation = child.history.incarnation_number();
+        let ends = child.history.incarnation_ends();
+        let measured = shared.read_measures();
         shared.read_state(|state| {
             let (backlog, unread) = state.count_backlog(end.unwrap_or(state.low));
             visit(SubscriptionCensus {

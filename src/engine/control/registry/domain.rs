@@ -37,7 +37,6 @@ impl TopicHandle {
             .collect()
     }
 
-    /// A topic of this domain, by name.
     pub fn domain_topic(&self, name: &str) -> Option<DomainTopic> {
         let topics = self
             .domain_topics
@@ -68,7 +67,8 @@ impl Registry {
         domain: &str,
         mut topic: DomainTopic,
     ) -> Result<DomainTopic, Error> {
-        let (registry, domain) = (Arc::clone(self), domain.to_owned());
+        let registry = Arc::clone(self);
+        let domain = domain.to_owned();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
             let domain = registry.require_topic(&domain)?;
@@ -89,7 +89,9 @@ impl Registry {
         domain: &str,
         name: &str,
     ) -> Result<bool, Error> {
-        let (registry, domain, name) = (Arc::clone(self), domain.to_owned(), name.to_owned());
+        let registry = Arc::clone(self);
+        let domain = domain.to_owned();
+        let name = name.to_owned();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
             let domain = registry.require_topic(&domain)?;
@@ -97,30 +99,31 @@ impl Registry {
                 return Ok(false);
             };
             let key = domain.record().key();
-            let mut gone = domain.list_children();
-            gone.retain(|child| is_of(&child.shared.plan().record, Some(name.as_str())));
-            let mut proposed = domain.list_proposals();
-            proposed.retain(|proposal| is_of(&proposal.record, Some(name.as_str())));
+            let mut children = domain.list_children();
+            children.retain(|child| is_of(&child.shared.plan().record, Some(name.as_str())));
+            let mut proposals = domain.list_proposals();
+            proposals.retain(|proposal| is_of(&proposal.record, Some(name.as_str())));
             let mut changes = vec![delete_change(&domain, &name)];
             changes.extend(
-                gone.iter()
+                children
+                    .iter()
                     .flat_map(|child| deletion_of_subscription(&key, child)),
             );
             changes.extend(
-                proposed
+                proposals
                     .iter()
                     .filter_map(|proposal| domain.withdrawal_change(&proposal.record.key())),
             );
             write_changes(&registry.journal, changes).await?;
-            for proposal in &proposed {
+            for proposal in &proposals {
                 domain.set_proposal(None, &proposal.record.key());
             }
-            for child in &gone {
+            for child in &children {
                 domain.remove_child(&child.shared.plan().record.key());
             }
             domain.remove_domain_topic(&name);
             domain.notify_changed();
-            for child in &gone {
+            for child in &children {
                 registry.notify_deleted(&domain, &child.shared.plan());
             }
             Ok(true)
@@ -214,8 +217,8 @@ pub(super) fn auto_deleted_topic(domain: &TopicHandle, key: &str) -> Option<Name
     let is_other = |one: &SubscriptionRecord| {
         is_of(one, Some(name.as_str())) && !one.key().eq_ignore_ascii_case(key)
     };
-    let alone = !records.iter().any(|one| is_other(one));
-    (goes && alone).then_some(name)
+    let is_only = !records.iter().any(|one| is_other(one));
+    (goes && is_only).then_some(name)
 }
 
 pub(super) fn put_change(domain: &TopicHandle, topic: &DomainTopic) -> MetaChange {

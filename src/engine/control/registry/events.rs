@@ -46,7 +46,7 @@ impl TopicHandle {
         let mut events = Vec::new();
         for chunk in slice.chunks {
             let chunk = chunk
-                .events()
+                .decode_events()
                 .map_err(|error| journal::Error::Damaged(error.to_string()))?;
             events.extend(chunk.into_iter().filter(|event| range.contains(&event.seq)));
         }
@@ -64,7 +64,8 @@ impl TopicHandle {
     ) -> Result<EventPage<T>, journal::Error> {
         let log = self.log_range().await?;
         let Range { start: floor, end } = log.clone();
-        let (mut end, mut events) = (before.unwrap_or(end).min(end), Vec::new());
+        let mut end = before.unwrap_or(end).min(end);
+        let mut events = Vec::new();
         for _ in 0..WINDOWS_MAX {
             let from = Seq(end.0.saturating_sub(WINDOW)).max(floor);
             let mut window = Vec::new();

@@ -80,12 +80,7 @@ pub enum Error {
     Journal(#[from] journal::Error),
     /// A record of the store cannot be read.
     #[error("cannot read the record {name} in the store: {reason}")]
-    Unreadable {
-        /// The record.
-        name: String,
-        /// The reason.
-        reason: String,
-    },
+    Unreadable { name: String, reason: String },
 }
 
 /// Settings for all topics.
@@ -241,7 +236,6 @@ impl Registry {
             .collect()
     }
 
-    /// The topic of a partition.
     pub fn topic_of_partition(&self, partition: PartitionId) -> Option<Arc<TopicHandle>> {
         self.partitions
             .read()
@@ -287,9 +281,10 @@ impl Registry {
     ) -> Result<CommandResult, Error> {
         let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
-        let done = child.shared.submit_command(command);
+        let outcome = child.shared.submit_command(command);
         topic.notify_changed();
-        done.await
+        outcome
+            .await
             .map_err(|_| journal::Error::Closed)?
             .map_err(Error::CommandRefused)
     }
@@ -306,9 +301,9 @@ impl Registry {
     ) -> Result<u64, Error> {
         let topic = self.require_topic(topic)?;
         let child = known_child(&topic, subscription)?;
-        let done = child.shared.submit_retry(request);
+        let outcome = child.shared.submit_retry(request);
         topic.notify_changed();
-        let result = done
+        let result = outcome
             .await
             .map_err(|_| journal::Error::Closed)?
             .map_err(Error::CommandRefused)?;
@@ -322,18 +317,20 @@ impl Registry {
         subscription_key: SubscriptionKey,
         page: RedrivePage,
     ) -> impl Future<Output = Result<CommandResult, Error>> + Send + use<> {
-        let handed = self
+        let pending_outcome = self
             .topic_of_partition(subscription_key.partition)
             .zip(self.shared_state(subscription_key))
             .map(|(topic, shared)| {
-                let done = shared.redrive_page(page);
+                let outcome = shared.redrive_page(page);
                 topic.notify_changed();
-                done
+                outcome
             });
         async move {
-            let unknown = || Error::Unknown("there is no such event subscription".to_owned());
-            let done = handed.ok_or_else(unknown)?;
-            done.await
+            let unknown_subscription =
+                || Error::Unknown("there is no such event subscription".to_owned());
+            let outcome = pending_outcome.ok_or_else(unknown_subscription)?;
+            outcome
+                .await
                 .map_err(|_| journal::Error::Closed)?
                 .map_err(Error::CommandRefused)
         }
@@ -370,7 +367,6 @@ impl Registry {
         &self.resource_groups
     }
 
-    /// The named tokens.
     pub fn tokens(&self) -> &Arc<Tokens> {
         &self.tokens
     }
@@ -413,7 +409,7 @@ impl Registry {
 
     fn require_edition(&self, name: &str) -> Result<Arc<Edition>, Error> {
         self.rules.editions.get(name).cloned().ok_or_else(|| {
-            let known = self
+            let names = self
                 .rules
                 .editions
                 .keys()
@@ -421,7 +417,7 @@ impl Registry {
                 .collect::<Vec<_>>()
                 .join(", ");
             Error::Refused(format!(
-                "the edition '{}' does not exist; allowed: {known}",
+                "the edition '{}' does not exist; allowed: {names}",
                 name.escape_debug()
             ))
         })
@@ -460,7 +456,8 @@ impl Registry {
     }
 
     fn new_topic(&self, record: TopicRecord) -> Result<Arc<TopicHandle>, Error> {
-        let (budget, journal) = (Arc::clone(&self.budget), self.journal.clone());
+        let budget = Arc::clone(&self.budget);
+        let journal = self.journal.clone();
         Ok(Arc::new(TopicHandle::new(
             Arc::new(record),
             budget,

@@ -59,7 +59,8 @@ impl Registry {
         let registry = Arc::clone(self);
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
-            let (key, max) = (record.key(), registry.rules.topics_max);
+            let key = record.key();
+            let max = registry.rules.topics_max;
             if registry.find_namespace(&key).is_none() && registry.list_namespaces().len() >= max {
                 let full = format!("The maximum of {max} namespaces is reached (limits.topics).");
                 return Err(Error::Full(full));
@@ -73,7 +74,8 @@ impl Registry {
 
     /// Deletes a namespace, its topics and their subscriptions. False if it does not exist.
     pub async fn delete_namespace(self: &Arc<Self>, name: &str) -> Result<bool, Error> {
-        let (registry, name) = (Arc::clone(self), name.to_ascii_lowercase());
+        let registry = Arc::clone(self);
+        let name = name.to_ascii_lowercase();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
             if registry.find_namespace(&name).is_none() {

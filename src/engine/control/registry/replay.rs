@@ -77,7 +77,7 @@ impl Registry {
                 .await?;
             for chunk in chunks {
                 let events = chunk
-                    .events()
+                    .decode_events()
                     .map_err(|error| journal::Error::Damaged(error.to_string()))?;
                 for event in events
                     .iter()
@@ -102,7 +102,8 @@ impl Registry {
         part: ReplayRange,
         rate: Option<Rate>,
     ) -> Result<Job, Error> {
-        let (key, topic) = (topic, self.require_topic(topic)?);
+        let key = topic;
+        let topic = self.require_topic(topic)?;
         known_child(&topic, subscription)?;
         // Guarded until this returns.
         let (guard, end) = topic.find_range(part).await?;
@@ -187,15 +188,15 @@ impl TopicHandle {
             Some(point) => self.resolve_point(point, next).await?.min(next),
         };
         // A range by time means the events that were appended then, even if they have been trimmed.
-        let gone = match part.from {
+        let is_trimmed = match part.from {
             Some(ReplayPoint::At(seq)) => seq < all.from,
             Some(ReplayPoint::Since(at)) => {
                 all.from > Seq::FIRST && at < self.appended_at(all.from).await?.unwrap_or_default()
             }
             None => false,
         };
-        if gone || from >= end {
-            let reason = if gone {
+        if is_trimmed || from >= end {
+            let reason = if is_trimmed {
                 "the log was trimmed there"
             } else {
                 "the range contains no event"
@@ -241,12 +242,12 @@ impl TopicHandle {
 
     /// The stored range, for an error text.
     async fn describe_stored(&self, from: Seq, next: Seq) -> Result<String, Error> {
-        let (first, last) = (from.0, next.0.saturating_sub(1));
-        let (since, upto) = (
-            self.appended_at(from).await?,
-            self.appended_at(Seq(last)).await?,
-        );
-        let (since, upto) = (since.unwrap_or_default(), upto.unwrap_or_default());
+        let first = from.0;
+        let last = next.0.saturating_sub(1);
+        let since = self.appended_at(from).await?;
+        let upto = self.appended_at(Seq(last)).await?;
+        let since = since.unwrap_or_default();
+        let upto = upto.unwrap_or_default();
         Ok(format!(
             "stored events are {first} to {last}, appended from {since} to {upto}"
         ))

@@ -75,10 +75,8 @@ pub struct SubscriptionHandle {
 
 impl SubscriptionHandle {
     fn new(shared: SharedState, host: u32) -> Self {
-        let (name, history) = (
-            shared.record().name.key().into(),
-            SupervisionHistory::default(),
-        );
+        let name = shared.record().name.key().into();
+        let history = SupervisionHistory::default();
         Self {
             name,
             shared: Arc::new(shared),
@@ -100,15 +98,14 @@ impl SubscriptionHandle {
         &self.name
     }
 
-    /// Its number.
     pub fn number(&self) -> SubscriptionId {
         self.shared.subscription_key.subscription
     }
 
     /// Whether the running actor was built for another plan.
     pub fn is_outdated(&self) -> bool {
-        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
-        !served
+        let record_in_service = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        !record_in_service
             .as_ref()
             .is_some_and(|served| Arc::ptr_eq(served, &self.shared.plan()))
     }
@@ -195,7 +192,6 @@ impl TopicHandle {
         })
     }
 
-    /// Its record.
     pub fn record(&self) -> Arc<TopicRecord> {
         Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -256,7 +252,6 @@ impl TopicHandle {
         Some(Arc::clone(&self.child_named(name)?.shared.plan().record))
     }
 
-    /// The name of one of its subscriptions.
     pub fn subscription_name(&self, number: SubscriptionId) -> Option<Name> {
         Some(self.find_child(number)?.shared.plan().record.name.clone())
     }
@@ -307,8 +302,7 @@ impl TopicHandle {
         self.list_children().into_iter().map(state).collect()
     }
 
-    /// Explains reason an event waits for a subscription. [`None`] if the subscription does not
-    /// exist.
+    /// Explains why an event waits for a subscription. [`None`] if the subscription does not exist.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -343,7 +337,7 @@ impl TopicHandle {
         };
         self.journal
             .reader_pool()
-            .due_of(child.shared.subscription_key, Traffic::Own, from, max)
+            .due_of(child.shared.subscription_key, Traffic::Live, from, max)
             .await
             .map(Some)
     }
@@ -409,14 +403,14 @@ impl TopicHandle {
             // behind, so that the actor is started and reads it.
             None => Seq::FIRST,
         };
-        let shared = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
+        let state = SharedState::new(subscription_key, plan, cursor.unwrap_or_default(), end);
         let mut children = self
             .children
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         // Wraps around beyond any number of arbiters.
         let host = self.partition.0.wrapping_add(children.len() as u32);
-        children.insert(key, Arc::new(SubscriptionHandle::new(shared, host)));
+        children.insert(key, Arc::new(SubscriptionHandle::new(state, host)));
     }
 
     pub(super) fn remove_child(&self, name: &str) {
@@ -456,7 +450,7 @@ impl TopicHandle {
         }
         let chunk = inbox.chunks.pop_front();
         match &chunk {
-            Some(chunk) => inbox.bytes -= chunk.memory(),
+            Some(chunk) => inbox.bytes -= chunk.memory_bytes(),
             None => {
                 inbox.woken = false;
                 inbox
@@ -502,14 +496,14 @@ impl TopicHandle {
     pub(super) fn add_chunks(self: &Arc<Self>, chunks: Vec<Chunk>) {
         let mut inbox = self.lock_inbox();
         for chunk in chunks {
-            inbox.bytes += chunk.memory();
+            inbox.bytes += chunk.memory_bytes();
             inbox.chunks.push_back(chunk);
         }
         while inbox.bytes > INBOX_BYTES {
             let Some(oldest) = inbox.chunks.pop_front() else {
                 break;
             };
-            inbox.bytes -= oldest.memory();
+            inbox.bytes -= oldest.memory_bytes();
         }
         let wake = inbox.take_wake();
         drop(inbox);

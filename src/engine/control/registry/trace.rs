@@ -1,9 +1,10 @@
 //! Finds an event in a topic's log and collects its delivery history for all current and deleted
 //! subscriptions.
 //!
-//! A sequence is found exactly. An id is searched for: first among events that are held below the
-//! beginning of the log, then in the log block by block, where max blocks are excluded by their id
-//! filter. An answer is limited in blocks and in subscriptions, and has a token to continue.
+//! An event is looked up by its sequence or searched by its id: first among the events that are
+//! kept from before the beginning of the log, then block by block in the log. The id filters exclude
+//! most blocks. A response covers a maximum of blocks and of subscriptions, and has a token to
+//! continue.
 
 use std::{collections::BTreeMap, fmt, ops::Range, str::FromStr, sync::Arc};
 
@@ -99,7 +100,6 @@ struct Subscriber {
 /// The events with an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdMatches {
-    /// Their sequences.
     pub sequences: Vec<Seq>,
     /// The lookups that were made.
     pub lookups: usize,
@@ -180,7 +180,7 @@ impl TopicHandle {
             .read_floor(self.partition())
             .await?
             .ok_or(journal::Error::Unknown)?;
-        let wanted = EventSelector::Id(id.into());
+        let selector = EventSelector::Id(id.into());
         let mut matches = IdMatches {
             sequences: Vec::new(),
             lookups: 0,
@@ -188,7 +188,7 @@ impl TopicHandle {
         };
         let mut from = Seq::FIRST;
         while matches.lookups < lookups_max.min(LOOKUPS_MAX) {
-            let (sequences, upto) = self.search_section(&wanted, from, floor, end).await?;
+            let (sequences, upto) = self.search_section(&selector, from, floor, end).await?;
             matches.sequences.extend(sequences);
             matches.lookups += 1;
             let Some(upto) = upto else {
@@ -214,7 +214,7 @@ impl TopicHandle {
             EventSelector::Id(id) => id,
         };
         let reads = self.journal.reader_pool();
-        let found = if from < floor {
+        let ids = if from < floor {
             reads
                 .find_carried_id(self.partition(), id.clone(), from, floor)
                 .await?
@@ -223,7 +223,7 @@ impl TopicHandle {
                 .find_id(self.partition(), id.clone(), from, end)
                 .await?
         };
-        Ok((found.seqs, Some(found.upto).filter(|upto| *upto < end)))
+        Ok((ids.seqs, Some(ids.upto).filter(|upto| *upto < end)))
     }
 
     async fn event_history(
@@ -236,7 +236,7 @@ impl TopicHandle {
     ) -> Result<(EventOccurrence, bool), journal::Error> {
         let reads = self.journal.reader_pool();
         let event = reads.read_event(self.partition(), seq).await?;
-        let published = match &event {
+        let publication = match &event {
             Some(event) => {
                 reads
                     .published_id(self.partition(), IdDigest::from_event(event))
@@ -245,7 +245,7 @@ impl TopicHandle {
             None => None,
         };
         // A later event may have the same id.
-        let published = published.filter(|published| published.seq == seq);
+        let publication = publication.filter(|publication| publication.seq == seq);
         let mut subscriptions = Vec::new();
         loop {
             // The last one only says whether there is another page.
@@ -263,7 +263,7 @@ impl TopicHandle {
                         EventOccurrence {
                             seq,
                             event,
-                            published,
+                            published: publication,
                             subscriptions,
                         },
                         true,
@@ -273,19 +273,19 @@ impl TopicHandle {
                     partition: self.partition(),
                     subscription: *number,
                 };
-                let shared = handle.as_ref().map(|handle| &*handle.shared);
+                let state = handle.as_ref().map(|handle| &*handle.shared);
                 let query = TraceQuery {
                     subscription_key,
-                    shared,
+                    shared: state,
                     versions,
                     seq,
                     event: event.as_ref(),
                     end,
                     now,
                 };
-                let traced = trace::trace_subscription(reads, query).await?;
-                if !trace::is_nothing(&traced) {
-                    subscriptions.push(traced);
+                let event_trace = trace::trace_subscription(reads, query).await?;
+                if !trace::is_nothing(&event_trace) {
+                    subscriptions.push(event_trace);
                 }
             }
             if next.is_none() {
@@ -293,7 +293,7 @@ impl TopicHandle {
                     EventOccurrence {
                         seq,
                         event,
-                        published,
+                        published: publication,
                         subscriptions,
                     },
                     false,
@@ -331,12 +331,12 @@ impl TopicHandle {
             let number = handle.number();
             if behind.is_none_or(|behind| number > behind) && last.is_none_or(|last| number <= last)
             {
-                let unversioned = Subscriber {
+                let without_version = Subscriber {
                     number,
                     handle: None,
                     versions: Versions::new(),
                 };
-                subscribers.entry(number).or_insert(unversioned).handle = Some(handle);
+                subscribers.entry(number).or_insert(without_version).handle = Some(handle);
             }
         }
         Ok((subscribers.into_values().collect(), last))
@@ -378,19 +378,23 @@ impl TopicHandle {
         let mut range = keys::ledger_between(subscription_key, period.start, period.end);
         // A cursor outside this ledger is ignored.
         range.start = cursor.map_or(range.start.clone(), |cursor| cursor.max(range.start));
-        let mut found = LedgerPeriod::default();
+        let mut period_lines = LedgerPeriod::default();
         for _ in 0..LOOKUPS_MAX {
             let page = reads
-                .lines_between(range.clone(), max - found.lines.len(), wanted.clone())
+                .lines_between(
+                    range.clone(),
+                    max - period_lines.lines.len(),
+                    wanted.clone(),
+                )
                 .await?;
-            found.lines.extend(page.lines);
-            found.next = page.next;
-            match &found.next {
-                Some(next) if found.lines.len() < max => range.start.clone_from(next),
+            period_lines.lines.extend(page.lines);
+            period_lines.next = page.next;
+            match &period_lines.next {
+                Some(next) if period_lines.lines.len() < max => range.start.clone_from(next),
                 Some(_) | None => break,
             }
         }
-        let LedgerPeriod { lines, next, .. } = found;
+        let LedgerPeriod { lines, next, .. } = period_lines;
         self.with_excerpts(subscription, lines, next).await
     }
 

@@ -48,7 +48,6 @@ pub struct ValidationRefusal {
     pub handshake: Handshake,
     /// The HTTP status, if there was a response.
     pub status: Option<u16>,
-    /// The cause.
     pub cause: ValidationFailure,
     /// The time.
     pub at: Timestamp,
@@ -74,7 +73,6 @@ pub enum ValidationOutcome {
 pub enum ChangeBasis {
     /// Anything: the last change is in force.
     Any,
-    /// This record.
     Record(Arc<SubscriptionRecord>),
     /// It must not exist.
     Missing,
@@ -127,10 +125,12 @@ impl Registry {
         else {
             let record = self.put_subscription(topic, record, basis).await?;
             return Ok(
-                Provisioned::of(Some(record), None, Timestamp::default()).expect("it is in force")
+                Provisioned::from_parts(Some(record), None, Timestamp::default())
+                    .expect("it is in force"),
             );
         };
-        let (known, record) = (self.require_topic(topic)?, Arc::new(record));
+        let known = self.require_topic(topic)?;
+        let record = Arc::new(record);
         self.auto_created_topic(&known, &record)?;
         self.check_subscription_limit(&known, &record.key())?;
         let plan = self.new_plan(&known.record(), Arc::clone(&record))?;
@@ -141,7 +141,7 @@ impl Registry {
             None => ConfirmationMethod::Deferred,
         };
         if record.resource.is_some() {
-            let unreached = |why| {
+            let unreachable_error = |why| {
                 Error::Refused(format!(
                     "{} cannot be reached: {why}",
                     record.destination_name()
@@ -149,7 +149,10 @@ impl Registry {
             };
             plan.check_rules(&self.rules.delivery)
                 .map_err(|error| Error::Refused(error.to_string()))?;
-            validator.check_reachable(&plan).await.map_err(unreached)?;
+            validator
+                .check_reachable(&plan)
+                .await
+                .map_err(unreachable_error)?;
         }
         let (result, _in_progress) = validator
             .validate_endpoint(&plan, &source_resource(&known, &record), confirmation)
@@ -172,8 +175,9 @@ impl Registry {
                 ));
             }
         };
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
-        let saved = run_detached(async move {
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
+        let write_result = run_detached(async move {
             registry
                 .make_subscription(
                     &topic,
@@ -184,7 +188,10 @@ impl Registry {
                 .await
         })
         .await?;
-        Ok(Provisioned::of(Some(saved), None, validator.now()).expect("it is in force"))
+        Ok(
+            Provisioned::from_parts(Some(write_result), None, validator.now())
+                .expect("it is in force"),
+        )
     }
 
     async fn store_proposal(
@@ -193,7 +200,8 @@ impl Registry {
         proposal: Proposal,
         basis: ChangeBasis,
     ) -> Result<Provisioned, Error> {
-        let (registry, topic) = (Arc::clone(self), topic.to_owned());
+        let registry = Arc::clone(self);
+        let topic = topic.to_owned();
         run_detached(async move {
             let _guard = registry.numbers.lock().await;
             let topic = registry.require_topic(&topic)?;
@@ -211,7 +219,7 @@ impl Registry {
                     .map(|first| domain::put_change(&topic, first)),
             );
             write_changes(&registry.journal, changes).await?;
-            let until = proposal.ticket.until();
+            let until = proposal.ticket.expiry();
             tracing::info!(topic = topic.record().key(), subscription = key, %until, "waiting for \
                 endpoint validation");
             if let Some(first) = domain_topic {
@@ -254,24 +262,22 @@ impl Registry {
         let Some((topic, proposal)) = self.find_by_code(id, token) else {
             return Ok(ValidationOutcome::Unknown);
         };
-        let until = proposal.ticket.until();
+        let until = proposal.ticket.expiry();
         if is_over(until, validator.now()) {
             return Ok(ValidationOutcome::Late(until));
         }
         let rate = parse_rate(allowed).map_err(|cause| Error::Refused(cause.to_string()))?;
         let registry = Arc::clone(self);
-        let saved = run_detached(async move {
-            let (key, record) = (
-                topic.record().key(),
-                SubscriptionRecord::clone(&proposal.record),
-            );
+        let result = run_detached(async move {
+            let key = topic.record().key();
+            let record = SubscriptionRecord::clone(&proposal.record);
             let basis = ChangeBasis::Record(Arc::clone(&proposal.record));
             registry
                 .make_subscription(&key, record, ValidationPermission::Granted(rate), basis)
                 .await
         });
-        match saved.await {
-            Ok(saved) => Ok(ValidationOutcome::Taken(saved)),
+        match result.await {
+            Ok(result) => Ok(ValidationOutcome::Taken(result)),
             // The code was used twice at once, or the subscription was changed meanwhile.
             Err(Error::Stale(_)) => Ok(ValidationOutcome::Unknown),
             Err(error) => Err(error),
@@ -279,13 +285,14 @@ impl Registry {
     }
 
     fn find_by_code(&self, id: &str, token: &str) -> Option<(Arc<TopicHandle>, Arc<Proposal>)> {
-        let good = |proposal: &Proposal| proposal.ticket.id == id && proposal.ticket.is(token);
+        let good =
+            |proposal: &Proposal| proposal.ticket.id == id && proposal.ticket.is_token(token);
         self.list_topics().into_iter().find_map(|topic| {
-            let found = topic
+            let matching_proposal = topic
                 .list_proposals()
                 .into_iter()
                 .find(|proposal| good(proposal))?;
-            Some((topic, found))
+            Some((topic, matching_proposal))
         })
     }
 
@@ -293,7 +300,7 @@ impl Registry {
     pub fn find_provisioned(&self, topic: &TopicHandle, name: &str) -> Option<Provisioned> {
         // First, because it ends when the subscription is in force.
         let proposal = topic.find_proposal(name);
-        Provisioned::of(
+        Provisioned::from_parts(
             topic.find_subscription(name),
             proposal.as_deref(),
             self.now(),
@@ -302,11 +309,11 @@ impl Registry {
 
     /// All subscriptions of a topic, or of a domain and its topics, as clients see them, by key.
     pub fn all_provisioned(&self, topic: &TopicHandle) -> Vec<Provisioned> {
-        let proposed = topic
+        let proposal_keys = topic
             .list_proposals()
             .into_iter()
             .map(|proposal| proposal.record.key());
-        let mut keys: BTreeSet<String> = proposed.collect();
+        let mut keys: BTreeSet<String> = proposal_keys.collect();
         keys.extend(
             topic
                 .list_subscriptions()

@@ -240,7 +240,8 @@ impl Subscription {
     fn start_job(&mut self, kind: JobKind, rate: Option<Rate>, now: Timestamp) {
         let lane = self.jobs.next_lane();
         self.jobs.begun = lane.0 - Lane::FIRST_JOB.0 + 1;
-        let (state, counters) = (JobState::Running, Counters::default());
+        let state = JobState::Running;
+        let counters = Counters::default();
         let job = Job {
             lane,
             kind,
@@ -353,18 +354,18 @@ impl Subscription {
             return;
         };
         let items = self.give_back(lane, items, now);
-        let mut canceled = Vec::with_capacity(items.len());
+        let mut items_left = Vec::with_capacity(items.len());
         for item in items {
             if self.remove_pending(item) {
                 self.update_counters(item.lane, |counters| counters.canceled += 1);
-                canceled.push(item);
+                items_left.push(item);
             }
         }
-        if canceled.is_empty() {
+        if items_left.is_empty() {
             return;
         }
-        self.pending_write.reserve_ended(canceled.len());
-        let runs = runs_of(canceled.iter().map(|item| item.seq).collect());
+        self.pending_write.reserve_ended(items_left.len());
+        let runs = runs_of(items_left.iter().map(|item| item.seq).collect());
         self.pending_write.push_entry(
             lane,
             0,

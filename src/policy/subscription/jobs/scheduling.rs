@@ -73,8 +73,8 @@ impl Subscription {
             {
                 continue;
             }
-            let allowed = allowance.map_or(u32::MAX, |allowance| allowance.free_events(now));
-            let events_max = self.batch_max().min(allowed.max(1));
+            let events_free = allowance.map_or(u32::MAX, |allowance| allowance.free_events(now));
+            let events_max = self.batch_max().min(events_free.max(1));
             let batch = self.take_of_job(
                 lane,
                 BatchLimits {
@@ -133,10 +133,10 @@ impl Subscription {
                 effects.push(Effect::ReadLog { lane, from, end });
             }
         }
-        let wanted = self.fetchable_jobs();
+        let lanes = self.fetchable_jobs();
         let fetch = self
             .job_queue_mut()
-            .take_fetch_keys(now, batch, |lane| wanted.contains(&lane));
+            .take_fetch_keys(now, batch, |lane| lanes.contains(&lane));
         if !fetch.is_empty() {
             effects.push(Effect::Fetch(fetch));
         }
@@ -183,12 +183,12 @@ impl Subscription {
     }
 
     fn next_job_key(&self, now: Timestamp) -> Option<Timestamp> {
-        let wanted = self.fetchable_jobs();
+        let lanes = self.fetchable_jobs();
         let replays = self
             .replays
             .as_ref()
-            .filter(|replays| !replays.is_fetching() && !wanted.is_empty())?;
-        replays.due.wakes_of(now, |lane| wanted.contains(&lane))
+            .filter(|replays| !replays.is_fetching() && !lanes.is_empty())?;
+        replays.due.wakes_of(now, |lane| lanes.contains(&lane))
     }
 
     /// When a job has something to send. It is enough reason to probe a suspended endpoint.

@@ -65,7 +65,7 @@ impl Subscription {
         };
         match input {
             Input::DueRead {
-                of: Traffic::Own,
+                of: Traffic::Live,
                 keys,
                 all,
             } if recovery.asked => {
@@ -139,7 +139,7 @@ impl Subscription {
         recovery.asked = true;
         match recovery.from {
             Some(from) if recovery.wanted.is_empty() => effects.push(Effect::ReadDue {
-                of: Traffic::Own,
+                of: Traffic::Live,
                 from,
             }),
             _ => effects.push(Effect::Fetch(
@@ -189,7 +189,7 @@ impl Subscription {
                 ordering.recovery = Some(recovery);
                 return;
             }
-            let is_lost = self.own.is_lost((lane, seq));
+            let is_lost = self.live.is_lost((lane, seq));
             let due = pending.as_ref().map(|pending| pending.due);
             if !is_lost && due.is_none() {
                 continue;
@@ -198,7 +198,7 @@ impl Subscription {
             let blocking = pending.clone().filter(|pending| pending.due == BLOCKING);
             let Some(key) = key else {
                 if is_held_back {
-                    self.own.release_event(WantedEvent {
+                    self.live.release_event(WantedEvent {
                         key: (lane, seq),
                         due,
                     });
@@ -235,7 +235,7 @@ impl Subscription {
                             ordering.blocking.retry_event(seq);
                         }
                     }
-                    None if is_held_back => self.own.release_event(WantedEvent {
+                    None if is_held_back => self.live.release_event(WantedEvent {
                         key: (lane, seq),
                         due,
                     }),
@@ -249,7 +249,7 @@ impl Subscription {
                     // It was pending before the subscription had an order, or had another one.
                     let was_due = pending.due;
                     if was_due != BLOCKING {
-                        self.own.due.remove_pending(DueKey {
+                        self.live.due.remove_pending(DueKey {
                             due: was_due,
                             lane,
                             seq,
@@ -275,7 +275,7 @@ impl Subscription {
                     {
                         event.write = 0;
                     }
-                    self.own.forget_lost((lane, seq));
+                    self.live.forget_lost((lane, seq));
                 }
             }
         }

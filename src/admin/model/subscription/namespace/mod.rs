@@ -362,7 +362,7 @@ fn record(
             delivery: identity,
             dead_letter: of_dead_letters.flatten(),
         }
-        .stored(),
+        .into_stored(),
         dead_letter_in_probation: false,
         on_gone: OnGone::default(),
         order_key: order_key.map(Box::new),
